@@ -1,0 +1,74 @@
+"""The engine port: who turns rows into staged files. Arrow is the default; Spark registers.
+
+An engine is found by the data: ``engine_for(data)`` asks the engines named in the entry points
+``plait.engines`` whose key is the top module of the data's type (``pyspark``), then Arrow. Spark
+is asked first for its own DataFrames, although they offer ``__arrow_c_stream__`` too, so that no
+row of theirs passes through the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from plait.errors import OptionError
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import WriteStatus
+from plait.model.plan import Snapshot, WritePlan
+
+GROUP = "plait.engines"
+
+
+class Staging(Protocol):
+    """One writer's work in one engine. Nothing that it writes is visible before publish."""
+
+    def write(self, data: object) -> None:
+        """Take rows. Bad input raises SchemaError before a file of it is written."""
+        ...
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
+        """Finish the files on top of a snapshot and give the status of the whole operation.
+
+        The first call has ``buckets=None``: everything. Later calls redo just the buckets named,
+        on a newer snapshot, and again give the status of the whole; files that this makes
+        useless are in its ``garbage``. Everything named is durable on return.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop what is held locally (buffers, spilled runs); staged files stay."""
+        ...
+
+
+class Engine(Protocol):
+    """Stages rows of the kinds of data that it accepts."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for errors and client facts."""
+        ...
+
+    def accepts(self, data: object) -> bool:
+        """Tell whether this engine takes such data."""
+        ...
+
+    def staging(
+        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
+    ) -> Staging:
+        """Begin. ``announce`` must have returned before a file appears in a new partition."""
+        ...
+
+
+def engine_for(data: object, default: Engine) -> Engine:
+    """Give the engine for this data; raise OptionError if none takes it."""
+    top = type(data).__module__.split(".", 1)[0]
+    for point in entry_points(group=GROUP, name=top):
+        engine: Engine = point.load()()
+        if engine.accepts(data):
+            return engine
+    if default.accepts(data):
+        return default
+    message = f"cannot write a {type(data).__module__}.{type(data).__qualname__}"
+    hint = "give a Spark DataFrame, Arrow data, or anything with __arrow_c_stream__"
+    raise OptionError(message, hint=hint, key="data", value=type(data).__qualname__)

@@ -1,0 +1,442 @@
+"""The whole error tree of Plait.
+
+Every error states what happened, to what, and what to do, and carries its facts as attributes::
+
+    TableError                            code, retry, hint; facts as attributes; pickles
+    |- OptionError(ValueError)            unknown or bad option
+    |- TableNotFoundError                 no table at this place
+    |- TableExistsError                   a table is there already
+    |- MissingDependencyError(ImportError)  an extra is not installed
+    |- FormatError                        the bytes of the table
+    |  |- UnsupportedFeatureError         written by a newer Plait
+    |  `- CorruptMetadataError            path, expected, found
+    |- SchemaError                        columns and values
+    |  |- SchemaMismatchError             the input does not have the table's columns
+    |  |- IncompatibleEvolutionError      this change would make old data unreadable
+    |  `- BadRecordError                  column, sample
+    |- PredicateError(ValueError)         a predicate that cannot be understood
+    |- ContractError                      ours and the table's
+    |- DuplicateKeyError                  keys (sample), partition
+    |- StreamError
+    |  |- EpochRewoundError
+    |  |- EpochUnknownError
+    |  `- OffsetGapError
+    |- InstantError
+    |  |- InstantNotFoundError
+    |  |- InstantExpiredError             cleaned or archived
+    |  `- IllegalTransitionError          rollback of the committed, commit of the rolled back
+    |- CommitError
+    |  |- ConflictError                   ours, theirs, file groups, verdict
+    |  |  |- RetryableConflictError
+    |  |  `- IncompatibleConflictError
+    |  |- CommitRetriesExhaustedError     the last conflict, attempts, elapsed_ms
+    |  |- CommitOutcomeUnknownError       nothing was deleted; look again
+    |  |- RolledBackError                 by whom, when, why
+    |  `- TransactionClosedError
+    |- LockError
+    |  |- LockTimeoutError(TimeoutError)
+    |  |- LeaseLostError
+    |  |- FencedError
+    |  `- LockUnavailableError
+    |- ServiceError
+    |  |- PlanStaleError
+    |  `- RetentionViolationError         what still needs it
+    `- StorageError(OSError)
+       `- CapabilityMissingError          e.g. the store lacks put-if-absent
+
+``InvariantError`` stands apart: it is a defect of Plait, never of its use.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar, Self
+
+__all__ = [
+    "BadRecordError",
+    "CapabilityMissingError",
+    "CommitError",
+    "CommitOutcomeUnknownError",
+    "CommitRetriesExhaustedError",
+    "ConflictError",
+    "ContractError",
+    "CorruptMetadataError",
+    "DuplicateKeyError",
+    "EpochRewoundError",
+    "EpochUnknownError",
+    "FencedError",
+    "FormatError",
+    "IllegalTransitionError",
+    "IncompatibleConflictError",
+    "IncompatibleEvolutionError",
+    "InstantError",
+    "InstantExpiredError",
+    "InstantNotFoundError",
+    "InvariantError",
+    "LeaseLostError",
+    "LockError",
+    "LockTimeoutError",
+    "LockUnavailableError",
+    "MissingDependencyError",
+    "OffsetGapError",
+    "OptionError",
+    "PlanStaleError",
+    "PredicateError",
+    "RetentionViolationError",
+    "Retry",
+    "RetryableConflictError",
+    "RolledBackError",
+    "SchemaError",
+    "SchemaMismatchError",
+    "ServiceError",
+    "StorageError",
+    "StreamError",
+    "TableError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "TransactionClosedError",
+    "UnsupportedFeatureError",
+]
+
+
+class Retry(enum.StrEnum):
+    """What a caller may do after an error."""
+
+    NEVER = "never"
+    SAME = "same"
+    REPLAN = "replan"
+    CHECK_FIRST = "check_first"
+
+
+class TableError(Exception):
+    """Base of every error that Plait raises on purpose.
+
+    Facts are given as keywords and become attributes; they survive pickling, so that an error
+    raised on a Spark executor or in a pool reaches the caller whole.
+
+    >>> error = TableError("table is gone", hint="create it first", uri="memory://t")
+    >>> error.uri
+    'memory://t'
+    >>> str(error)
+    'table is gone (create it first)'
+    """
+
+    code: ClassVar[str] = "table"
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> object:
+        """Give a fact by its name."""
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        message = f"{type(self).__name__} has no fact {name!r}"
+        raise AttributeError(message)
+
+    def __str__(self) -> str:
+        """Give the message with its hint, on one line."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with all facts."""
+        return _rebuild, (type(self), self.message, self.hint, self.facts)
+
+    def to_dict(self) -> dict[str, object]:
+        """Give the error as plain values, for JSON output."""
+        return {
+            "error": self.code,
+            "type": type(self).__name__,
+            "message": self.message,
+            "hint": self.hint,
+            "retry": self.retry.value,
+            "facts": {key: _plain(value) for key, value in self.facts.items()},
+        }
+
+    @classmethod
+    def of(cls, message: str, *, hint: str = "", **facts: object) -> Self:
+        """Make the error; the named form of the constructor for use in expressions."""
+        return cls(message, hint=hint, **facts)
+
+
+def _rebuild(
+    cls: type[TableError], message: str, hint: str, facts: dict[str, object]
+) -> TableError:
+    return cls(message, hint=hint, **facts)
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+class InvariantError(Exception):
+    """A promise that Plait makes to itself is broken: a defect of ours, please report it."""
+
+
+class OptionError(TableError, ValueError):
+    """An option is unknown or its value is not allowed. Facts: key, value, nearest."""
+
+    code = "option"
+
+
+class TableNotFoundError(TableError):
+    """There is no table at this place. Facts: uri."""
+
+    code = "not_found"
+
+
+class TableExistsError(TableError):
+    """There is a table at this place already. Facts: uri."""
+
+    code = "exists"
+
+
+class MissingDependencyError(TableError, ImportError):
+    """A library that belongs to an extra is not installed. Facts: library, extra."""
+
+    code = "dependency"
+
+
+class FormatError(TableError):
+    """The bytes of the table cannot be used."""
+
+    code = "format"
+
+
+class UnsupportedFeatureError(FormatError):
+    """The table uses a feature that this Plait does not know. Facts: features."""
+
+    code = "unsupported_feature"
+
+
+class CorruptMetadataError(FormatError):
+    """Metadata is damaged. Facts: path, expected, found."""
+
+    code = "corrupt"
+
+
+class SchemaError(TableError):
+    """Columns or values do not fit the table."""
+
+    code = "schema"
+
+
+class SchemaMismatchError(SchemaError):
+    """The input does not have the table's columns. Facts: column, expected, found."""
+
+    code = "schema_mismatch"
+
+
+class IncompatibleEvolutionError(SchemaError):
+    """The change of schema would make old data unreadable. Facts: column, change."""
+
+    code = "evolution"
+
+
+class BadRecordError(SchemaError):
+    """A value cannot be stored. Facts: column, sample (the row, shortened)."""
+
+    code = "bad_record"
+
+
+class PredicateError(TableError, ValueError):
+    """A predicate cannot be parsed or does not fit the schema. Facts: text, position."""
+
+    code = "predicate"
+
+
+class ContractError(TableError):
+    """The client disagrees with the table's contract. Facts: ours, theirs."""
+
+    code = "contract"
+
+
+class DuplicateKeyError(TableError):
+    """An insert met keys that are present. Facts: keys (sample), partition."""
+
+    code = "duplicate_key"
+
+
+class StreamError(TableError):
+    """A stream token does not continue the last one."""
+
+    code = "stream"
+
+
+class EpochRewoundError(StreamError):
+    """An epoch that was applied came again with other offsets."""
+
+    code = "epoch_rewound"
+
+
+class EpochUnknownError(StreamError):
+    """An epoch is far from the last one that the table knows."""
+
+    code = "epoch_unknown"
+
+
+class OffsetGapError(StreamError):
+    """The start offsets of an epoch are not the end offsets of the one before."""
+
+    code = "offset_gap"
+
+
+class InstantError(TableError):
+    """An instant or version cannot be used."""
+
+    code = "instant"
+
+
+class InstantNotFoundError(InstantError):
+    """There is no such instant or version. Facts: instant or version."""
+
+    code = "instant_not_found"
+
+
+class InstantExpiredError(InstantError):
+    """The version is older than what the table retains. Facts: version, oldest."""
+
+    code = "instant_expired"
+
+
+class IllegalTransitionError(InstantError):
+    """An instant cannot go from its state to the one asked for. Facts: instant, state."""
+
+    code = "illegal_transition"
+
+
+class CommitError(TableError):
+    """A commit did not go through."""
+
+    code = "commit"
+
+
+class ConflictError(CommitError):
+    """Another commit touched the same data. Facts: ours, theirs, version, file_groups, verdict.
+
+    Nothing of the refused commit is visible; its files are deleted.
+    """
+
+    code = "conflict"
+
+
+class RetryableConflictError(ConflictError):
+    """Running the operation again from the new head may succeed."""
+
+    code = "conflict_retryable"
+    retry = Retry.REPLAN
+
+
+class IncompatibleConflictError(ConflictError):
+    """The other commit made this operation meaningless; look at the table first."""
+
+    code = "conflict_incompatible"
+
+
+class CommitRetriesExhaustedError(CommitError):
+    """Every allowed attempt met a conflict. Facts: conflict, attempts, elapsed_ms."""
+
+    code = "retries_exhausted"
+    retry = Retry.REPLAN
+
+
+class CommitOutcomeUnknownError(CommitError):
+    """The store did not say whether the commit landed. Facts: instant, version, commit_id.
+
+    Nothing was deleted. ``Table.find_commit`` or ``tablectl history`` tells once the store
+    answers again.
+    """
+
+    code = "outcome_unknown"
+    retry = Retry.CHECK_FIRST
+
+
+class RolledBackError(CommitError):
+    """This instant was rolled back by someone else. Facts: instant, by, version, reason.
+
+    Nothing of it is visible. It happens to a writer that was silent for longer than its
+    heartbeat time-out.
+    """
+
+    code = "rolled_back"
+    retry = Retry.REPLAN
+
+
+class TransactionClosedError(CommitError):
+    """The writer or transaction is used after its end."""
+
+    code = "closed"
+
+
+class LockError(TableError):
+    """A lock could not be used. It costs time, never correctness."""
+
+    code = "lock"
+    retry = Retry.SAME
+
+
+class LockTimeoutError(LockError, TimeoutError):
+    """The lock was held by others for the whole wait. Facts: holder, waited_ms."""
+
+    code = "lock_timeout"
+
+
+class LeaseLostError(LockError):
+    """A lease ran out or was taken while held. Facts: reason."""
+
+    code = "lease_lost"
+
+
+class FencedError(LockError):
+    """A newer holder is there. Facts: held, seen."""
+
+    code = "fenced"
+
+
+class LockUnavailableError(LockError):
+    """The lock service cannot be reached."""
+
+    code = "lock_unavailable"
+
+
+class ServiceError(TableError):
+    """A table service cannot run."""
+
+    code = "service"
+
+
+class PlanStaleError(ServiceError):
+    """The table moved on since the service planned. Plan again."""
+
+    code = "plan_stale"
+    retry = Retry.REPLAN
+
+
+class RetentionViolationError(ServiceError):
+    """What would be removed is still needed. Facts: needed_by."""
+
+    code = "retention"
+
+
+class StorageError(TableError, OSError):
+    """The store failed. Facts: path."""
+
+    code = "storage"
+    retry = Retry.SAME
+
+
+class CapabilityMissingError(StorageError):
+    """The store cannot do what this needs. Facts: capability, uri."""
+
+    code = "capability"
+    retry = Retry.NEVER

@@ -1,0 +1,77 @@
+"""How a table is divided: partitions by value, buckets by hash of the record key."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import xxhash
+
+UNKEYED = -1
+"""The bucket number of files in a table without a record key."""
+
+Partition: TypeAlias = tuple[str | None, ...]
+"""Canonical text of each partition value, in the order of the partition columns; () if none."""
+
+BucketId: TypeAlias = tuple[Partition, int]
+"""The unit of conflicts: a partition and a bucket number in it."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
+_READABLE_MAX = 40
+UNPARTITIONED = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSpec:
+    """Which columns make the record key, and into how many buckets it is hashed.
+
+    ``bucket = pmod(xxhash64(key columns, seed 42), count)``, as Spark SQL computes it on the
+    types of the table's schema. ``key`` is empty for a table without a record key.
+    """
+
+    id: int
+    key: tuple[str, ...]
+    count: int
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the table has a record key."""
+        return bool(self.key)
+
+
+def partition_text(partition: Partition) -> str:
+    """Write partition values as JSON, the form that metadata tables hold.
+
+    >>> partition_text(("a/b", None))
+    '["a/b",null]'
+    """
+    return json.dumps(list(partition), separators=(",", ":"), ensure_ascii=False)
+
+
+def partition_parse(text: str) -> Partition:
+    """Read what ``partition_text`` wrote."""
+    values = json.loads(text)
+    if not isinstance(values, list) or not all(v is None or isinstance(v, str) for v in values):
+        message = f"not partition values: {text[:80]!r}"
+        raise ValueError(message)
+    return tuple(values)
+
+
+def partition_path(partition: Partition) -> str:
+    """Name the directory of a partition: readable, bounded, free of special characters.
+
+    Values live in decisions; nobody reads them from the path. The hash keeps two values apart
+    whatever characters they have.
+
+    >>> partition_path(())
+    'data'
+    >>> partition_path(("JFK",))
+    'JFK~7d2a9b7cd4ba5a4e'
+    """
+    if not partition:
+        return UNPARTITIONED
+    readable = _UNSAFE.sub("-", "-".join("null" if v is None else v for v in partition))
+    readable = readable.lstrip(".-_")[:_READABLE_MAX] or "p"
+    return f"{readable}~{xxhash.xxh64_hexdigest(partition_text(partition).encode())}"

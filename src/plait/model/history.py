@@ -1,0 +1,114 @@
+"""What history and timeline show: frozen rows for people and programs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from plait.model.bucket import Partition
+from plait.model.instant import Instant
+
+
+def iso(ms: int) -> str:
+    """Write ms since the epoch as ISO-8601, UTC.
+
+    >>> iso(0)
+    '1970-01-01T00:00:00.000Z'
+    """
+    moment = dt.datetime.fromtimestamp(ms / 1000, tz=dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One decision."""
+
+    version: int
+    instant: Instant
+    action: str
+    operation: str
+    outcome: str
+    completed_ms: int
+    base: int
+    """The version that it was validated from, after any rebase."""
+    commit_id: str | None
+    ended: str | None
+    """The instant that a rollback ended."""
+    stats: dict[str, int]
+    client: dict[str, object]
+
+    @property
+    def began(self) -> int:
+        """The version that its work began from; less than ``base`` after a rebase."""
+        began = self.client.get("began", self.base)
+        return began if isinstance(began, int) else self.base
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "version": self.version,
+            "instant": str(self.instant),
+            "action": self.action,
+            "operation": self.operation,
+            "outcome": self.outcome,
+            "completed": iso(self.completed_ms),
+            "base": self.base,
+            "began": self.began,
+            "commit_id": self.commit_id,
+            "ended": self.ended,
+            "stats": self.stats,
+            "client": self.client,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """An instant that is not decided, or whose records outlived its decision."""
+
+    instant: Instant
+    state: str
+    operation: str | None
+    v0: int
+    partitions: tuple[Partition, ...]
+    host: str
+    pid: int
+    started_ms: int
+    silent_ms: int | None
+    """For how long its records and heartbeat have not changed, by the store's clock."""
+    alive: bool
+    """Silent for less than its time-out. Only a rollback decision ends an instant."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "instant": str(self.instant),
+            "state": self.state,
+            "operation": self.operation,
+            "v0": self.v0,
+            "partitions": [list(p) for p in self.partitions],
+            "host": self.host,
+            "pid": self.pid,
+            "started": iso(self.started_ms),
+            "silent_ms": self.silent_ms,
+            "alive": self.alive,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView:
+    """Every decision, oldest first, and what is pending."""
+
+    decided: tuple[HistoryEntry, ...]
+    pending: tuple[PendingEntry, ...]
+
+    def overlapping(self, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
+        """Give the decisions that landed while this one was at work."""
+        low, high = entry.began, entry.version
+        return tuple(other for other in self.decided if low < other.version < high)
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "decided": [entry.to_dict() for entry in self.decided],
+            "pending": [entry.to_dict() for entry in self.pending],
+        }

@@ -1,0 +1,79 @@
+"""What is handed to writers and readers, on the driver and on executors: frozen, picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait.model.bucket import BucketSpec
+from plait.model.changes import ADDED, MASKED
+from plait.model.instant import Instant, Operation
+from plait.model.options import Options
+from plait.model.schema import Schema
+
+COW, MOR = "cow", "mor"
+
+LIVE = pa.schema(
+    [
+        *ADDED,
+        pa.field("version", pa.int64(), nullable=False),  # that added the file
+        pa.field("masked", pa.int64(), nullable=False),  # rows hidden by the deletion vector
+        *[field for field in MASKED if field.name not in ("path", "rows")],
+    ]
+)
+"""One row a live file: as added, with its current deletion vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """Where a store is and how to reach it; executors open their own from it."""
+
+    uri: str
+    options: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """How rows of a table are laid out."""
+
+    schema: Schema
+    partition_by: tuple[str, ...]
+    buckets: BucketSpec
+    ordering: str | None
+    table_type: str  # COW | MOR
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the record key; () if the table has none."""
+        return self.buckets.key
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows have an identity."""
+        return self.buckets.keyed
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The table at a version, as far as reading and merging need it."""
+
+    version: int
+    spec: TableSpec
+    schemas: dict[int, Schema]
+    files: pa.Table = field(default_factory=LIVE.empty_table)
+    """Live files (LIVE); only those of the buckets asked for where a task needs no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One writer's order: what to do with the rows that come."""
+
+    store: StoreSpec
+    instant: Instant
+    operation: Operation
+    spec: TableSpec
+    options: Options
+    on_duplicate: str = "raise"  # insert of a present key: "raise" or "skip"
+    overwrite: str = "table"  # "table", "partitions" (dynamic), or "predicate"
+    predicate: dict[str, object] | None = None  # of a delete or overwrite by predicate, as JSON

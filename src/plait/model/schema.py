@@ -1,0 +1,263 @@
+"""Schemas with field ids, and the Arrow types that a table can hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError, SchemaError
+
+FIELD_ID = b"PARQUET:field_id"
+
+_PLAIN: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_NAME = {kind: name for name, kind in _PLAIN.items()}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
+_DECIMAL_DIGITS_MAX = 38
+_NESTING_MAX = 32
+_WIDENED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A version of the table's columns. Every field, nested ones too, carries its id."""
+
+    id: int
+    arrow: pa.Schema
+
+    @classmethod
+    def create(cls, schema: pa.Schema) -> Schema:
+        """Make a table's first schema: types made storable, field ids given out.
+
+        Raises:
+            SchemaError: a type cannot be stored, or two columns share a name.
+        """
+        names = [name.lower() for name in schema.names]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"two columns are called {twice[0]!r}"
+            raise SchemaError(message, hint="names differ in more than case", column=twice[0])
+        if not names:
+            message = "a table needs a column"
+            raise SchemaError(message)
+        ids = iter(range(1, 1 << 31))
+        return cls(0, pa.schema([_number(_storable(field), ids) for field in schema]))
+
+    @property
+    def names(self) -> list[str]:
+        """The column names."""
+        return list(self.arrow.names)
+
+    def field_id(self, name: str) -> int:
+        """Give the id of a column."""
+        return _id_of(self.arrow.field(name))
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest field id in use."""
+        return max(_ids(self.arrow))
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values."""
+        return {"id": self.id, "fields": [_field_json(field) for field in self.arrow]}
+
+    @classmethod
+    def from_dict(cls, value: object) -> Schema:
+        """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
+        try:
+            entry = _dict(value)
+            fields = [_field_from(item, 0) for item in _list(entry["fields"])]
+            number = entry["id"]
+            if not isinstance(number, int):
+                raise TypeError(number)
+            return cls(number, pa.schema(fields))
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"not a schema: {str(value)[:120]}"
+            raise CorruptMetadataError(message, found=str(error)) from error
+
+
+def _number(field: pa.Field, ids: Iterator[int]) -> pa.Field:
+    number = next(ids)
+    return _with(field, _number_type(field.type, ids), number)
+
+
+def _number_type(kind: pa.DataType, ids: Iterator[int]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_number(child, ids) for child in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(_number(kind.value_field, ids))
+    if pa.types.is_map(kind):
+        return pa.map_(_number(kind.key_field, ids), _number(kind.item_field, ids))
+    return kind
+
+
+def _with(field: pa.Field, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(field.name, kind, field.nullable, {FIELD_ID: str(number).encode()})
+
+
+def _storable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, storable_type(field.type, field.name), field.nullable)
+
+
+def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """Give the type in which values of this Arrow type are kept, without loss.
+
+    Raises:
+        SchemaError: Spark and Parquet share no such type.
+    """
+    t = pa.types
+    if kind in _NAME:
+        return kind
+    if kind in _WIDENED:
+        return _WIDENED[kind]
+    if t.is_dictionary(kind):
+        return storable_type(kind.value_type, column)
+    if t.is_large_string(kind) or t.is_string_view(kind):
+        return pa.string()
+    if t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind):
+        return pa.binary()
+    if t.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS_MAX and kind.scale >= 0:
+        return pa.decimal128(kind.precision, kind.scale)
+    if t.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if t.is_struct(kind) and kind.num_fields:
+        return pa.struct([_storable(child) for child in kind.fields])
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        item = kind.value_field
+        return pa.list_(pa.field("element", storable_type(item.type, column), item.nullable))
+    if t.is_map(kind):
+        value = kind.item_field
+        return pa.map_(
+            pa.field("key", storable_type(kind.key_type, column), nullable=False),
+            pa.field("value", storable_type(value.type, column), value.nullable),
+        )
+    message = f"column {column!r} has type {kind}, which Spark and Parquet do not share"
+    raise SchemaError(message, hint="cast the column first", column=column, found=str(kind))
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Give the SQL name of a type, for people and for errors.
+
+    >>> type_name(pa.list_(pa.int64()))
+    'array<bigint>'
+    """
+    t = pa.types
+    if kind in _NAME:
+        return _NAME[kind]
+    if t.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if t.is_struct(kind):
+        return "struct<" + ",".join(f"{f.name}:{type_name(f.type)}" for f in kind.fields) + ">"
+    if t.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if t.is_map(kind):
+        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+    return str(kind)
+
+
+def plain_type(name: str) -> pa.DataType:
+    """Give the type of a plain SQL type name; raise ValueError for an unknown one.
+
+    >>> plain_type("decimal(10,2)")
+    Decimal128Type(decimal128(10, 2))
+    """
+    if name in _PLAIN:
+        return _PLAIN[name]
+    match = _DECIMAL.fullmatch(name)
+    if match and 1 <= int(match[1]) <= _DECIMAL_DIGITS_MAX and int(match[2]) <= int(match[1]):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    message = f"no type is called {name[:80]!r}"
+    raise ValueError(message)
+
+
+def _field_json(field: pa.Field) -> dict[str, object]:
+    return {
+        "id": _id_of(field),
+        "name": field.name,
+        "type": _type_json(field.type),
+        "nullable": field.nullable,
+    }
+
+
+def _type_json(kind: pa.DataType) -> object:
+    if pa.types.is_struct(kind):
+        return {"struct": [_field_json(child) for child in kind.fields]}
+    if pa.types.is_list(kind):
+        return {"list": _field_json(kind.value_field)}
+    if pa.types.is_map(kind):
+        return {"map": [_field_json(kind.key_field), _field_json(kind.item_field)]}
+    return type_name(kind)
+
+
+def _field_from(value: object, depth: int) -> pa.Field:
+    entry = _dict(value)
+    name, nullable, number = entry["name"], entry["nullable"], entry["id"]
+    if not (isinstance(name, str) and isinstance(nullable, bool) and isinstance(number, int)):
+        raise TypeError(value)
+    kind = _type_from(entry["type"], depth)
+    return pa.field(name, kind, nullable, {FIELD_ID: str(number).encode()})
+
+
+def _type_from(value: object, depth: int) -> pa.DataType:
+    if depth > _NESTING_MAX:
+        message = "types are nested too deeply"
+        raise ValueError(message)
+    if isinstance(value, str):
+        return plain_type(value)
+    entry = _dict(value)
+    if "struct" in entry:
+        return pa.struct([_field_from(item, depth + 1) for item in _list(entry["struct"])])
+    if "list" in entry:
+        return pa.list_(_field_from(entry["list"], depth + 1))
+    key, item = _list(entry["map"])
+    return pa.map_(_field_from(key, depth + 1), _field_from(item, depth + 1))
+
+
+def _id_of(field: pa.Field) -> int:
+    return int((field.metadata or {})[FIELD_ID])
+
+
+def _ids(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
+    for field in fields:
+        yield _id_of(field)
+        kind = field.type
+        if pa.types.is_struct(kind):
+            yield from _ids(list(kind.fields))
+        elif pa.types.is_list(kind):
+            yield from _ids([kind.value_field])
+        elif pa.types.is_map(kind):
+            yield from _ids([kind.key_field, kind.item_field])
+
+
+def _dict(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return value

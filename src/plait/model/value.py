@@ -1,0 +1,188 @@
+"""Canonical text of plain values: what partitions and column bounds hold in the metadata.
+
+Each value has exactly one text and each text one value, so that equal partitions have equal
+texts. ``from_text`` refuses every other spelling: metadata is untrusted.
+
+| type | text |
+|---|---|
+| boolean | ``true``, ``false`` |
+| whole numbers | ``-12`` |
+| float, double | the shortest that reads back: ``1.5``, ``1e+30``, ``-0.0``, ``inf``, ``nan`` |
+| decimal(p,s) | all s digits: ``1.50`` |
+| string | itself |
+| binary | hexadecimal: ``00ff`` |
+| date | ``2026-01-31`` |
+| timestamp | ``2026-01-31T00:00:00.000000Z``, UTC; without ``Z`` for timestamp_ntz |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from plait.model.schema import type_name
+
+Raw: TypeAlias = bool | int | float | str | bytes | Decimal
+"""A value without nulls: dates are days, timestamps microseconds, since the epoch."""
+
+_INTEGER = re.compile(r"-?\d{1,20}", re.ASCII)
+_DECIMAL = re.compile(r"-?\d{1,38}(?:\.\d{1,38})?", re.ASCII)
+_FLOAT = re.compile(r"-?(?:\d{1,20}(?:\.\d{1,20})?(?:e[+-]\d{1,3})?|inf)|nan", re.ASCII)
+_BOOLEAN = {"true": True, "false": False}
+_TIME = re.compile(r"(-?\d{1,12}-\d\d-\d\d(?:T\d\d:\d\d:\d\d\.\d{6})?|NaT)Z?", re.ASCII)
+_SHOWN = 80
+_T = pa.types
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Tell whether values of this type have a canonical text.
+
+    >>> is_plain(pa.int64()), is_plain(pa.list_(pa.int64()))
+    (True, False)
+    """
+    return (
+        _T.is_boolean(kind)
+        or _T.is_signed_integer(kind)
+        or _T.is_floating(kind)
+        or _T.is_decimal128(kind)
+        or _T.is_string(kind)
+        or _T.is_binary(kind)
+        or _T.is_date32(kind)
+        or _T.is_timestamp(kind)
+    )
+
+
+def to_text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
+    """Write a scalar of type ``kind``; None if it is null.
+
+    Raises:
+        ValueError: the type has no canonical text, or the scalar has another type.
+
+    >>> to_text(pa.scalar(0, pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC"))
+    '1970-01-01T00:00:00.000000Z'
+    """
+    if scalar.type != kind:
+        message = f"a {type_name(scalar.type)} where a {type_name(kind)} belongs"
+        raise ValueError(message)
+    raw = to_raw(scalar)
+    return None if raw is None else raw_text(raw, kind)
+
+
+def from_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Read what ``to_text`` wrote.
+
+    Raises:
+        ValueError: it is not the canonical text of a value of this type.
+
+    >>> from_text("1.50", pa.decimal128(4, 2))
+    <pyarrow.Decimal128Scalar: Decimal('1.50')>
+    """
+    return _scalar(raw_value(text, kind), kind)
+
+
+def to_raw(scalar: pa.Scalar) -> Raw | None:
+    """Give the value of a scalar, dates and timestamps as numbers; None if it is null."""
+    if not scalar.is_valid:
+        return None
+    if _T.is_timestamp(scalar.type) or _T.is_date32(scalar.type):
+        return int(scalar.value)
+    value: Raw = scalar.as_py()
+    return value
+
+
+def raw_text(value: Raw, kind: pa.DataType) -> str:
+    """Write a value that is not null; raise ValueError for a type without canonical text."""
+    if _T.is_string(kind):
+        return str(value)
+    if _T.is_boolean(kind):
+        return "true" if value else "false"
+    if isinstance(value, bytes) and _T.is_binary(kind):
+        return value.hex()
+    if isinstance(value, Decimal) and _T.is_decimal128(kind):
+        return f"{value if value else value.copy_abs():.{kind.scale}f}"
+    if _T.is_float32(kind):
+        return str(np.float32(value))
+    if _T.is_float64(kind):
+        return repr(float(value))
+    if isinstance(value, int):
+        return _integer_text(value, kind)
+    message = f"values of type {type_name(kind)} have no canonical text"
+    raise ValueError(message)
+
+
+def _integer_text(value: int, kind: pa.DataType) -> str:
+    if _T.is_signed_integer(kind):
+        return str(value)
+    if _T.is_date32(kind):
+        return str(np.datetime64(value, "D"))
+    if _T.is_timestamp(kind):
+        return str(np.datetime64(value, "us")) + ("" if kind.tz is None else "Z")
+    message = f"values of type {type_name(kind)} have no canonical text"
+    raise ValueError(message)
+
+
+def raw_value(text: str, kind: pa.DataType) -> Raw:
+    """Read what ``raw_text`` wrote; raise ValueError for any other text."""
+    try:
+        value = _parse(text, kind)
+        _scalar(value, kind)  # in range
+    except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        raise _not_a(text, kind) from error
+    if raw_text(value, kind) != text:
+        raise _not_a(text, kind)
+    return value
+
+
+def _parse(text: str, kind: pa.DataType) -> Raw:
+    if _T.is_string(kind):
+        return text
+    if _T.is_boolean(kind):
+        if text in _BOOLEAN:
+            return _BOOLEAN[text]
+    elif _T.is_binary(kind):
+        return bytes.fromhex(text)
+    elif _T.is_decimal128(kind) and _DECIMAL.fullmatch(text):
+        return Decimal(text)
+    elif _T.is_floating(kind) and _FLOAT.fullmatch(text):
+        with np.errstate(over="ignore"):  # too large: reads back as another text
+            return float(np.float32(text)) if _T.is_float32(kind) else float(text)
+    elif _T.is_signed_integer(kind) and _INTEGER.fullmatch(text):
+        return int(text)
+    elif _T.is_temporal(kind) and (match := _TIME.fullmatch(text)):
+        unit: Literal["D", "us"] = "D" if _T.is_date32(kind) else "us"
+        return int(np.datetime64(match[1], unit).astype(np.int64))
+    raise _not_a(text, kind)
+
+
+def _scalar(value: Raw, kind: pa.DataType) -> pa.Scalar:
+    if _T.is_timestamp(kind):
+        return pa.scalar(value, pa.int64()).cast(kind)
+    if _T.is_date32(kind):
+        return pa.scalar(value, pa.int32()).cast(kind)
+    return pa.scalar(value, kind)
+
+
+def texts_of(array: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Write every value of an array; meant for distinct values, not for rows."""
+    return [to_text(scalar, array.type) for scalar in array]
+
+
+def array_of(texts: Iterable[str | None], kind: pa.DataType) -> pa.Array:
+    """Read many texts; raise ValueError for one that is not canonical."""
+    raws = [None if text is None else raw_value(text, kind) for text in texts]
+    if _T.is_timestamp(kind):
+        return pa.array(raws, pa.int64()).cast(kind)
+    if _T.is_date32(kind):
+        return pa.array(raws, pa.int32()).cast(kind)
+    return pa.array(raws, kind)
+
+
+def _not_a(text: str, kind: pa.DataType) -> ValueError:
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    message = f"not the text of a {type_name(kind)}: {shown!r}"
+    return ValueError(message)

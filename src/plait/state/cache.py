@@ -1,0 +1,125 @@
+"""What one client knows of a table: a state that only moves forward."""
+
+from __future__ import annotations
+
+import threading
+
+from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoundError
+from plait.model.decision import Decision
+from plait.model.plan import Snapshot
+from plait.ports import Ports
+from plait.state.checkpoint import load_newest, write_checkpoint
+from plait.state.state import State
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.log import Timeline
+
+_NEAR = 64
+"""So many decisions are read one by one before a newer checkpoint is looked for."""
+_TAIL_MAX = 96
+
+
+class StateCache:
+    """The newest state that this client has seen; safe to share between threads."""
+
+    def __init__(self, store: Store, ports: Ports) -> None:
+        self.store = store
+        self.ports = ports
+        self.timeline = Timeline(store)
+        self._lock = threading.Lock()
+        self._state: State | None = None
+
+    def known(self) -> State:
+        """Give what is known, without looking; the first call loads."""
+        state = self._state
+        return self.refresh() if state is None else state
+
+    def refresh(self) -> State:
+        """Look at the head, and apply what came since: one read when nothing did.
+
+        Raises:
+            TableNotFoundError: there is no table here.
+            FormatError: it is damaged, or from a newer Plait.
+        """
+        state = self._state or self._open()
+        while True:
+            before = state.version
+            try:
+                for decision in self.timeline.load_after(before, limit=_NEAR):
+                    state = state.apply(decision, where=paths.slot(decision.version))
+            except InstantExpiredError:
+                state = self._jump(state)
+            if state.version - before < _NEAR:
+                return self._keep(state)
+            state = self._jump(self._keep(state))
+
+    def advance(self, decision: Decision) -> State:
+        """Take in a decision that this client has just published: no read."""
+        state = self.known()
+        if decision.version == state.version + 1:
+            state = state.apply(decision, where=paths.slot(decision.version))
+        return self._keep(state)
+
+    def snapshot(self, *, version: int | None = None) -> Snapshot:
+        """Look at the head and give the table at a version, the newest by default.
+
+        A checkpoint that this client rests on may have been collected meanwhile: then the
+        newest is loaded, once. That costs time, nothing else (INV-11).
+
+        Raises:
+            InstantNotFoundError, InstantExpiredError: no such version, or no more.
+        """
+        state = self.refresh()
+        try:
+            return state.snapshot(self.store, version=version)
+        except CorruptMetadataError:
+            if not state.parts:
+                raise
+            with self._lock:
+                self._state = None
+            return self.refresh().snapshot(self.store, version=version)
+
+    def offer(self, state: State) -> State:
+        """Take in a state that the caller applied itself."""
+        return self._keep(state)
+
+    def checkpoint(self, interval: int) -> bool:
+        """Write a checkpoint if enough versions passed since the last; tell whether it did."""
+        state = self.known()
+        if state.version - max(state.checkpoint, 0) < interval:
+            return False
+        self._keep(write_checkpoint(self.store, state, self.ports), same_version=True)
+        return True
+
+    def _keep(self, state: State, *, same_version: bool = False) -> State:
+        with self._lock:
+            known = self._state
+            if known is not None and known.version > state.version:
+                return known
+            if known is not None and known.version == state.version and not same_version:
+                return known
+            if len(state.tail) > _TAIL_MAX:
+                state = state.squeezed()
+            self._state = state
+            return state
+
+    def _jump(self, state: State) -> State:
+        newest = load_newest(self.store)
+        return newest if newest is not None and newest.version > state.version else state
+
+    def _open(self) -> State:
+        state = load_newest(self.store)
+        if state is not None:
+            return state
+        try:
+            first = self.timeline.find(0)
+        except InstantExpiredError as error:
+            message = "the start of the timeline is archived and no checkpoint can be read"
+            path = paths.CHECKPOINTS
+            raise CorruptMetadataError(message, path=path, expected="a checkpoint") from error
+        if first is None:
+            uri = self.store.spec.uri
+            message = f"there is no table at {uri}"
+            hint = "Table.create makes one; `tablectl create --help` shows how"
+            raise TableNotFoundError(message, hint=hint, uri=uri)
+        return State.create(first, where=paths.slot(0))

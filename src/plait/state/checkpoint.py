@@ -1,0 +1,167 @@
+"""Checkpoints: the state at a version on storage, so that opening never replays history.
+
+A checkpoint is ``state.json`` and the parts that it names. Parts grow geometrically: the new
+one takes in older ones that are not much larger, so that each event is rewritten O(log n)
+times. A checkpoint costs time when it is missing, never correctness (INV-11).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.errors import CorruptMetadataError, FormatError, StorageError
+from plait.model.bucket import Partition
+from plait.ports import Ports
+from plait.state.events import Events, compact
+from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, load_part, write_part
+from plait.state.state import Late, State, TableDef
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.codec import FEATURES, checksum_of
+
+_GROWTH = 4
+"""A part is taken into the new one when it has at most this many times its rows."""
+_STATE_BYTES_MAX = 256 << 20
+
+
+def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
+    """Write the checkpoint of a state; give the state that rests on it.
+
+    Nobody needs it for correctness. A crash leaves parts that no checkpoint names; a racing
+    writer of the same checkpoint loses at ``state.json``, and its parts stay unnamed.
+    """
+    if not state.tail or state.checkpoint == state.version:
+        return state
+    parts = list(state.parts)
+    events = Events.concat(state.tail)
+    first = parts[-1].last + 1 if parts else 0
+    while parts and parts[-1].rows <= _GROWTH * max(events.rows, 1):
+        older = parts.pop()
+        tables = (*FILE_TABLES, *COMMIT_TABLES)
+        events = Events.concat([load_part(store, older, tables), events])
+        first = older.first
+    events = compact(events, horizon=state.horizon, oldest=not parts)
+    nonce = ports.ids.nonce()
+    part = write_part(store, events, first=first, last=state.version, nonce=nonce)
+    known = [Events.concat([*state.loaded, *state.tail])] if state.loaded else []
+    based = replace(
+        state, parts=(*parts, part), tail=(), checkpoint=state.version, loaded=known
+    )
+    body = json.dumps(_document(based), separators=(",", ":")).encode()
+    sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
+    if not store.put_if_absent(paths.checkpoint(state.version), sealed):
+        store.delete([file.path for file in part.files])
+        return replace(state, checkpoint=state.version)
+    store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
+    return based
+
+
+def load_newest(store: Store) -> State | None:
+    """Load the newest checkpoint that can be used: by the hint, else by listing."""
+    hinted = _hinted(store)
+    if hinted is not None:
+        state = _try(store, hinted)
+        if state is not None:
+            return state
+    for version in reversed(list_checkpoints(store)):
+        state = _try(store, version)
+        if state is not None:
+            return state
+    return None
+
+
+def list_checkpoints(store: Store) -> list[int]:
+    """List the versions that have a whole checkpoint, oldest first."""
+    versions = []
+    for info in store.list(paths.CHECKPOINTS):
+        directory, _, name = info.path.rpartition("/")
+        number = directory.rsplit("/", 1)[-1]
+        if name == "state.json" and number.isascii() and number.isdigit():
+            versions.append(int(number))
+    return sorted(versions)
+
+
+def load_checkpoint(store: Store, version: int) -> State | None:
+    """Load the checkpoint of a version; None if there is none.
+
+    Raises:
+        CorruptMetadataError: it is damaged.
+    """
+    path = paths.checkpoint(version)
+    data = store.find(path, size_max=_STATE_BYTES_MAX)
+    if data is None:
+        return None
+    try:
+        sealed = json.loads(data)
+        body = sealed["state"]
+        if sealed["checksum"] != checksum_of(body.encode()):
+            message = f"{path} is damaged: its checksum does not fit its content"
+            raise CorruptMetadataError(message, path=path)
+        return _state(json.loads(body), version, path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FormatError):
+            raise
+        message = f"{path} is not a checkpoint: {type(error).__name__}: {error}"
+        raise CorruptMetadataError(message, path=path) from error
+
+
+def _try(store: Store, version: int) -> State | None:
+    try:
+        return load_checkpoint(store, version)
+    except (CorruptMetadataError, StorageError):
+        return None
+
+
+def _hinted(store: Store) -> int | None:
+    body = store.find(paths.CHECKPOINT_HINT, size_max=1 << 10)
+    text = (body or b"").decode("ascii", "replace").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _document(state: State) -> dict[str, object]:
+    return {
+        "features": list(FEATURES),
+        "version": state.version,
+        "decision": state.checksum,
+        "completed_ms": state.completed_ms,
+        "newest_time": state.newest_time,
+        "horizon": state.horizon,
+        "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
+        "table": state.table.to_dict(),
+        "parts": [part.to_dict() for part in state.parts],
+    }
+
+
+def _state(document: Mapping[str, object], version: int, path: str) -> State:
+    features = document["features"]
+    if not isinstance(features, list) or any(item not in FEATURES for item in features):
+        message = f"{path} uses features that this Plait does not know: {features}"
+        raise CorruptMetadataError(message, path=path)
+    table, parts = document["table"], document["parts"]
+    if document["version"] != version or not isinstance(table, dict):
+        raise ValueError(document["version"])
+    if not isinstance(parts, list):
+        raise TypeError(parts)
+    return State(
+        version=version,
+        checksum=str(document["decision"]),
+        completed_ms=int(str(document["completed_ms"])),
+        newest_time=str(document["newest_time"]),
+        table=TableDef.from_dict(table, where=path),
+        horizon=int(str(document["horizon"])),
+        late=_late(document["late"]),
+        parts=tuple(Part.from_dict(part, where=path) for part in parts),
+        checkpoint=version,
+    )
+
+
+def _late(value: object) -> tuple[Late, ...]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    entries = []
+    for instant, version, partitions in value:
+        found: list[Partition] = [tuple(p) for p in partitions]
+        entries.append(Late(str(instant), int(version), tuple(found)))
+    return tuple(entries)

@@ -1,0 +1,228 @@
+"""What decisions did to files, as columnar events; folded to what is live at a version.
+
+The state of a table is a list of events in the order of versions. Checkpoints keep them in
+parts, the newest decisions in a tail; ``fold`` gives the same result for any cut. No Python
+object a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS
+from plait.model.decision import Decision
+from plait.model.plan import LIVE
+
+_VERSION = pa.field("version", pa.int64(), nullable=False)
+PATH_AT = pa.schema([*PATHS, _VERSION])
+CONDEMNED = pa.schema([*PATHS, pa.field("removed", pa.int64(), nullable=False)])
+COMMITS = pa.schema(
+    [
+        _VERSION,
+        pa.field("instant", pa.string(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("operation", pa.string(), nullable=False),
+        pa.field("base", pa.int64(), nullable=False),
+        pa.field("completed_ms", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int32(), nullable=False),
+        pa.field("commit_id", pa.string()),
+        pa.field("ended", pa.string()),  # the instant that a rollback ended
+        pa.field("stats", pa.string(), nullable=False),
+        pa.field("client", pa.string(), nullable=False),
+    ]
+)
+
+TABLES: Mapping[str, pa.Schema] = {
+    "added": pa.schema([*ADDED, _VERSION]),
+    "removed": PATH_AT,
+    "masked": pa.schema([*MASKED, _VERSION]),
+    "aux": PATH_AT,  # key sidecars: needed by windows that begin before their version
+    "condemned": CONDEMNED,
+    "deleted": PATHS,
+    "commits": COMMITS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of some consecutive versions."""
+
+    added: pa.Table = field(default_factory=TABLES["added"].empty_table)
+    removed: pa.Table = field(default_factory=PATH_AT.empty_table)
+    masked: pa.Table = field(default_factory=TABLES["masked"].empty_table)
+    aux: pa.Table = field(default_factory=PATH_AT.empty_table)
+    condemned: pa.Table = field(default_factory=CONDEMNED.empty_table)
+    deleted: pa.Table = field(default_factory=PATHS.empty_table)
+    commits: pa.Table = field(default_factory=COMMITS.empty_table)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Give the tables by name."""
+        return {name: getattr(self, name) for name in TABLES}
+
+    @property
+    def rows(self) -> int:
+        """Events in all."""
+        return sum(table.num_rows for table in self.tables().values())
+
+    @classmethod
+    def concat(cls, parts: Iterable[Events]) -> Events:
+        """Put consecutive events together."""
+        every = list(parts)
+        if len(every) == 1:
+            return every[0]
+        if not every:
+            return cls()
+        return cls(**{n: pa.concat_tables([getattr(p, n) for p in every]) for n in TABLES})
+
+
+def events_of(decision: Decision) -> Events:
+    """Give the events of one decision."""
+    version, changes = decision.version, decision.changes
+    if decision.cleaned is not None:
+        condemned = _condemned(decision.cleaned.condemned)
+        deleted = pa.table([pa.array(decision.cleaned.deleted, pa.string())], schema=PATHS)
+    else:
+        condemned = _condemned((path, version) for path in changes.garbage["path"].to_pylist())
+        deleted = PATHS.empty_table()
+    sidecars = changes.touched.filter(pc.equal(changes.touched["keys"], KEYS_SIDECAR))
+    aux = sidecars.select(["key_path"]).rename_columns(["path"])
+    return Events(
+        added=_at(changes.added, version, "added"),
+        removed=_at(changes.removed, version, "removed"),
+        masked=_at(changes.masked, version, "masked"),
+        aux=_at(aux, version, "aux"),
+        condemned=condemned,
+        deleted=deleted,
+        commits=_commit(decision),
+    )
+
+
+def _at(table: pa.Table, version: int, name: str) -> pa.Table:
+    schema = TABLES[name]
+    if not table.num_rows:
+        return schema.empty_table()
+    return table.append_column(_VERSION, pa.repeat(version, table.num_rows)).cast(schema)
+
+
+def _condemned(entries: Iterable[tuple[str, int]]) -> pa.Table:
+    listed = list(entries)
+    paths = pa.array([path for path, _ in listed], pa.string())
+    removed = pa.array([version for _, version in listed], pa.int64())
+    return pa.table([paths, removed], schema=CONDEMNED)
+
+
+def _commit(decision: Decision) -> pa.Table:
+    ended = decision.rolled_back
+    row = {
+        "version": decision.version,
+        "instant": str(decision.instant),
+        "outcome": decision.outcome.value,
+        "action": decision.action.value,
+        "operation": decision.operation.value,
+        "base": decision.base,
+        "completed_ms": decision.completed_ms,
+        "schema_id": decision.schema_id,
+        "commit_id": decision.commit_id,
+        "ended": None if ended is None else str(ended.instant),
+        "stats": json.dumps(decision.stats.to_dict()),
+        "client": json.dumps(decision.client),
+    }
+    return pa.Table.from_pylist([row], schema=COMMITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Events brought together: what is there, and since and until when."""
+
+    files: pa.Table  # added + "until": version that removed it, or null
+    masks: pa.Table  # masked + "until": version of the next mask of the file, or null
+    aux: pa.Table
+    condemned: pa.Table
+
+    def live(self, version: int) -> pa.Table:
+        """Give the files that a reader at a version sees, with their masks: LIVE (INV-04)."""
+        files = self.files.filter(_seen(self.files, version)).drop_columns(["until"])
+        masks = self.masks.filter(_seen(self.masks, version))
+        at = pc.index_in(files["path"], value_set=masks["path"].combine_chunks())
+        masked = pc.fill_null(pc.take(masks["rows"], at), 0)
+        extra = [pc.take(masks[field.name], at) for field in MASKED if field.name not in _OWN]
+        names = ["masked", *[f.name for f in MASKED if f.name not in _OWN]]
+        for name, column in zip(names, [masked, *extra], strict=True):
+            files = files.append_column(name, column)
+        return files.cast(LIVE)
+
+
+_OWN = ("path", "rows")
+
+
+def _seen(table: pa.Table, version: int) -> pa.ChunkedArray:
+    begun = pc.less_equal(table["version"], version)
+    return pc.and_(begun, pc.fill_null(pc.greater(table["until"], version), True))  # noqa: FBT003 - arrow's fill value
+
+
+def fold(events: Events) -> Folded:
+    """Bring events together.
+
+    A file leaves for good once it is condemned; until then it keeps the version that removed
+    it, so that any version that is retained can be read from the same tables.
+    """
+    condemned_paths = events.condemned["path"].combine_chunks()
+    kept = events.added.filter(pc.invert(pc.is_in(events.added["path"], condemned_paths)))
+    removed_at = pc.index_in(kept["path"], value_set=events.removed["path"].combine_chunks())
+    files = kept.append_column("until", pc.take(events.removed["version"], removed_at))
+    masks = events.masked.filter(
+        pc.is_in(events.masked["path"], value_set=kept["path"].combine_chunks())
+    )
+    aux = events.aux.filter(pc.invert(pc.is_in(events.aux["path"], condemned_paths)))
+    deleted = events.deleted["path"].combine_chunks()
+    condemned = events.condemned.filter(pc.invert(pc.is_in(events.condemned["path"], deleted)))
+    return Folded(files, _with_until(masks), aux, condemned)
+
+
+def _with_until(masks: pa.Table) -> pa.Table:
+    ordered = masks.sort_by([("path", "ascending"), ("version", "ascending")])
+    count = ordered.num_rows
+    if not count:
+        return ordered.append_column("until", pa.nulls(0, pa.int64()))
+    code = ordered["path"].combine_chunks().dictionary_encode().indices.to_numpy()
+    version = ordered["version"].to_numpy()
+    until = np.zeros(count, np.int64)
+    until[:-1] = version[1:]
+    last = np.ones(count, np.bool_)
+    last[:-1] = code[1:] != code[:-1]
+    return ordered.append_column("until", pa.array(until, mask=last))
+
+
+def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
+    """Give fewer events that fold to the same for every version from the horizon on.
+
+    ``oldest``: no events lie before these, so what they end can be dropped with its ending.
+    """
+    folded = fold(events)
+    keep_masks = pc.fill_null(pc.greater(folded.masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
+    masks = folded.masks.filter(keep_masks).drop_columns(["until"])
+    if oldest:
+        paths = folded.files["path"].combine_chunks()
+        removed = events.removed.filter(pc.is_in(events.removed["path"], paths))
+        condemned, deleted = folded.condemned, PATHS.empty_table()
+    else:
+        removed, condemned, deleted = events.removed, events.condemned, events.deleted
+        known = folded.files["path"].combine_chunks()
+        foreign = pc.invert(pc.is_in(events.masked["path"], known))
+        masks = pa.concat_tables([masks, events.masked.filter(foreign)])
+    return Events(
+        added=folded.files.drop_columns(["until"]),
+        removed=removed.combine_chunks(),
+        masked=masks.combine_chunks(),
+        aux=folded.aux.combine_chunks(),
+        condemned=condemned.combine_chunks(),
+        deleted=deleted.combine_chunks(),
+        commits=events.commits.combine_chunks(),
+    )

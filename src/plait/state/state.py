@@ -1,0 +1,289 @@
+"""The table at a version: what follows from every decision up to it.
+
+``State`` is frozen. Small things are values in it; files and commits are columnar events, in
+parts (on storage, loaded when first needed) and a tail (since then).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import (
+    CorruptMetadataError,
+    InstantExpiredError,
+    InstantNotFoundError,
+    InvariantError,
+)
+from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
+from plait.model.contract import Contract
+from plait.model.decision import Decision
+from plait.model.options import Options
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.schema import Schema
+from plait.state.events import COMMITS, Events, Folded, compact, events_of, fold
+from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, load_part
+from plait.storage.port import Store
+
+_LATE_MAX = 1_000
+"""Rolled-back instants whose late files are looked for by the next cleans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rolled-back instant that may still write files; they are provably its own."""
+
+    instant: str
+    version: int
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDef:
+    """What table-level decisions set, whole."""
+
+    spec: TableSpec
+    schemas: Mapping[int, Schema]
+    contract: Contract
+    options: Options
+    policy: str
+    isolation: str
+    unique: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values, the form in decisions and checkpoints."""
+        spec = self.spec
+        return {
+            "schemas": [schema.to_dict() for schema in self.schemas.values()],
+            "schema_id": spec.schema.id,
+            "partition_by": list(spec.partition_by),
+            "bucket_spec": {
+                "id": spec.buckets.id,
+                "key": list(spec.buckets.key),
+                "count": spec.buckets.count,
+            },
+            "ordering": spec.ordering,
+            "table_type": spec.table_type,
+            "contract": self.contract.to_dict(),
+            "policy": self.policy,
+            "isolation": self.isolation,
+            "unique": self.unique,
+            "properties": self.options.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object], *, where: str) -> TableDef:
+        """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
+        try:
+            schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
+            bucket = value["bucket_spec"]
+            contract = value["contract"]
+            properties = value["properties"]
+            if not (
+                isinstance(bucket, dict)
+                and isinstance(contract, dict)
+                and isinstance(properties, dict)
+            ):
+                raise TypeError(value)
+            key = tuple(str(name) for name in _items(bucket["key"]))
+            ordering = value["ordering"]
+            spec = TableSpec(
+                schemas[int(str(value["schema_id"]))],
+                tuple(str(name) for name in _items(value["partition_by"])),
+                BucketSpec(int(bucket["id"]), key, int(bucket["count"])),
+                None if ordering is None else str(ordering),
+                str(value["table_type"]),
+            )
+            contract = Contract(**{str(k): str(v) for k, v in contract.items()})
+            words = [str(value[name]) for name in ("policy", "isolation", "unique")]
+            return cls(spec, schemas, contract, Options.of(properties), *words)
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"{where} does not define a table: {type(error).__name__}: {error}"
+            raise CorruptMetadataError(message, path=where) from error
+
+
+def _items(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The table at ``version``."""
+
+    version: int
+    checksum: str
+    """Of the decision at this version: the next one names it."""
+    completed_ms: int
+    newest_time: str
+    """The greatest instant time decided so far."""
+    table: TableDef
+    horizon: int = 0
+    """The oldest version that can be read."""
+    late: tuple[Late, ...] = ()
+    parts: tuple[Part, ...] = ()
+    tail: tuple[Events, ...] = ()
+    checkpoint: int = -1
+    """The newest version that is known to have a checkpoint; -1 for none."""
+    loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
+    """A cell for the file events of the parts: filled at first use, shared by later states."""
+    seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
+    """A cell for all file events of this very version, folded."""
+
+    # --- from decisions --------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, decision: Decision, *, where: str) -> State:
+        """Give the state at version 0."""
+        if decision.version != 0 or decision.table is None:
+            message = f"{where} does not create a table"
+            raise CorruptMetadataError(message, path=where)
+        table = TableDef.from_dict(decision.table, where=where)
+        tail = (events_of(decision),)
+        return cls(
+            0, decision.checksum, decision.completed_ms, decision.instant.time, table, tail=tail
+        )
+
+    def apply(self, decision: Decision, *, where: str) -> State:
+        """Give the state after one more decision; raise CorruptMetadataError out of order."""
+        if decision.version != self.version + 1 or decision.previous != self.checksum:
+            message = f"{where} does not continue version {self.version}"
+            raise CorruptMetadataError(
+                message, path=where, expected=self.checksum, found=decision.previous
+            )
+        table = self.table
+        if decision.table is not None:
+            table = TableDef.from_dict(decision.table, where=where)
+        late = self.late
+        if decision.rolled_back is not None:
+            ended = decision.rolled_back
+            entry = Late(str(ended.instant), decision.version, ended.partitions)
+            late = (*late, entry)[-_LATE_MAX:]
+        horizon = self.horizon
+        if decision.cleaned is not None:
+            horizon = max(horizon, decision.cleaned.horizon)
+            late = tuple(entry for entry in late if entry.version > horizon)
+        return replace(
+            self,
+            version=decision.version,
+            checksum=decision.checksum,
+            completed_ms=decision.completed_ms,
+            newest_time=max(self.newest_time, decision.instant.time),
+            table=table,
+            horizon=horizon,
+            late=late,
+            tail=(*self.tail, events_of(decision)),
+            seen=[],
+        )
+
+    # --- files -----------------------------------------------------------------------------
+
+    def folded(self, store: Store) -> Folded:
+        """Load what is not loaded yet, and bring all file events together."""
+        if not self.loaded:
+            parts = [load_part(store, part, FILE_TABLES) for part in self.parts]
+            self.loaded.append(Events.concat(parts))
+        if not self.seen:
+            self.seen.append(fold(Events.concat([*self.loaded, *self.tail])))
+        return self.seen[0]
+
+    def events(self, store: Store) -> Events:
+        """Load all events, commits too."""
+        tables = (*FILE_TABLES, *COMMIT_TABLES)
+        return Events.concat([*(load_part(store, p, tables) for p in self.parts), *self.tail])
+
+    def snapshot(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        buckets: frozenset[BucketId] | None = None,
+    ) -> Snapshot:
+        """Give what a reader or writer at a version sees (INV-04).
+
+        Raises:
+            InstantNotFoundError: the version is not there yet.
+            InstantExpiredError: it was cleaned.
+        """
+        at = self.version if version is None else version
+        self.require_readable(at)
+        files = self.folded(store).live(at)
+        if buckets is not None:
+            files = _of_buckets(files, buckets)
+        table = self.table
+        spec = table.spec
+        if at != self.version:
+            spec = replace(spec, schema=table.schemas[self._schema_id(store, at)])
+        return Snapshot(at, spec, dict(table.schemas), files)
+
+    def _schema_id(self, store: Store, version: int) -> int:
+        rows = self.commits(store)
+        found = rows.filter(pc.equal(rows["version"], version))
+        if found.num_rows != 1:
+            message = f"version {version} is listed {found.num_rows} times"
+            raise InvariantError(message)
+        return int(found["schema_id"][0].as_py())
+
+    def require_readable(self, version: int) -> None:
+        """Refuse a version that is not there or no more."""
+        if not 0 <= version <= self.version:
+            message = f"there is no version {version}"
+            hint = f"versions {self.horizon} to {self.version} can be read"
+            raise InstantNotFoundError(message, hint=hint, version=version)
+        if version < self.horizon:
+            message = f"version {version} was cleaned"
+            hint = f"versions {self.horizon} to {self.version} can be read"
+            raise InstantExpiredError(message, hint=hint, version=version, oldest=self.horizon)
+
+    # --- commits ---------------------------------------------------------------------------
+
+    def commits(self, store: Store, *, since: int = -1) -> pa.Table:
+        """Load one row a decision after a version: COMMITS, oldest first."""
+        parts = [part for part in self.parts if part.last > since]
+        tables = [load_part(store, part, COMMIT_TABLES).commits for part in parts]
+        tables += [events.commits for events in self.tail]
+        if not tables:
+            return COMMITS.empty_table()
+        rows = pa.concat_tables(tables)
+        return rows.filter(pc.greater(rows["version"], since))
+
+    def find_commit(self, store: Store, commit_id: str) -> int | None:
+        """Find the version of a commit id; newest parts first, each loaded only if needed."""
+        for rows in self._commits_backwards(store):
+            found = rows.filter(pc.equal(rows["commit_id"], commit_id))
+            if found.num_rows:
+                return int(found["version"][0].as_py())
+        return None
+
+    def find_version_at(self, store: Store, time_ms: int) -> int | None:
+        """Find the newest version completed at or before a time."""
+        for rows in self._commits_backwards(store):
+            found = rows.filter(pc.less_equal(rows["completed_ms"], time_ms))
+            if found.num_rows:
+                return int(pc.max(found["version"]).as_py())
+        return None
+
+    def _commits_backwards(self, store: Store):  # noqa: ANN202 - an iterator of pa.Table
+        if self.tail:
+            yield Events.concat(self.tail).commits
+        for part in reversed(self.parts):
+            yield load_part(store, part, COMMIT_TABLES).commits
+
+    # --- upkeep ----------------------------------------------------------------------------
+
+    def squeezed(self) -> State:
+        """Give the same state with a short tail, for long-lived clients: one table a kind."""
+        events = compact(Events.concat(self.tail), horizon=self.horizon, oldest=not self.parts)
+        return replace(self, tail=(events,))
+
+
+def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:
+    wanted = {(partition_text(partition), bucket) for partition, bucket in buckets}
+    texts = pa.array(sorted({partition for partition, _ in wanted}), pa.string())
+    near = files.filter(pc.is_in(files["partition"], value_set=texts))
+    pairs = zip(near["partition"].to_pylist(), near["bucket"].to_pylist(), strict=True)
+    return near.filter(pa.array([pair in wanted for pair in pairs], pa.bool_()))

@@ -1,0 +1,242 @@
+"""Decisions as bytes: one JSON document a slot, columnar inside, sealed by a checksum.
+
+    {"checksum":"<sha256 of what follows>",
+    "decision":{...}}
+
+The checksum covers the exact bytes of the second part, and the decision names the checksum of
+the one before, so that a timeline is a chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError, UnsupportedFeatureError
+from plait.model.bucket import Partition
+from plait.model.changes import SECTIONS, Changes, WriteStats
+from plait.model.decision import Cleaned, Decision, RolledBack, Scope, Token
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.storage.port import check_path
+from plait.timeline.columns import from_json, to_json
+
+FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1")
+"""What a client must know to read a table that this one writes."""
+SLOT_BYTES_MAX = 64 << 20
+_HEAD = b'{"checksum":"'
+_MIDDLE = b'",\n"decision":'
+_TAIL = b"}\n"
+_DIGITS = 64
+
+T = TypeVar("T")
+Section = Callable[[object, pa.Schema], pa.Table]
+
+
+def encode(decision: Decision, manifests: Mapping[str, object] | None = None) -> bytes:
+    """Write a decision; sections named in ``manifests`` are replaced by those references."""
+    document = _document(decision)
+    for name, table in decision.changes.tables().items():
+        if manifests and name in manifests:
+            document["changes"][name] = manifests[name]
+        elif table.num_rows:
+            document["changes"][name] = to_json(table)
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    body = text.encode()
+    return b"".join((_HEAD, checksum_of(body).encode(), _MIDDLE, body, _TAIL))
+
+
+def checksum_of(body: bytes) -> str:
+    """Give the checksum that seals a decision."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def sealed_checksum(data: bytes) -> str:
+    """Give the checksum that stands in an encoded decision."""
+    return data[len(_HEAD) : len(_HEAD) + _DIGITS].decode("ascii", "replace")
+
+
+def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
+    """Check the seal; give the checksum and the document."""
+    start = len(_HEAD) + _DIGITS
+    body = data[start + len(_MIDDLE) : -len(_TAIL)]
+    shaped = (
+        data.startswith(_HEAD)
+        and data[start : start + len(_MIDDLE)] == _MIDDLE
+        and data.endswith(_TAIL)
+    )
+    stated = sealed_checksum(data)
+    found = checksum_of(body)
+    if not shaped or stated != found:
+        message = f"{path} is damaged: its checksum does not fit its content"
+        hint = "restore the file from a backup; `tablectl verify` lists all damage"
+        raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=found)
+    try:
+        document = json.loads(body)
+        if not isinstance(document, dict):
+            raise TypeError(document)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{path} is not a decision: {error}"
+        raise CorruptMetadataError(message, path=path) from error
+    return stated, document
+
+
+def decode(data: bytes, *, path: str, load: Section) -> Decision:
+    """Read a decision; ``load`` fetches the sections that stand in manifests.
+
+    Raises:
+        CorruptMetadataError: the bytes are not a sealed decision.
+        UnsupportedFeatureError: a newer Plait wrote it.
+    """
+    checksum, document = unseal(data, path=path)
+    features = document.get("features")
+    if not isinstance(features, list):
+        features = []
+    unknown = sorted(str(item) for item in features if item not in FEATURES)
+    if unknown:
+        message = f"the table uses {', '.join(unknown)}, which this Plait does not know"
+        raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+    try:
+        decision = _decision(document, path, load)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"{path} is not a decision: {type(error).__name__}: {error}"
+        raise CorruptMetadataError(message, path=path) from error
+    return replace(decision, checksum=checksum, features=tuple(str(item) for item in features))
+
+
+def _document(decision: Decision) -> dict[str, dict[str, object]]:
+    document: dict[str, object] = {
+        "version": decision.version,
+        "instant": str(decision.instant),
+        "outcome": decision.outcome.value,
+        "action": decision.action.value,
+        "operation": decision.operation.value,
+        "base": decision.base,
+        "completed_ms": decision.completed_ms,
+        "attempt": decision.attempt,
+        "previous": decision.previous,
+        "features": list(FEATURES),
+        "schema_id": decision.schema_id,
+        "bucket_spec_id": decision.bucket_spec_id,
+        "scope": {
+            "kind": decision.scope.kind,
+            "partitions": [list(p) for p in decision.scope.partitions],
+            "predicate": decision.scope.predicate,
+        },
+        "stats": decision.stats.to_dict(),
+        "client": decision.client,
+        "changes": {},
+    }
+    optional = {
+        "commit_id": decision.commit_id,
+        "read_set": decision.read_set,
+        "fence": decision.fence,
+        "table": decision.table,
+        "tokens": [[t.application, t.epoch, t.start, t.end] for t in decision.tokens] or None,
+        "rolled_back": _rolled_back(decision.rolled_back),
+        "cleaned": _cleaned(decision.cleaned),
+    }
+    document.update({key: value for key, value in optional.items() if value is not None})
+    return document  # type: ignore[return-value]  # "changes" is the one entry that is filled in
+
+
+def _rolled_back(value: RolledBack | None) -> dict[str, object] | None:
+    if value is None:
+        return None
+    partitions = [list(p) for p in value.partitions]
+    return {"instant": str(value.instant), "reason": value.reason, "partitions": partitions}
+
+
+def _cleaned(value: Cleaned | None) -> dict[str, object] | None:
+    if value is None:
+        return None
+    return {
+        "horizon": value.horizon,
+        "condemned": [list(entry) for entry in value.condemned],
+        "deleted": list(value.deleted),
+    }
+
+
+def _decision(document: Mapping[str, object], path: str, load: Section) -> Decision:
+    scope = _typed(document["scope"], dict)
+    back, cleaned = document.get("rolled_back"), document.get("cleaned")
+    return Decision(
+        version=_typed(document["version"], int),
+        instant=Instant.parse(_typed(document["instant"], str)),
+        outcome=Outcome(document["outcome"]),
+        action=Action(document["action"]),
+        operation=Operation(document["operation"]),
+        base=_typed(document["base"], int),
+        completed_ms=_typed(document["completed_ms"], int),
+        attempt=_typed(document["attempt"], str),
+        previous=_typed(document["previous"], str),
+        changes=_changes(_typed(document["changes"], dict), path, load),
+        scope=Scope(
+            _typed(scope["kind"], str),
+            _partitions(scope["partitions"]),
+            _optional(scope["predicate"], dict),
+        ),
+        read_set=_optional(document.get("read_set"), dict),
+        schema_id=_typed(document["schema_id"], int),
+        bucket_spec_id=_typed(document["bucket_spec_id"], int),
+        commit_id=_optional(document.get("commit_id"), str),
+        tokens=tuple(_token(item) for item in _typed(document.get("tokens", []), list)),
+        fence=_optional(document.get("fence"), int),
+        rolled_back=None if back is None else _parse_rolled_back(_typed(back, dict)),
+        cleaned=None if cleaned is None else _parse_cleaned(_typed(cleaned, dict)),
+        table=_optional(document.get("table"), dict),
+        stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
+        client=_typed(document["client"], dict),
+    )
+
+
+def _changes(value: Mapping[str, object], path: str, load: Section) -> Changes:
+    tables: dict[str, pa.Table] = {}
+    for name, section in value.items():
+        schema = SECTIONS[name]
+        inline = not (isinstance(section, dict) and "manifest" in section)
+        where = f"{path}#{name}"
+        tables[name] = from_json(section, schema, where=where) if inline else load(section, schema)
+    return Changes(**tables)
+
+
+def _token(value: object) -> Token:
+    application, epoch, start, end = _typed(value, list)
+    return Token(_typed(application, str), _typed(epoch, int), _typed(start, str), _typed(end, str))
+
+
+def _parse_rolled_back(value: Mapping[str, object]) -> RolledBack:
+    instant = Instant.parse(_typed(value["instant"], str))
+    return RolledBack(instant, _typed(value["reason"], str), _partitions(value["partitions"]))
+
+
+def _parse_cleaned(value: Mapping[str, object]) -> Cleaned:
+    condemned = tuple(_condemned(entry) for entry in _typed(value["condemned"], list))
+    deleted = tuple(check_path(_typed(p, str)) for p in _typed(value["deleted"], list))
+    return Cleaned(_typed(value["horizon"], int), condemned, deleted)
+
+
+def _condemned(value: object) -> tuple[str, int]:
+    path, removed = _typed(value, list)
+    return check_path(_typed(path, str)), _typed(removed, int)
+
+
+def _partitions(value: object) -> tuple[Partition, ...]:
+    return tuple(
+        tuple(_optional(text, str) for text in _typed(item, list)) for item in _typed(value, list)
+    )
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        message = f"expected {kind.__name__}, found {str(value)[:80]!r}"
+        raise TypeError(message)
+    return value
+
+
+def _optional(value: object, kind: type[T]) -> T | None:
+    return None if value is None else _typed(value, kind)

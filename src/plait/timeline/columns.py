@@ -1,0 +1,137 @@
+"""Small Arrow tables as JSON columns, large ones as Parquet: both bounded and checked.
+
+Metadata is untrusted: sizes are checked before anything is allocated, types are cast to the
+schema asked for, and every path must stay inside the table.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from plait.errors import CorruptMetadataError
+from plait.storage.port import Store, check_path
+
+BYTES_MAX = 1 << 30
+"""Largest metadata file that is read at all."""
+_PATH_COLUMNS = ("path", "dv_path", "key_path")
+_BAD_PATH = r"^/|^$|\\|\x00|(^|/)\.{0,2}(/|$)|^[^/]*:"
+
+
+def to_json(table: pa.Table) -> dict[str, list[object]]:
+    """Write a table column by column; bytes as base64, columns of nulls left out."""
+    result: dict[str, list[object]] = {}
+    for field in table.schema:
+        column = table.column(field.name)
+        if field.nullable and column.null_count == len(column):
+            continue
+        values = column.to_pylist()
+        if pa.types.is_binary(field.type):
+            values = [None if v is None else base64.b64encode(v).decode() for v in values]
+        result[field.name] = values
+    return result
+
+
+def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
+    """Read what ``to_json`` wrote; raise CorruptMetadataError for anything else."""
+    try:
+        if not isinstance(value, Mapping):
+            raise TypeError(value)
+        if unknown := set(value) - set(schema.names):
+            message = f"unknown columns {sorted(unknown)}"
+            raise ValueError(message)
+        rows = len(next(iter(value.values()), []))
+        arrays = [_array(value.get(field.name), field, rows) for field in schema]
+        table = pa.Table.from_arrays(arrays, schema=schema)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        message = f"{where} holds columns that cannot be read: {error}"
+        raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
+    return check_table(table, where=where)
+
+
+def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
+    if values is None:
+        if not field.nullable and rows:
+            message = f"column {field.name} is missing"
+            raise ValueError(message)
+        return pa.nulls(rows, field.type)
+    if not isinstance(values, list) or len(values) != rows:
+        message = f"column {field.name} has another length"
+        raise ValueError(message)
+    if pa.types.is_binary(field.type):
+        values = [None if v is None else base64.b64decode(v, validate=True) for v in values]
+    return pa.array(values, field.type)
+
+
+def check_table(table: pa.Table, *, where: str) -> pa.Table:
+    """Refuse nulls where there may be none, and paths that leave the table."""
+    for field in table.schema:
+        column = table.column(field.name)
+        if not field.nullable and column.null_count:
+            message = f"{where}: column {field.name} has nulls"
+            raise CorruptMetadataError(message, path=where, found="null", expected=str(field.type))
+        if field.name in _PATH_COLUMNS and len(column):
+            bad = pc.match_substring_regex(column, _BAD_PATH).combine_chunks()
+            if pc.any(bad).as_py():
+                check_path(column.filter(bad)[0].as_py())
+    return table
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """Write a table as one Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", row_group_size=65_536)
+    return sink.getvalue()
+
+
+def from_parquet(body: bytes, schema: pa.Schema, *, where: str) -> pa.Table:
+    """Read a metadata table; raise CorruptMetadataError if it is not one."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(body))
+        groups = range(file.metadata.num_row_groups)
+        size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+        if size > BYTES_MAX:
+            message = f"{size} bytes uncompressed"
+            raise ValueError(message)
+        table = file.read()
+        columns = [
+            table.column(f.name) if f.name in table.schema.names else _missing(f, table.num_rows)
+            for f in schema
+        ]
+        table = pa.table(columns, names=schema.names).cast(schema)
+    except (KeyError, ValueError, OSError, pa.ArrowException) as error:
+        message = f"{where} is not a metadata table: {error}"
+        raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
+    return check_table(table, where=where)
+
+
+def _missing(field: pa.Field, rows: int) -> pa.Array:
+    if not field.nullable:
+        message = f"column {field.name} is missing"
+        raise ValueError(message)
+    return pa.nulls(rows, field.type)
+
+
+def load_parquet(
+    store: Store, path: str, schema: pa.Schema, *, rows: int | None = None, sha256: str = ""
+) -> pa.Table:
+    """Load a metadata table, checked against what its reference says of it."""
+    body = store.find(check_path(path), size_max=BYTES_MAX)
+    if body is None:
+        message = f"{path} is missing"
+        raise CorruptMetadataError(message, path=path, expected="a file", found="none")
+    found = hashlib.sha256(body).hexdigest()
+    if sha256 and found != sha256:
+        message = f"{path} is damaged: its checksum differs"
+        raise CorruptMetadataError(message, path=path, expected=sha256, found=found)
+    table = from_parquet(body, schema, where=path)
+    if rows is not None and table.num_rows != rows:
+        message = f"{path} has {table.num_rows} rows where {rows} are declared"
+        raise CorruptMetadataError(message, path=path, expected=rows, found=table.num_rows)
+    return table

@@ -1,0 +1,107 @@
+"""The timeline on storage: reading slots, finding the head, writing manifests.
+
+Publishing is not here: only ``txn`` may do that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError, InstantExpiredError
+from plait.model.decision import Decision
+from plait.model.instant import Instant
+from plait.storage.port import Store
+from plait.timeline import codec, paths
+from plait.timeline.columns import load_parquet, to_parquet
+
+INLINE_ROWS_MAX = 256
+"""Sections with more rows go to a manifest; both forms mean the same."""
+
+
+class Timeline:
+    """The slots of one table."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find_bytes(self, version: int) -> bytes | None:
+        """Read a slot as it is; None if it is free. An emptied slot raises.
+
+        Raises:
+            InstantExpiredError: the decision was archived.
+        """
+        data = self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX)
+        if data is not None and not data:
+            message = f"version {version} was archived"
+            hint = "open the table anew; it starts from a checkpoint"
+            raise InstantExpiredError(message, hint=hint, version=version)
+        return data
+
+    def find(self, version: int) -> Decision | None:
+        """Load the decision of a version; None if the slot is free (INV-01)."""
+        data = self.find_bytes(version)
+        return None if data is None else self.decode(version, data)
+
+    def decode(self, version: int, data: bytes) -> Decision:
+        """Read the bytes of a slot, and check that they belong in it."""
+        path = paths.slot(version)
+        decision = codec.decode(data, path=path, load=self._load_section)
+        if decision.version != version:
+            message = f"{path} holds the decision of version {decision.version}"
+            raise CorruptMetadataError(
+                message, path=path, expected=version, found=decision.version
+            )
+        return decision
+
+    def load_after(self, version: int, *, limit: int) -> Iterator[Decision]:
+        """Load decisions from ``version + 1`` on, until the head or ``limit`` of them."""
+        for number in range(version + 1, version + 1 + limit):
+            decision = self.find(number)
+            if decision is None:
+                return
+            yield decision
+
+    def find_head(self, guess: int) -> int:
+        """Find the newest version by galloping from any version that is known to exist.
+
+        A slot's name never goes away, so a free slot is the head, whoever looks: O(log n) reads.
+        """
+        step, low = 1, guess
+        while self._taken(low + step):
+            low, step = low + step, step * 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._taken(middle) else (low, middle)
+        return low
+
+    def _taken(self, version: int) -> bool:
+        return self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX) is not None
+
+    def write_manifests(
+        self, instant: Instant, attempt: str, tables: Mapping[str, pa.Table]
+    ) -> dict[str, object]:
+        """Write the large sections of a decision before its slot; give their references."""
+        references: dict[str, object] = {}
+        for name, table in tables.items():
+            if table.num_rows <= INLINE_ROWS_MAX:
+                continue
+            path = paths.manifest(instant, attempt, name)
+            body = to_parquet(table)
+            self._store.put_if_absent(path, body)
+            digest = hashlib.sha256(body).hexdigest()
+            references[name] = {"manifest": path, "rows": table.num_rows, "sha256": digest}
+        return references
+
+    def _load_section(self, reference: object, schema: pa.Schema) -> pa.Table:
+        if not isinstance(reference, dict):
+            raise TypeError(reference)
+        path, rows, digest = reference["manifest"], reference["rows"], reference["sha256"]
+        inside = isinstance(path, str) and path.startswith(f"{paths.MANIFESTS}/")
+        if not (inside and isinstance(rows, int) and isinstance(digest, str)):
+            message = f"not a reference to a manifest: {str(reference)[:120]}"
+            raise ValueError(message)
+        return load_parquet(self._store, path, schema, rows=rows, sha256=digest)

@@ -1,0 +1,142 @@
+"""Pending records: what an instant says of itself before it is decided.
+
+A record is written before any file of the instant, so that recovery knows where to look and
+cleaning knows what to spare. One of a decided instant is garbage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from plait.errors import FormatError
+from plait.model.bucket import Partition
+from plait.model.instant import Instant, Operation, State
+from plait.storage.port import FileInfo, Store
+from plait.timeline import paths
+
+_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInstant:
+    """An instant that has records but maybe no decision yet."""
+
+    instant: Instant
+    state: State
+    operation: Operation | None
+    v0: int
+    """Everything live at this version or later may be needed by it."""
+    partitions: tuple[Partition, ...]
+    host: str = ""
+    pid: int = 0
+    started_ms: int = 0
+    timeout_s: float = 0.0
+    touched_ms: int | None = None
+    """When a record of it or its heartbeat last changed, by the store's clock."""
+    records: tuple[str, ...] = ()
+    heartbeat: str | None = None
+
+
+def write_requested(store: Store, pending: PendingInstant) -> str:
+    """Write the record that begins an instant; give its path."""
+    path = paths.requested(pending.instant)
+    document = {
+        "instant": str(pending.instant),
+        "operation": None if pending.operation is None else pending.operation.value,
+        "v0": pending.v0,
+        "partitions": [list(partition) for partition in pending.partitions],
+        "host": pending.host,
+        "pid": pending.pid,
+        "started_ms": pending.started_ms,
+        "timeout_s": pending.timeout_s,
+    }
+    store.put(path, json.dumps(document, separators=(",", ":")).encode())
+    return path
+
+
+def write_inflight(
+    store: Store, instant: Instant, partitions: Iterable[Partition], *, attempt: str = ""
+) -> str:
+    """Name partitions before a file appears in them; give the path of the record."""
+    path = paths.inflight(instant, attempt)
+    document = {"instant": str(instant), "partitions": [list(p) for p in partitions]}
+    store.put(path, json.dumps(document, separators=(",", ":")).encode())
+    return path
+
+
+def load_pending(store: Store) -> list[PendingInstant]:
+    """Load every pending instant, oldest first, with its heartbeat's age.
+
+    A record that cannot be read still counts: it protects everything (v0 = 0) and names no
+    partition. So damage makes cleaning wait, never delete.
+    """
+    found: dict[Instant, PendingInstant] = {}
+    for info in store.list(paths.PENDING):
+        instant = _instant_of(info.path)
+        if instant is None:
+            continue
+        body = store.find(info.path, size_max=_BYTES_MAX)
+        if body is None:  # removed since it was listed: the instant was decided
+            continue
+        known = found.get(instant)
+        entry = known or PendingInstant(instant, State.REQUESTED, None, 0, ())
+        found[instant] = _with_record(entry, info, body)
+    for info in store.list(paths.HEARTBEATS):
+        instant = _instant_of(info.path)
+        if instant in found:
+            entry = found[instant]
+            touched = _later(entry.touched_ms, info.modified_ms)
+            found[instant] = replace(entry, heartbeat=info.path, touched_ms=touched)
+    return [found[instant] for instant in sorted(found)]
+
+
+def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingInstant:
+    touched = _later(entry.touched_ms, info.modified_ms)
+    entry = replace(entry, records=(*entry.records, info.path), touched_ms=touched)
+    document = _document(body)
+    if document is None:
+        return entry
+    partitions = tuple(dict.fromkeys((*entry.partitions, *_partitions(document))))
+    entry = replace(entry, partitions=partitions)
+    if not info.path.endswith(".requested"):
+        return replace(entry, state=State.INFLIGHT)
+    try:
+        return replace(
+            entry,
+            operation=Operation(str(document["operation"])) if document["operation"] else None,
+            v0=int(str(document["v0"])),
+            host=str(document["host"])[:200],
+            pid=int(str(document["pid"])),
+            started_ms=int(str(document["started_ms"])),
+            timeout_s=float(str(document["timeout_s"])),
+        )
+    except (KeyError, ValueError):
+        return entry
+
+
+def _document(body: bytes) -> dict[str, object] | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _partitions(document: dict[str, object]) -> Iterable[Partition]:
+    value = document.get("partitions")
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, list) and all(v is None or isinstance(v, str) for v in item):
+            yield tuple(item)
+
+
+def _instant_of(path: str) -> Instant | None:
+    try:
+        return Instant.parse(path.rsplit("/", 1)[-1].split(".", 1)[0])
+    except FormatError:
+        return None
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)

@@ -1,0 +1,168 @@
+"""Who stands in whose way: one pure function over operations and logical write sets (INV-07).
+
+The matrix is data: what they did says when the two meet at all (never, where the scopes meet,
+always) and what that means for us. Scopes say where: single buckets, whole partitions, the
+table, or rows appended without keys, which stand in nobody's way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plait.errors import ConflictError, IncompatibleConflictError, RetryableConflictError
+from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
+from plait.model.changes import Changes
+from plait.model.decision import (
+    SCOPE_APPEND,
+    SCOPE_BUCKETS,
+    SCOPE_PARTITIONS,
+    SCOPE_TABLE,
+    Decision,
+    Scope,
+)
+from plait.model.instant import Instant, Operation, Outcome
+
+
+class Verdict(enum.StrEnum):
+    """What a decision in the window means for us."""
+
+    COMPATIBLE = "compatible"
+    REBASE = "rebase"
+    RETRY = "retry"
+    INCOMPATIBLE = "incompatible"
+
+
+class Meets(enum.StrEnum):
+    """When two operations can be in each other's way."""
+
+    NEVER = "never"
+    SCOPES = "scopes"
+    ALWAYS = "always"
+
+
+DATA = (
+    Operation.APPEND,
+    Operation.INSERT,
+    Operation.UPSERT,
+    Operation.UPDATE,
+    Operation.DELETE,
+    Operation.OVERWRITE,
+    Operation.MERGE,
+)
+SERVICES = (Operation.CLEAN, Operation.ARCHIVE, Operation.SAVEPOINT, Operation.ROLLBACK)
+REWRITES = (Operation.COMPACT, Operation.CLUSTER)
+
+MATRIX: Mapping[Operation, tuple[Meets, Verdict]] = {
+    **{theirs: (Meets.SCOPES, Verdict.RETRY) for theirs in (*DATA, *REWRITES)},
+    **{theirs: (Meets.NEVER, Verdict.COMPATIBLE) for theirs in SERVICES},
+    Operation.PROPERTY: (Meets.NEVER, Verdict.COMPATIBLE),
+    Operation.SCHEMA: (Meets.ALWAYS, Verdict.RETRY),
+    Operation.RESTORE: (Meets.ALWAYS, Verdict.INCOMPATIBLE),
+    Operation.CREATE: (Meets.ALWAYS, Verdict.INCOMPATIBLE),
+}
+"""What a data operation of ours does when it meets theirs, under ``file_group``.
+
+The policies ``key`` and ``merge`` change the verdict of the first row only.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What we are about to decide, as far as conflicts need it."""
+
+    operation: Operation
+    scope: Scope
+    buckets: frozenset[BucketId]
+
+    @classmethod
+    def of(cls, operation: Operation, scope: Scope, changes: Changes) -> Intent:
+        """Take the write set from staged changes."""
+        return cls(operation, scope, touched_buckets(changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One decision that stands in our way."""
+
+    theirs: Decision
+    verdict: Verdict
+    buckets: frozenset[BucketId]
+    """Where; empty if it is not about buckets."""
+    reason: str
+
+
+def touched_buckets(changes: Changes) -> frozenset[BucketId]:
+    """Give the (partition, bucket) pairs of a write set."""
+    table = changes.touched
+    texts = table["partition"].to_pylist()
+    known = {text: partition_parse(text) for text in set(texts)}
+    pairs = zip(texts, table["bucket"].to_pylist(), strict=True)
+    return frozenset((known[text], bucket) for text, bucket in pairs)
+
+
+def decide(ours: Intent, theirs: Decision) -> Conflict | None:
+    """Judge one decision of the window under ``file_group``; None if it is compatible."""
+    if theirs.outcome is not Outcome.COMMITTED:
+        return None
+    meets, verdict = MATRIX[theirs.operation]
+    if meets is Meets.NEVER:
+        return None
+    if meets is Meets.ALWAYS:
+        reason = f"a {theirs.operation} changes what every write means"
+        return Conflict(theirs, verdict, frozenset(), reason)
+    buckets = touched_buckets(theirs.changes)
+    shared = _meeting(ours, theirs.scope, buckets)
+    if shared is None:
+        return None
+    return Conflict(theirs, verdict, shared, "both wrote the same place")
+
+
+def _meeting(
+    ours: Intent, scope: Scope, buckets: frozenset[BucketId]
+) -> frozenset[BucketId] | None:
+    """Give our buckets where the two meet; None if they do not meet at all."""
+    if ours.scope.kind == SCOPE_APPEND:
+        return None  # rows without keys, added after whatever came before, are a serial order
+    kinds = {ours.scope.kind, scope.kind}
+    if SCOPE_TABLE in kinds:
+        return ours.buckets if buckets or scope.kind == SCOPE_TABLE else None
+    if SCOPE_PARTITIONS in kinds:
+        mine, yours = _places(ours.scope, ours.buckets), _places(scope, buckets)
+        shared = mine & yours
+        return frozenset(b for b in ours.buckets if b[0] in shared) if shared else None
+    if kinds == {SCOPE_BUCKETS}:
+        return (ours.buckets & buckets) or None
+    return None  # theirs appended rows that our snapshot need not have seen
+
+
+def _places(scope: Scope, buckets: frozenset[BucketId]) -> frozenset[Partition]:
+    return frozenset(scope.partitions) | frozenset(partition for partition, _ in buckets)
+
+
+def conflict_error(ours: Instant, conflicts: list[Conflict]) -> ConflictError:
+    """Say who was first, where, and what it means."""
+    first = conflicts[0]
+    theirs = first.theirs
+    groups = sorted({b for c in conflicts for b in c.buckets}, key=str)
+    shown = [f"{partition_path(p)}/{bucket}" for p, bucket in groups]
+    retry = all(c.verdict is Verdict.RETRY for c in conflicts)
+    message = (
+        f"version {theirs.version} ({theirs.operation} by {theirs.instant}) was first"
+        + (f" in {', '.join(shown[:5])}" if shown else "")
+        + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")  # noqa: PLR2004 - shown above
+    )
+    kind = RetryableConflictError if retry else IncompatibleConflictError
+    hint = "run it again, or write with on_conflict='retry'" if retry else "look at the table first"
+    return kind(
+        f"{message}: {first.reason}",
+        hint=hint,
+        ours=str(ours),
+        theirs=str(theirs.instant),
+        version=theirs.version,
+        versions=[c.theirs.version for c in conflicts],
+        file_groups=shown,
+        verdict=first.verdict.value,
+        operation=theirs.operation.value,
+    )

@@ -1,0 +1,52 @@
+"""Making a table: its identity, then version 0, which defines it."""
+
+from __future__ import annotations
+
+import json
+
+from plait.errors import TableExistsError
+from plait.model.decision import Decision
+from plait.model.instant import Action, Instant, Operation, Outcome, time_text
+from plait.ports import Ports
+from plait.state.state import State, TableDef
+from plait.storage.port import Store
+from plait.timeline import codec, paths
+from plait.timeline.log import Timeline
+from plait.txn.site import client
+
+FORMAT_VERSION = 1
+
+
+def create_table(store: Store, ports: Ports, table: TableDef) -> State:
+    """Create a table; of many racing callers one wins (INV-02).
+
+    ``table.json`` says only that something is here and in which format. Version 0 defines the
+    table: a crash between the two leaves a place where creation can be repeated.
+
+    Raises:
+        TableExistsError: there is one.
+    """
+    identity = {"format": FORMAT_VERSION, "id": ports.ids.nonce() + ports.ids.nonce()}
+    store.put_if_absent(paths.TABLE, json.dumps(identity).encode())
+    now = store.now_ms()
+    decision = Decision(
+        version=0,
+        instant=Instant(time_text(now), ports.ids.nonce()),
+        outcome=Outcome.COMMITTED,
+        action=Action.CREATE,
+        operation=Operation.CREATE,
+        base=-1,
+        completed_ms=now,
+        attempt=ports.ids.nonce(),
+        previous="",
+        table=table.to_dict(),
+        client=client(),
+    )
+    body = codec.encode(decision)
+    if not store.put_if_absent(paths.slot(0), body):
+        theirs = Timeline(store).find_bytes(0)
+        if theirs != body:
+            uri = store.spec.uri
+            message = f"there is a table at {uri} already"
+            raise TableExistsError(message, hint="open it, or pass if_not_exists=True", uri=uri)
+    return State.create(Timeline(store).decode(0, body), where=paths.slot(0))

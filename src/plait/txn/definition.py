@@ -1,0 +1,145 @@
+"""What a table is asked to be: checked whole before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait.errors import OptionError, SchemaError, SchemaMismatchError
+from plait.expr.ddl import parse_ddl
+from plait.model.bucket import BucketSpec
+from plait.model.contract import Contract
+from plait.model.options import Options
+from plait.model.plan import COW, MOR, TableSpec
+from plait.model.schema import FIELD_ID, Schema, type_name
+from plait.state.state import TableDef
+
+_BUCKETS_UNPARTITIONED = 8
+_BUCKETS_MAX = 100_000
+_NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The arguments of ``Table.create`` beside place and schema."""
+
+    record_key: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    ordering: str | None = None
+    table_type: str = COW
+    buckets: int | None = None
+    policy: str = "file_group"
+    isolation: str = "snapshot"
+    unique: str = "partition"
+    contract: Contract = field(default_factory=Contract)
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def table(self, schema: object) -> TableDef:
+        """Check everything; give the definition that version 0 holds.
+
+        Raises:
+            OptionError: a value that is not known, or does not fit another.
+            SchemaError: a type that cannot be stored, a key or partition that cannot be one.
+        """
+        made = Schema.create(arrow_schema(schema))
+        self.contract.check()
+        _one_of("table_type", self.table_type, (COW, MOR))
+        _one_of("policy", self.policy, ("file_group",))
+        _one_of("isolation", self.isolation, ("snapshot",))
+        _one_of("unique", self.unique, ("partition",))
+        key = tuple(_column(made, name, "record_key") for name in self.record_key)
+        places = tuple(_column(made, name, "partition_by") for name in self.partition_by)
+        _no_twice("record_key", key)
+        _no_twice("partition_by", places)
+        for name in key:
+            _check_plain(made.arrow.field(name), "record key")
+        for name in places:
+            _check_plain(made.arrow.field(name), "partition")
+        ordering = None
+        if self.ordering is not None:
+            ordering = _column(made, self.ordering, "ordering")
+            if not key:
+                message = "an ordering column needs a record key"
+                raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
+            if pa.types.is_nested(made.arrow.field(ordering).type):
+                message = f"column {ordering!r} cannot order rows: it is nested"
+                raise SchemaError(message, column=ordering)
+        spec = TableSpec(
+            _keys_required(made, key), places, self._buckets(key, places), ordering, self.table_type
+        )
+        return TableDef(
+            spec,
+            {spec.schema.id: spec.schema},
+            self.contract,
+            Options.of(self.properties),
+            self.policy,
+            self.isolation,
+            self.unique,
+        )
+
+    def _buckets(self, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
+        if not key:
+            if self.buckets is not None:
+                message = "buckets need a record key"
+                raise OptionError(message, hint="add record_key", key="buckets", value=self.buckets)
+            return BucketSpec(0, (), 0)
+        count = self.buckets
+        if count is None:
+            count = 1 if places else _BUCKETS_UNPARTITIONED
+        if isinstance(count, bool) or not 1 <= count <= _BUCKETS_MAX:
+            message = f"buckets={count!r} is not allowed"
+            raise OptionError(message, hint=f"1 to {_BUCKETS_MAX}", key="buckets", value=count)
+        return BucketSpec(0, key, count)
+
+
+def arrow_schema(schema: object) -> pa.Schema:
+    """Give the Arrow schema of an Arrow schema, DDL text or Spark StructType."""
+    if isinstance(schema, pa.Schema):
+        return schema
+    if isinstance(schema, str):
+        return parse_ddl(schema)
+    to_ddl = getattr(schema, "toDDL", None)
+    if callable(to_ddl):
+        return parse_ddl(str(to_ddl()))
+    message = f"not a schema: {type(schema).__qualname__}"
+    hint = "give a pyarrow.Schema, a Spark StructType, or DDL text"
+    raise OptionError(message, hint=hint, key="schema", value=type(schema).__qualname__)
+
+
+def _column(schema: Schema, name: str, what: str) -> str:
+    found = [known for known in schema.names if known.lower() == name.lower()]
+    if not found:
+        message = f"{what} names column {name!r}, which the schema does not have"
+        hint = f"columns: {', '.join(schema.names)}"
+        raise SchemaMismatchError(message, hint=hint, column=name, expected=schema.names)
+    return found[0]
+
+
+def _no_twice(what: str, names: tuple[str, ...]) -> None:
+    if len(set(names)) != len(names):
+        message = f"{what} names a column twice: {', '.join(names)}"
+        raise OptionError(message, key=what, value=names)
+
+
+def _check_plain(column: pa.Field, what: str) -> None:
+    if any(test(column.type) for test in _NOT_KEYS):
+        message = f"column {column.name!r} of type {type_name(column.type)} cannot be a {what}"
+        hint = "equality of floats and nested values is not exact; use a string, integer or decimal"
+        raise SchemaError(message, hint=hint, column=column.name, found=type_name(column.type))
+
+
+def _keys_required(schema: Schema, key: tuple[str, ...]) -> Schema:
+    """Make key columns not null: a row without its identity is refused anyway."""
+    fields = [
+        pa.field(f.name, f.type, f.nullable and f.name not in key, {FIELD_ID: f.metadata[FIELD_ID]})
+        for f in schema.arrow
+    ]
+    return Schema(schema.id, pa.schema(fields))
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        message = f"{key}={value!r} is not known"
+        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)

@@ -1,0 +1,43 @@
+"""Changes of a table's options: one decision, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.errors import InvariantError
+from plait.model.decision import CommitResult, Decision
+from plait.model.instant import Action, Operation, Outcome
+from plait.state.state import State
+from plait.txn.service import publish_service
+from plait.txn.site import Site, client
+
+
+def set_properties(site: Site, values: Mapping[str, object]) -> CommitResult:
+    """Set options; those not named stay as they are.
+
+    Raises:
+        OptionError: a key or value that is not known; nothing was written.
+    """
+
+    def draft(state: State) -> Decision:
+        table = replace(state.table, options=state.table.options.merged(values))
+        return Decision(
+            version=0,
+            instant=site.new_instant(state),
+            outcome=Outcome.COMMITTED,
+            action=Action.PROPERTY,
+            operation=Operation.PROPERTY,
+            base=state.version,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            table=table.to_dict(),
+            client=client(),
+        )
+
+    decision = publish_service(site, draft)
+    if decision is None:
+        message = "a change of properties was not decided"
+        raise InvariantError(message)
+    return CommitResult(decision.version, decision.instant, decision.stats)

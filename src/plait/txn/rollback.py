@@ -1,0 +1,75 @@
+"""Rollbacks: the decision that ends an instant, and only then the deletion of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow.compute as pc
+
+from plait.model.bucket import Partition, partition_path
+from plait.model.decision import Decision, RolledBack
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.state.state import State
+from plait.txn.service import publish_service
+from plait.txn.site import Site, client
+
+
+def publish_rollback(
+    site: Site, instant: Instant, reason: str, partitions: Iterable[Partition], *, since: int
+) -> Outcome:
+    """Decide that an instant is rolled back, unless it is decided already (INV-03).
+
+    Gives how it stands now: by this call, by another recoverer, or committed after all.
+
+    Raises:
+        CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
+    """
+    places = tuple(partitions)
+    decided: list[Outcome] = []
+
+    def draft(state: State) -> Decision | None:
+        outcome = find_outcome(site, state, instant, since)
+        if outcome is not None:
+            decided.append(outcome)
+            return None
+        return Decision(
+            version=0,
+            instant=site.new_instant(state),
+            outcome=Outcome.COMMITTED,
+            action=Action.ROLLBACK,
+            operation=Operation.ROLLBACK,
+            base=state.version,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            rolled_back=RolledBack(instant, reason, places),
+            client=client(),
+        )
+
+    publish_service(site, draft)
+    return decided[0] if decided else Outcome.ROLLED_BACK
+
+
+def find_outcome(site: Site, state: State, instant: Instant, since: int) -> Outcome | None:
+    """Tell how an instant was decided after a version; None if it was not (INV-03)."""
+    rows = state.commits(site.store, since=since)
+    ended = pc.fill_null(pc.ends_with(rows["ended"], instant.nonce), False)  # noqa: FBT003 - arrow's fill value
+    if pc.any(ended).as_py():
+        return Outcome.ROLLED_BACK
+    if pc.any(pc.ends_with(rows["instant"], instant.nonce)).as_py():
+        return Outcome.COMMITTED
+    return None
+
+
+def delete_files_of(site: Site, instant: Instant, partitions: Iterable[Partition]) -> list[str]:
+    """Delete the files of a rolled-back instant from its partitions; give their paths.
+
+    Only files whose names carry its nonce; whoever else does the same at once does no harm.
+    """
+    doomed = []
+    for partition in partitions:
+        for info in site.store.list(partition_path(partition)):
+            if instant.nonce in info.path.rsplit("/", 1)[-1]:
+                doomed.append(info.path)
+    site.store.delete(doomed)
+    return doomed

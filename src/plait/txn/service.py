@@ -1,0 +1,46 @@
+"""Decisions that are built anew on each head: rollbacks, cleans, table-level changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait.errors import CommitRetriesExhaustedError
+from plait.model.decision import Decision
+from plait.state.state import State
+from plait.txn.publish import Lost, publish
+from plait.txn.site import Site
+
+Draft = Callable[[State], Decision | None]
+
+
+def publish_service(site: Site, draft: Draft) -> Decision | None:
+    """Publish what ``draft`` says of the head, again on each new head; None if it says no.
+
+    Raises:
+        CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        CommitOutcomeUnknownError: the store does not say.
+    """
+    clock, ids = site.ports.clock, site.ports.ids
+    started = clock.monotonic()
+    rounds = 0
+    while True:
+        state = site.cache.refresh()
+        decision = draft(state)
+        if decision is None:
+            return None
+        outcome = publish(site, state, decision)
+        if not isinstance(outcome, Lost):
+            site.cache.advance(outcome.decision)
+            return outcome.decision
+        rounds += 1
+        elapsed = clock.monotonic() - started
+        if elapsed > state.table.options.seconds("commit.deadline"):
+            message = f"lost the slot {rounds} times"
+            raise CommitRetriesExhaustedError(
+                message,
+                hint="the table is very busy; try again",
+                conflict=None,
+                attempts=rounds,
+                elapsed_ms=int(elapsed * 1000),
+            )
+        clock.sleep(min(0.002 * rounds, 0.1) * ids.jitter())

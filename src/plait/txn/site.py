@@ -1,0 +1,34 @@
+"""What a transaction works on: one table as one client sees it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+from plait.locks.port import LockProvider
+from plait.model.instant import Instant, time_ms
+from plait.ports import Ports
+from plait.state.cache import StateCache
+from plait.state.state import State
+from plait.storage.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Storage, what is known of the table, its lock, and the ports."""
+
+    store: Store
+    ports: Ports
+    cache: StateCache
+    lock: LockProvider
+
+    def new_instant(self, known: State) -> Instant:
+        """Give an instant later than every one that is known: ``max(now, newest + 1)``."""
+        ms = max(self.store.now_ms(), time_ms(known.newest_time) + 1)
+        return Instant.at(ms, self.ports.ids.nonce())
+
+
+def client() -> dict[str, object]:
+    """Tell who this process is, for the timeline."""
+    return {"host": platform.node(), "pid": os.getpid()}

@@ -1,0 +1,405 @@
+"""A transaction: begin, stage, validate, publish, finish (design of the commit: RFC 0001)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+
+from plait.errors import (
+    CapabilityMissingError,
+    CommitOutcomeUnknownError,
+    CommitRetriesExhaustedError,
+    ContractError,
+    LockError,
+    RolledBackError,
+    StorageError,
+)
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import WriteStatus
+from plait.model.decision import CommitResult, Decision, Scope, Token
+from plait.model.instant import Action, Instant, Operation, Outcome, State as InstantState
+from plait.model.plan import Snapshot
+from plait.state.state import State
+from plait.timeline import paths
+from plait.timeline.pending import PendingInstant, write_inflight, write_requested
+from plait.txn.conflict import (
+    Conflict,
+    Intent,
+    Verdict,
+    conflict_error,
+    decide,
+    touched_buckets,
+)
+from plait.txn.heartbeat import Heartbeat
+from plait.txn.publish import Lost, Won, free_time, publish
+from plait.txn.rollback import delete_files_of, publish_rollback
+from plait.txn.site import Site, client
+
+_log = logging.getLogger(__name__)
+_WINDOW_MAX = 100_000
+
+Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants to do, before any of it is done."""
+
+    operation: Operation
+    action: Action
+    partitions: tuple[Partition, ...] = ()
+    """Known from the start; more are announced as they come."""
+    commit_id: str | None = None
+    on_conflict: str = "raise"
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass
+class Transaction:
+    """One attempted change of a table, from its pending record to its decision."""
+
+    site: Site
+    request: Request
+    instant: Instant
+    v0: int
+    base: State
+    records: list[str]
+    heartbeat: Heartbeat
+    announced: set[Partition]
+    open: bool = True
+    distributed: bool = False
+    """Whether tasks elsewhere wrote inflight records of their own."""
+    attempts: int = 0
+    rebased: int = 0
+    rounds: int = 0
+    """How often buckets were redone."""
+    taken: set[str] = field(default_factory=set)
+    """Instant times decided since v0."""
+
+    # --- begin -----------------------------------------------------------------------------
+
+    @classmethod
+    def begin(cls, site: Site, request: Request) -> Transaction:
+        """Write the pending record, then look at the head once: that version is the base.
+
+        In this order, so that everything live at the base is protected from cleaning before
+        anyone works from it.
+
+        Raises:
+            CapabilityMissingError: store and lock cannot together give an atomic slot.
+        """
+        require_slots(site)
+        known = site.cache.known()
+        instant = site.new_instant(known)
+        options = known.table.options
+        record = PendingInstant(
+            instant,
+            InstantState.REQUESTED,
+            request.operation,
+            known.version,
+            request.partitions,
+            host=str(client()["host"]),
+            pid=int(str(client()["pid"])),
+            started_ms=site.store.now_ms(),
+            timeout_s=options.seconds("heartbeat.timeout"),
+        )
+        site.ports.observer.phase("begin", instant=str(instant))
+        path = write_requested(site.store, record)
+        base = site.cache.refresh()
+        heartbeat = Heartbeat(
+            site,
+            instant,
+            interval_s=options.seconds("heartbeat.interval"),
+            since=known.version,
+        )
+        announced = set(request.partitions)
+        if not base.table.spec.partition_by:
+            announced.add(())
+        txn = cls(site, request, instant, known.version, base, [path], heartbeat, announced)
+        txn._look_back()
+        return txn
+
+    def _look_back(self) -> None:
+        """Look for our own rollback and time between v0 and the base."""
+        if self.base.version == self.v0:
+            return
+        rows = self.base.commits(self.site.store, since=self.v0)
+        self.taken |= {text.split("-", 1)[0] for text in rows["instant"].to_pylist()}
+        ended = rows.filter(pc.equal(rows["ended"], str(self.instant)))
+        if ended.num_rows:
+            self._raise_rolled_back(int(ended["version"][0].as_py()), "found before its base")
+
+    # --- stage -----------------------------------------------------------------------------
+
+    def announce(self, partitions: Iterable[Partition]) -> None:
+        """Name partitions on storage before a file appears in them."""
+        fresh = [p for p in dict.fromkeys(partitions) if p not in self.announced]
+        if not fresh:
+            return
+        self.check_alive()
+        number = len(self.records)
+        path = write_inflight(self.site.store, self.instant, fresh, attempt=f"d{number}")
+        self.records.append(path)
+        self.announced.update(fresh)
+
+    def check_alive(self) -> None:
+        """Stop early if a heartbeat came upon our rollback; raise RolledBackError."""
+        ended_by = self.heartbeat.ended_by
+        if ended_by is not None and ended_by.rolled_back is not None:
+            self._raise_rolled_back(ended_by.version, ended_by.rolled_back.reason)
+
+    # --- validate and publish --------------------------------------------------------------
+
+    def commit(self, status: WriteStatus, scope: Scope, redo: Redo | None) -> CommitResult:
+        """Validate and publish what was staged; redo buckets where others were first.
+
+        Raises:
+            ConflictError: another commit was first, and redoing is not allowed or possible.
+            CommitRetriesExhaustedError: it was, again and again.
+            RolledBackError: this instant was ended by a recoverer.
+            CommitOutcomeUnknownError: the store does not say; nothing was deleted.
+        """
+        clock = self.site.ports.clock
+        options = self.base.table.options
+        started = clock.monotonic()
+        deadline = started + options.seconds("commit.deadline")
+        head = self.base
+        last: Conflict | None = None
+        while True:
+            self.check_alive()
+            self.attempts += 1
+            with self._order(head):
+                conflicts, head = self._validate(status, scope, head, look=self.attempts > 1)
+                if not conflicts:
+                    outcome = self._publish(head, status, scope)
+                    if isinstance(outcome, Won):
+                        return self._finish(outcome.decision)
+                    conflicts, head = self._judge(status, scope, head, outcome.theirs)
+            if not conflicts:
+                continue
+            last = conflicts[0]
+            retries = options.count("commit.retries")
+            if self.rounds >= retries or clock.monotonic() > deadline:
+                self._give_up(status, conflicts, exhausted=started, last=last)
+            if redo is None or any(c.verdict is not Verdict.RETRY for c in conflicts):
+                self._give_up(status, conflicts)
+            if self.request.on_conflict != "retry":
+                self._give_up(status, conflicts)
+            status = self._redo(status, redo, head, conflicts)
+
+    def _order(self, head: State) -> AbstractContextManager[object]:
+        """Queue on the lock after a loss: it gives order and fairness, never safety."""
+        if self.attempts <= 1:
+            return nullcontext()
+        wait_s = head.table.options.seconds("lock.wait")
+        return _Ordered(self.site, wait_s, str(self.instant))
+
+    def _validate(
+        self, status: WriteStatus, scope: Scope, head: State, *, look: bool
+    ) -> tuple[list[Conflict], State]:
+        if not look:
+            return [], head
+        return self._judge(status, scope, head, None)
+
+    def _judge(
+        self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
+    ) -> tuple[list[Conflict], State]:
+        """Take in the decisions since ``head``; give those in our way and the new head."""
+        intent = Intent.of(self.request.operation, scope, status.changes)
+        conflicts: list[Conflict] = []
+        window = [] if first is None else [first]
+        for decision in window:
+            head = self._take_in(decision, head, intent, conflicts)
+        timeline = self.site.cache.timeline
+        for decision in timeline.load_after(head.version, limit=_WINDOW_MAX):
+            head = self._take_in(decision, head, intent, conflicts)
+        self.site.cache.offer(head)
+        return conflicts, head
+
+    def _take_in(
+        self, decision: Decision, head: State, intent: Intent, conflicts: list[Conflict]
+    ) -> State:
+        ended = decision.rolled_back
+        if ended is not None and ended.instant.nonce == self.instant.nonce:
+            self._raise_rolled_back(decision.version, ended.reason)
+        self.taken.add(decision.instant.time)
+        newer = head.apply(decision, where=paths.slot(decision.version))
+        if newer.table.contract != self.base.table.contract:
+            self.abort("the table's contract changed")
+            message = "the table's contract changed while this writer was open"
+            raise ContractError(
+                message,
+                hint="open the table again",
+                ours=self.base.table.contract.to_dict(),
+                theirs=newer.table.contract.to_dict(),
+            )
+        if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
+            raise AlreadyCommitted(decision.version)
+        conflict = decide(intent, decision)
+        if conflict is not None:
+            conflicts.append(conflict)
+        return newer
+
+    def _publish(self, head: State, status: WriteStatus, scope: Scope) -> Won | Lost:
+        time = free_time(self.instant.time, self.taken)
+        manifests = self.site.cache.timeline.write_manifests(
+            self.instant, f"a{self.attempts}", status.changes.tables()
+        )
+        draft = Decision(
+            version=0,
+            instant=Instant(time, self.instant.nonce),
+            outcome=Outcome.COMMITTED,
+            action=self.request.action,
+            operation=self.request.operation,
+            base=head.version,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            changes=status.changes,
+            scope=scope,
+            schema_id=head.table.spec.schema.id,
+            bucket_spec_id=head.table.spec.buckets.id,
+            commit_id=self.request.commit_id,
+            tokens=self.request.tokens,
+            stats=status.stats,
+            client={**client(), "began": self.base.version, "attempts": self.attempts},
+        )
+        try:
+            return publish(self.site, head, draft, manifests)
+        except CommitOutcomeUnknownError:
+            self.open = False  # the records stay: recovery finds out, and spares everything
+            self.heartbeat.stop()
+            raise
+
+    def _redo(
+        self, status: WriteStatus, redo: Redo, head: State, conflicts: list[Conflict]
+    ) -> WriteStatus:
+        buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
+        buckets &= touched_buckets(status.changes)
+        self.rounds += 1
+        self.rebased += len(buckets)
+        self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
+        _log.info("instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version)
+        return redo(head.snapshot(self.site.store), buckets)
+
+    # --- finish ----------------------------------------------------------------------------
+
+    def _finish(self, decision: Decision) -> CommitResult:
+        self.site.cache.advance(decision)
+        self.open = False
+        self.site.ports.observer.phase("finish", instant=str(self.instant))
+        try:
+            self._remove_records()
+        except StorageError:
+            # the commit stands whatever happens here; recovery finds the records decided
+            _log.warning("records of %s are left behind", self.instant, exc_info=True)
+        return CommitResult(
+            decision.version, decision.instant, decision.stats, self.attempts, self.rebased
+        )
+
+    def _remove_records(self) -> None:
+        self.heartbeat.stop()
+        doomed = list(self.records)
+        if self.heartbeat.beaten:
+            doomed.append(paths.heartbeat(self.instant))
+        if self.distributed:
+            mine = f"{paths.PENDING}/{self.instant}."
+            listed = [i.path for i in self.site.store.list(paths.PENDING)]
+            doomed += [p for p in listed if p.startswith(mine) and p not in doomed]
+        self.site.store.delete(doomed)
+
+    # --- giving up -------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> None:
+        """Publish our own rollback, then delete our files and records; idempotent.
+
+        In this order, so that a file is never deleted before the decision that condemns it.
+        """
+        if not self.open:
+            return
+        self.open = False
+        self.heartbeat.stop()
+        places = sorted(self.announced, key=str)
+        outcome = publish_rollback(self.site, self.instant, reason, places, since=self.v0)
+        if outcome is Outcome.ROLLED_BACK:
+            delete_files_of(self.site, self.instant, self.announced)
+        self._remove_records()
+
+    def _raise_rolled_back(self, version: int, reason: str) -> None:
+        self.open = False
+        self.heartbeat.stop()
+        delete_files_of(self.site, self.instant, self.announced)
+        self._remove_records()
+        message = f"instant {self.instant} was rolled back in version {version}: {reason}"
+        hint = "nothing of it is visible; run the write again"
+        raise RolledBackError(
+            message,
+            hint=hint,
+            instant=str(self.instant),
+            version=version,
+            by=str(version),
+            reason=reason,
+        )
+
+    def _give_up(
+        self,
+        status: WriteStatus,
+        conflicts: list[Conflict],
+        *,
+        exhausted: float | None = None,
+        last: Conflict | None = None,
+    ) -> None:
+        error = conflict_error(self.instant, conflicts)
+        self.abort(f"conflict with version {conflicts[0].theirs.version}")
+        if exhausted is None or last is None or self.request.on_conflict != "retry":
+            raise error
+        elapsed = int((self.site.ports.clock.monotonic() - exhausted) * 1000)
+        message = f"gave up after {self.attempts} attempts: {error.message}"
+        raise CommitRetriesExhaustedError(
+            message,
+            hint="raise commit.retries or commit.deadline, or write less at once",
+            conflict=error,
+            attempts=self.attempts,
+            elapsed_ms=elapsed,
+        ) from error
+
+
+class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: the result is there
+    """This commit id was decided meanwhile; the first result is to be given back."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+class _Ordered:
+    """The lock, held if it can be had in time; without it the commit goes on all the same."""
+
+    def __init__(self, site: Site, wait_s: float, owner: str) -> None:
+        self._site, self._wait_s, self._owner = site, wait_s, owner
+        self._held: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        manager = self._site.lock.acquire(wait_s=self._wait_s, owner=self._owner)
+        try:
+            manager.__enter__()
+            self._held = manager
+        except LockError as error:
+            _log.warning("committing without the lock: %s", error)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._held is not None:
+            self._held.__exit__(None, None, None)
+
+
+def require_slots(site: Site) -> None:
+    """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
+    if not site.store.capabilities.put_if_absent:
+        uri = site.store.spec.uri
+        message = f"the store of {uri} has no atomic put-if-absent"
+        hint = "use a local disk, an S3-compatible store with conditional writes, or copy the table"
+        raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)
