@@ -1,0 +1,1 @@
+"""Table services: each plans, then executes its plan."""

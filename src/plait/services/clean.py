@@ -1,0 +1,234 @@
+"""Clean: files that no readable version needs are condemned by a decision, then deleted.
+
+The decision comes first, the look at leases and pending records after it, the deletion last:
+whoever took a base or lease before is seen, whoever takes one after sees the decision (INV-05).
+Nothing is ever deleted because it is old or unknown (INV-06).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.model.bucket import partition_path
+from plait.model.decision import Cleaned, Decision
+from plait.model.instant import Action, Operation, Outcome
+from plait.services.rollback import RollbackReport, roll_back_failed
+from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.events import Folded
+from plait.state.state import State
+from plait.timeline import paths
+from plait.timeline.pending import load_pending
+from plait.txn.lease import load_leases
+from plait.txn.service import publish_service
+from plait.txn.site import Site, client
+
+_CONDEMNED_MAX = 100_000
+"""Files condemned by one clean; the rest waits for the next."""
+_CHECKPOINTS_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean would decide and delete, as of a version."""
+
+    version: int
+    horizon: int
+    """The oldest version that stays readable."""
+    condemned: tuple[tuple[str, int], ...]
+    """Files to condemn, each with the version that ended it."""
+    waiting: tuple[tuple[str, int], ...]
+    """Files condemned earlier that are still there."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "version": self.version,
+            "horizon": self.horizon,
+            "condemn": [path for path, _ in self.condemned],
+            "waiting": [path for path, _ in self.waiting],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a clean did."""
+
+    plan: CleanPlan
+    version: int | None
+    """Of its decision; None if there was nothing to decide."""
+    deleted: tuple[str, ...]
+    spared: tuple[str, ...]
+    """Condemned files that a writer or reader may still need; a later clean deletes them."""
+    late: tuple[str, ...]
+    """Files that rolled-back writers wrote after their end."""
+    rollback: RollbackReport
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "plan": self.plan.to_dict(),
+            "version": self.version,
+            "deleted": list(self.deleted),
+            "spared": list(self.spared),
+            "late": list(self.late),
+            "rollback": self.rollback.to_dict(),
+        }
+
+
+def plan_clean(site: Site) -> CleanPlan:
+    """Plan from the head; nothing is written."""
+    return _plan(site, site.cache.refresh())
+
+
+def clean(site: Site, plan: CleanPlan | None = None) -> CleanReport:
+    """Execute a plan, or a fresh one: condemn, then delete what nobody may need.
+
+    Only what the plan names is condemned, and of that only what still holds on the head. Safe
+    beside writers, readers and other cleans; killed half way, the next one goes on.
+
+    Raises:
+        CommitOutcomeUnknownError: the store does not say; nothing more is deleted.
+    """
+    rollback = roll_back_failed(site, reason="dead when a clean came by")
+    planned = plan or plan_clean(site)
+    gone, _ = _split(planned.waiting, _needed_from(site))
+    site.store.delete(gone)
+    decision = publish_service(site, lambda state: _draft(site, state, planned, gone))
+    site.ports.observer.phase("delete")
+    fresh = () if decision is None or decision.cleaned is None else decision.cleaned.condemned
+    waiting = tuple(entry for entry in planned.waiting if entry[0] not in set(gone))
+    deletable, spared = _split((*fresh, *waiting), _needed_from(site))
+    site.store.delete(deletable)
+    late = _delete_late(site)
+    version = None if decision is None else decision.version
+    deleted = (*gone, *deletable)
+    return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)
+
+
+def _plan(site: Site, state: State) -> CleanPlan:
+    folded = state.folded(site.store)
+    horizon = _horizon(site, state)
+    condemned = [*_unneeded(folded, horizon), *_old_checkpoints(site, state)]
+    waiting = list(_pairs(folded.condemned, "removed"))
+    known = {path for path, _ in waiting}
+    new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
+    return CleanPlan(state.version, horizon, tuple(new), tuple(sorted(waiting)))
+
+
+def _horizon(site: Site, state: State) -> int:
+    options = state.table.options
+    newest_kept = state.version - options.count("clean.retain.versions") + 1
+    cutoff = site.store.now_ms() - int(options.seconds("clean.retain.time") * 1000)
+    # the version that was current at the cut-off is still younger than the retention time
+    current_then = state.find_version_at(site.store, cutoff)
+    if current_then is None:
+        return state.horizon
+    return max(state.horizon, min(newest_kept, current_then), 0)
+
+
+def _unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
+    """Give files that ended at or before the horizon, masks and sidecars too."""
+    files = folded.files.filter(_ended(folded.files, horizon))
+    result = list(_pairs(files, "until"))
+    in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
+    ended_with_file = dict(result)
+    keep, over = set(), {}
+    rows = zip(
+        in_files["path"].to_pylist(),
+        in_files["dv_path"].to_pylist(),
+        in_files["until"].to_pylist(),
+        strict=True,
+    )
+    for path, dv_path, until in rows:
+        end = ended_with_file.get(path, until)
+        if end is None or end > horizon:
+            keep.add(dv_path)
+        else:
+            over[dv_path] = max(end, over.get(dv_path, 0))
+    result += [(path, end) for path, end in over.items() if path not in keep]
+    aux = folded.aux.filter(pc.less_equal(folded.aux["version"], horizon))
+    return [*result, *_pairs(aux, "version")]
+
+
+def _ended(table: pa.Table, horizon: int) -> pa.ChunkedArray:
+    return pc.fill_null(pc.less_equal(table["until"], horizon), False)  # noqa: FBT003 - arrow's fill value
+
+
+def _pairs(table: pa.Table, version: str) -> zip[tuple[str, int]]:
+    return zip(table["path"].to_pylist(), table[version].to_pylist(), strict=True)
+
+
+def _old_checkpoints(site: Site, state: State) -> list[tuple[str, int]]:
+    """Give checkpoint files that neither the newest two nor a writer of a newer one need."""
+    versions = list_checkpoints(site.store)
+    if len(versions) <= _CHECKPOINTS_KEPT:
+        return []
+    needed: set[str] = set()
+    for version in versions[-_CHECKPOINTS_KEPT:]:
+        kept = load_checkpoint(site.store, version)
+        if kept is None:
+            return []
+        needed |= {file.path for part in kept.parts for file in part.files}
+        needed.add(paths.checkpoint(version))
+    old = []
+    for info in site.store.list(paths.CHECKPOINTS):
+        number = int(info.path.split("/")[-2])
+        if info.path not in needed and number < versions[-_CHECKPOINTS_KEPT]:
+            old.append((info.path, state.version + 1))
+    return old
+
+
+def _draft(site: Site, state: State, plan: CleanPlan, gone: list[str]) -> Decision | None:
+    now = _plan(site, state)
+    horizon = min(plan.horizon, now.horizon)
+    condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
+    deleted = tuple(path for path, _ in now.waiting if path in set(gone))
+    if not condemned and not deleted and horizon == state.horizon:
+        return None
+    return Decision(
+        version=0,
+        instant=site.new_instant(state),
+        outcome=Outcome.COMMITTED,
+        action=Action.CLEAN,
+        operation=Operation.CLEAN,
+        base=state.version,
+        completed_ms=0,
+        attempt="",
+        previous="",
+        cleaned=Cleaned(horizon, condemned, deleted),
+        client=client(),
+    )
+
+
+def _needed_from(site: Site) -> int | None:
+    """Give the oldest version that a pending instant or a lease may need; None if none."""
+    versions = [pending.v0 for pending in load_pending(site.store)]
+    versions += [lease.version for lease in load_leases(site) if not lease.expired]
+    return min(versions, default=None)
+
+
+def _split(
+    entries: tuple[tuple[str, int], ...], needed_from: int | None
+) -> tuple[list[str], list[str]]:
+    """Divide files into those that nobody can need, and those to be spared."""
+    deletable = [path for path, ended in entries if needed_from is None or ended <= needed_from]
+    spared = [path for path, ended in entries if needed_from is not None and ended > needed_from]
+    return deletable, spared
+
+
+def _delete_late(site: Site) -> list[str]:
+    """Delete what rolled-back writers wrote after their end: provably theirs."""
+    doomed = []
+    listed: dict[str, list[str]] = {}
+    for entry in site.cache.known().late:
+        nonce = entry.instant.rsplit("-", 1)[-1]
+        for partition in entry.partitions:
+            place = partition_path(partition)
+            if place not in listed:
+                listed[place] = [info.path for info in site.store.list(place)]
+            doomed += [path for path in listed[place] if nonce in path.rsplit("/", 1)[-1]]
+    site.store.delete(doomed)
+    return doomed

@@ -1,0 +1,370 @@
+"""The facade: ``Table``. It delegates, and decides nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from plait.errors import InstantNotFoundError, OptionError, TableExistsError
+from plait.expr import parse_where, to_json
+from plait.locks import default_lock, open_lock
+from plait.model.contract import Contract
+from plait.model.decision import CommitResult
+from plait.model.history import HistoryEntry, TimelineView
+from plait.model.instant import Instant, parse_moment
+from plait.ports import Ports
+from plait.read.scan import Scan
+from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
+from plait.services.rollback import RollbackReport, list_pending, roll_back, roll_back_failed
+from plait.services.upkeep import after_commit, before_writer
+from plait.services.verify import VerifyReport, verify
+from plait.state.cache import StateCache
+from plait.storage import open_store
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
+from plait.txn.lease import Lease
+from plait.txn.properties import set_properties
+from plait.txn.site import Site
+from plait.txn.transaction import require_slots
+from plait.write.engine import ArrowEngine
+from plait.write.oneshot import write_once
+from plait.write.writer import Order, Writer, find_result
+
+if TYPE_CHECKING:
+    from plait.expr import Where
+    from plait.storage.port import Store
+
+_VIEW = ("version", "instant", "action", "operation", "outcome", "completed_ms", "base")
+
+
+class Table:
+    """A table at a place: it looks at the head on each call.
+
+    Any number of processes may hold the same table and write to it; no server stands between
+    them. Handles never change in place, and are safe to share between threads.
+
+    >>> import pyarrow as pa
+    >>> t = Table.create("memory://doc-table", pa.schema([("id", pa.int64())]), record_key=["id"])
+    >>> t.upsert(pa.table({"id": [1, 2]})).version
+    1
+    >>> t.scan(where="id = 2").to_arrow().to_pylist()
+    [{'id': 2}]
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    # --- open and create -------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        uri: str,
+        schema: object,
+        *,
+        record_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        ordering: str | None = None,
+        table_type: str = "cow",
+        buckets: int | None = None,
+        lock: str | None = None,
+        policy: str = "file_group",
+        isolation: str = "snapshot",
+        unique: str = "partition",
+        failed_writes: str = "lazy",
+        concurrency: str = "multi_writer",
+        if_not_exists: bool = False,
+        properties: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Create a table.
+
+        Of many racing callers one creates; the others get TableExistsError, or with
+        ``if_not_exists`` the table as the winner defined it.
+
+        Args:
+            uri: a directory, or any URL that the storage room knows.
+            schema: Arrow or Spark schema, or DDL text.
+            record_key: columns that identify a row; none makes an append-only table.
+            partition_by: columns whose values divide the table; keys are unique in each.
+            ordering: of two rows with one key the greater value wins.
+            table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
+            buckets: buckets a partition; 1 if partitioned, else 8.
+            lock: ``file``, ``process`` or ``none``; the best that the store allows by default.
+            policy: when two commits conflict; ``file_group``: when they touch the same bucket.
+            isolation: ``snapshot``.
+            unique: ``partition``.
+            failed_writes: ``lazy``, or ``eager`` for a single writer.
+            concurrency: ``multi_writer`` or ``single_writer``.
+            if_not_exists: open a table that is there instead of raising.
+            properties: options, see the options page.
+            storage_options: handed to the file system of the URL.
+
+        Raises:
+            OptionError: a definition that cannot hold; nothing was written.
+            SchemaError: a type that Spark and Parquet do not share.
+            TableExistsError: there is a table.
+        """
+        ports = Ports()
+        store = open_store(uri, storage_options, create=True)
+        contract = Contract(concurrency, lock or default_lock(store), failed_writes)
+        definition = Definition(
+            tuple(record_key), tuple(partition_by), ordering, table_type, buckets, policy,
+            isolation, unique, contract, dict(properties or {}),
+        )
+        table = definition.table(schema)
+        site = _site(store, ports, contract.lock)
+        require_slots(site)
+        try:
+            create_table(store, ports, table)
+        except TableExistsError:
+            if not if_not_exists:
+                raise
+            return cls.open(uri, storage_options=storage_options)
+        return cls(site)
+
+    @classmethod
+    def open(cls, uri: str, *, storage_options: Mapping[str, object] | None = None) -> Self:
+        """Open a table; lock, mode and policy come from it.
+
+        Raises:
+            TableNotFoundError: there is none.
+            UnsupportedFeatureError: a newer Plait wrote it.
+        """
+        ports = Ports()
+        store = open_store(uri, storage_options)
+        cache = StateCache(store, ports)
+        lock = open_lock(cache.refresh().table.contract.lock, store, ports)
+        return cls(Site(store, ports, cache, lock))
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def writer(
+        self,
+        operation: str = "append",
+        *,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        on_duplicate: str = "raise",
+        where: Where = None,
+        partitions: str | None = None,
+    ) -> Writer:
+        """Open a writer for one operation: append, insert, upsert, overwrite or delete.
+
+        Args:
+            operation: what the rows are for. ``append`` on a table with a key is ``insert``.
+            commit_id: an idempotency key: seen before, the first result is given back, for ever.
+            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
+            on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
+            where: for ``overwrite`` and ``delete``: the rows that go.
+            partitions: ``dynamic``: ``overwrite`` just the partitions that the rows are in.
+        """
+        order = self._order(operation, commit_id=commit_id, on_conflict=on_conflict,
+                            on_duplicate=on_duplicate, where=where, partitions=partitions)
+        return self._writer(order)
+
+    def append(self, data: object, *, commit_id: str | None = None) -> CommitResult:
+        """Add rows; see ``writer``."""
+        return self._write(self._order("append", commit_id=commit_id), data)
+
+    def insert(
+        self, data: object, *, on_duplicate: str = "raise", commit_id: str | None = None,
+        on_conflict: str = "raise",
+    ) -> CommitResult:
+        """Add rows whose keys are not there yet; see ``writer``."""
+        order = self._order("insert", commit_id=commit_id, on_conflict=on_conflict,
+                            on_duplicate=on_duplicate)
+        return self._write(order, data)
+
+    def upsert(
+        self, data: object, *, commit_id: str | None = None, on_conflict: str = "raise"
+    ) -> CommitResult:
+        """Add rows, replacing those with the same key; see ``writer``."""
+        order = self._order("upsert", commit_id=commit_id, on_conflict=on_conflict)
+        return self._write(order, data)
+
+    def overwrite(
+        self, data: object, *, where: Where = None, partitions: str | None = None,
+        commit_id: str | None = None, on_conflict: str = "raise",
+    ) -> CommitResult:
+        """Replace the table, the rows that match ``where``, or the partitions of the rows."""
+        order = self._order("overwrite", commit_id=commit_id, on_conflict=on_conflict,
+                            where=where, partitions=partitions)
+        return self._write(order, data)
+
+    def delete(
+        self, *, where: Where = None, keys: object = None, commit_id: str | None = None,
+        on_conflict: str = "raise",
+    ) -> CommitResult:
+        """Delete the rows that match ``where``, or those with the keys given (Arrow data)."""
+        if (where is None) == (keys is None):
+            message = "delete takes either where or keys"
+            hint = "delete(where='true') deletes every row"
+            raise OptionError(message, hint=hint, key="where", value=str(where))
+        order = self._order("delete", commit_id=commit_id, on_conflict=on_conflict, where=where)
+        return self._write(order, keys)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        version: int | None = None,
+        as_of: str | int | dt.datetime | Instant | None = None,
+    ) -> Scan:
+        """Pin a version and say what to read of it; nothing is read yet.
+
+        The files stay until the scan is dropped: a lease is taken before the head is looked at.
+
+        Args:
+            columns: names, in the order wanted; all by default.
+            where: SQL text, a pyarrow expression, or a parsed predicate.
+            version: the version to read; the newest by default.
+            as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
+
+        Raises:
+            InstantNotFoundError: no such version.
+            InstantExpiredError: it was cleaned.
+        """
+        known = self._site.cache.known().version
+        lease = Lease(self._site, known if version is None else min(version, known))
+        try:
+            at = self._version_at(as_of) if as_of is not None else version
+            snapshot = self._site.cache.snapshot(version=at)
+            scan = Scan(self._site.store, snapshot, columns=columns, where=where)
+        except BaseException:
+            lease.release()
+            raise
+        weakref.finalize(scan, lease.release)
+        return scan
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self._site.cache.refresh().version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with field ids as metadata."""
+        return self._site.cache.refresh().table.spec.schema.arrow
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The options that were set on this table."""
+        return self._site.cache.refresh().table.options.to_dict()
+
+    def files(self) -> pa.Table:
+        """Give one row a live file, with partition, bucket, rows, bytes, masked rows."""
+        return self._site.cache.snapshot().files
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Give the decisions, newest first."""
+        entries = self.timeline.decided
+        return list(reversed(entries))[:limit]
+
+    @property
+    def timeline(self) -> TimelineView:
+        """Every decision, oldest first, and what is pending."""
+        state = self._site.cache.refresh()
+        rows = state.commits(self._site.store).to_pylist()
+        return TimelineView(tuple(map(_entry, rows)), list_pending(self._site))
+
+    def find_commit(self, commit_id: str) -> CommitResult | None:
+        """Find what a commit id led to; None if nothing, so far."""
+        return find_result(self._site, commit_id)
+
+    def describe(self) -> dict[str, object]:
+        """Give what the table is, as plain values."""
+        state = self._site.cache.refresh()
+        files = state.snapshot(self._site.store).files
+        rows = sum(files["rows"].to_pylist()) - sum(files["masked"].to_pylist())
+        return {
+            "uri": self._site.store.spec.uri,
+            "version": state.version,
+            "horizon": state.horizon,
+            "rows": rows,
+            "files": files.num_rows,
+            "bytes": sum(files["bytes"].to_pylist()),
+            **{key: value for key, value in state.table.to_dict().items() if key != "schemas"},
+            "schema": state.table.spec.schema.to_dict(),
+        }
+
+    # --- upkeep ----------------------------------------------------------------------------
+
+    def set(self, properties: Mapping[str, object]) -> CommitResult:
+        """Set options, in one decision; raise OptionError for what is not known."""
+        return set_properties(self._site, properties)
+
+    def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
+        """Roll back an instant, or every dead one if none is named."""
+        if instant is None:
+            return roll_back_failed(self._site, reason="dead when a rollback came by")
+        named = Instant.parse(instant) if isinstance(instant, str) else instant
+        return roll_back(self._site, named, reason="asked for")
+
+    def plan_clean(self) -> CleanPlan:
+        """Plan a clean; nothing is written."""
+        return plan_clean(self._site)
+
+    def clean(self, plan: CleanPlan | None = None) -> CleanReport:
+        """Delete what no readable version, writer or reader needs: by a plan, or a fresh one."""
+        return clean(self._site, plan)
+
+    def verify(self, *, data: bool = True) -> VerifyReport:
+        """Check the invariants on storage; nothing is changed."""
+        return verify(self._site, data=data)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _order(
+        self, operation: str, *, commit_id: str | None = None, on_conflict: str = "raise",
+        on_duplicate: str = "raise", where: Where = None, partitions: str | None = None,
+    ) -> Order:
+        spec = self._site.cache.known().table.spec
+        predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
+        return Order.of(
+            operation, spec, commit_id=commit_id, on_conflict=on_conflict,
+            on_duplicate=on_duplicate, predicate=predicate, partitions=partitions,
+        )
+
+    def _writer(self, order: Order) -> Writer:
+        before_writer(self._site)
+        return Writer(
+            self._site, order, default=ArrowEngine(), after=lambda: after_commit(self._site)
+        )
+
+    def _write(self, order: Order, data: object) -> CommitResult:
+        spec = self._site.cache.known().table.spec
+        return write_once(self._writer, order, spec, data)
+
+    def _version_at(self, as_of: str | int | dt.datetime | Instant) -> int:
+        time_ms = parse_moment(as_of)
+        state = self._site.cache.refresh()
+        version = state.find_version_at(self._site.store, time_ms)
+        if version is None:
+            message = f"the table is younger than {as_of}"
+            raise InstantNotFoundError(message, hint="see Table.history()", as_of=str(as_of))
+        return version
+
+
+def _site(store: Store, ports: Ports, lock: str) -> Site:
+    return Site(store, ports, StateCache(store, ports), open_lock(lock, store, ports))
+
+
+def _entry(row: Mapping[str, object]) -> HistoryEntry:
+    values = {name: row[name] for name in _VIEW}
+    values["instant"] = Instant.parse(str(row["instant"]))
+    return HistoryEntry(
+        **values,  # type: ignore[arg-type]  # typed by the schema of the commits table
+        commit_id=None if row["commit_id"] is None else str(row["commit_id"]),
+        ended=None if row["ended"] is None else str(row["ended"]),
+        stats=json.loads(str(row["stats"])),
+        client=json.loads(str(row["client"])),
+    )

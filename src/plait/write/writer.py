@@ -1,0 +1,278 @@
+"""The writer that users hold: one operation, one transaction, any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from plait.engine import Engine, Staging, engine_for
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    InvariantError,
+    OptionError,
+    TransactionClosedError,
+)
+from plait.model.bucket import Partition, partition_parse
+from plait.model.changes import WriteStatus
+from plait.model.decision import (
+    SCOPE_APPEND,
+    SCOPE_BUCKETS,
+    SCOPE_PARTITIONS,
+    SCOPE_TABLE,
+    CommitResult,
+    Scope,
+)
+from plait.model.instant import Action, Instant, Operation
+from plait.model.plan import COW, TableSpec, WritePlan
+from plait.txn.site import Site
+from plait.txn.transaction import AlreadyCommitted, Request, Transaction
+
+OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the caller asked of a writer."""
+
+    operation: Operation
+    commit_id: str | None = None
+    on_conflict: str = "raise"
+    on_duplicate: str = "raise"
+    overwrite: str = "table"
+    predicate: Mapping[str, object] | None = None
+    partitions: tuple[Partition, ...] = ()
+    """Partitions known before any data is written."""
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the arguments of Table.writer, one to one
+        cls,
+        operation: str,
+        spec: TableSpec,
+        *,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        on_duplicate: str = "raise",
+        predicate: Mapping[str, object] | None = None,
+        partitions: str | None = None,
+    ) -> Self:
+        """Check the arguments against the table; raise OptionError for what makes no sense."""
+        _one_of("operation", operation, OPERATIONS)
+        if partitions not in (None, "dynamic"):
+            message = f"partitions={partitions!r} is not known"
+            raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
+        wanted = Operation(operation)
+        if wanted is Operation.APPEND and spec.keyed:
+            wanted = Operation.INSERT
+        takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
+        if (predicate is not None or partitions) and not takes_where:
+            message = f"{operation} takes neither where nor partitions"
+            raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
+        if predicate is not None and partitions:
+            message = "where and partitions exclude each other"
+            raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
+        kind = "predicate" if predicate is not None else "partitions" if partitions else "table"
+        order = cls(wanted, commit_id, on_conflict, on_duplicate, kind, predicate)
+        order._check(spec)
+        return order
+
+    def _check(self, spec: TableSpec) -> None:
+        _one_of("on_conflict", self.on_conflict, ("raise", "retry"))
+        _one_of("on_duplicate", self.on_duplicate, ("raise", "skip"))
+        _one_of("overwrite", self.overwrite, ("table", "partitions", "predicate"))
+        if not spec.keyed and self.operation in (Operation.UPSERT, Operation.INSERT):
+            message = f"{self.operation} needs a record key, and the table has none"
+            hint = "use append, or create the table with record_key=[...]"
+            raise OptionError(message, hint=hint, key="operation", value=self.operation.value)
+        if self.overwrite == "partitions" and not spec.partition_by:
+            message = "partitions='dynamic' needs a partitioned table"
+            raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        message = f"{key}={value!r} is not known"
+        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
+
+
+class Writer:
+    """Writes one operation: everything in one commit, or nothing.
+
+    Use it as a context manager. Leaving the block commits; an exception inside rolls back and
+    is raised. ``result`` is there after the block. ``write`` takes Spark DataFrames (which stay
+    distributed), Arrow tables, batches and readers, and anything with ``__arrow_c_stream__``.
+    """
+
+    def __init__(
+        self, site: Site, order: Order, *, default: Engine, after: Callable[[], None]
+    ) -> None:
+        self._site = site
+        self._order = order
+        self._default = default
+        self._after = after
+        self._txn: Transaction | None = None
+        self._staging: Staging | None = None
+        self._engine: Engine | None = None
+        self._result: CommitResult | None = None
+        self._closed = False
+
+    @property
+    def result(self) -> CommitResult:
+        """What was committed; raise TransactionClosedError before the block has ended well."""
+        if self._result is None:
+            message = "the writer has not committed"
+            raise TransactionClosedError(message, hint="read result after the with block")
+        return self._result
+
+    @property
+    def instant(self) -> Instant:
+        """The instant of this attempt."""
+        return self._require_open().instant
+
+    def __enter__(self) -> Self:
+        """Begin: from here on, what the base shows stays readable."""
+        order = self._order
+        if order.commit_id is not None and self._find_first():
+            return self
+        request = Request(
+            order.operation,
+            self._action(),
+            order.partitions,
+            commit_id=order.commit_id,
+            on_conflict=order.on_conflict,
+        )
+        self._txn = Transaction.begin(self._site, request)
+        if order.commit_id is not None and self._find_first():
+            self._txn.abort("its commit id was applied already")
+            self._txn = None
+        return self
+
+    def write(self, data: object) -> None:
+        """Take rows. May be called many times, with data for the same engine.
+
+        Raises:
+            SchemaError: the data does not fit the table; nothing of it becomes visible.
+        """
+        if self._closed:
+            message = "the writer is closed"
+            raise TransactionClosedError(message, hint="open a new one for each commit")
+        if self._result is not None:  # this commit id was applied before
+            return
+        self._stage_for(data).write(data)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit, or roll back if the block raised."""
+        self._closed = True
+        txn = self._txn
+        if txn is None:
+            return
+        try:
+            if error is not None:
+                txn.abort(f"{type(error).__name__} in the writer")
+                return
+            self._commit(txn)
+        finally:
+            if self._staging is not None:
+                self._staging.close()
+        self._after()
+
+    def _commit(self, txn: Transaction) -> None:
+        staging = self._staging or self._begin_staging(self._default, txn)
+        try:
+            status = staging.stage(txn.base.snapshot(self._site.store), None)
+            self._result = txn.commit(status, self._scope(txn, status), staging.stage)
+        except AlreadyCommitted:
+            txn.abort("its commit id was applied meanwhile")
+            if not self._find_first():
+                message = f"commit id {self._order.commit_id!r} was seen and is gone"
+                raise InvariantError(message) from None
+        except CommitOutcomeUnknownError:
+            raise
+        except BaseException as error:
+            txn.abort(f"{type(error).__name__} while committing")
+            raise
+
+    def _stage_for(self, data: object) -> Staging:
+        txn = self._require_open()
+        engine = engine_for(data, self._default)
+        if self._staging is None:
+            return self._begin_staging(engine, txn)
+        if self._engine is not None and engine.name != self._engine.name:
+            message = f"this writer has data for {self._engine.name}, and now for {engine.name}"
+            hint = "use one writer an engine"
+            raise OptionError(message, hint=hint, key="data", value=engine.name)
+        return self._staging
+
+    def _begin_staging(self, engine: Engine, txn: Transaction) -> Staging:
+        self._engine = engine
+        order, table = self._order, txn.base.table
+        plan = WritePlan(
+            store=self._site.store.spec,
+            instant=txn.instant,
+            operation=order.operation,
+            spec=table.spec,
+            options=table.options,
+            on_duplicate=order.on_duplicate,
+            overwrite=order.overwrite,
+            predicate=None if order.predicate is None else dict(order.predicate),
+        )
+        txn.distributed = engine.name != self._default.name
+        self._staging = engine.staging(plan, txn.announce)
+        return self._staging
+
+    def _scope(self, txn: Transaction, status: WriteStatus) -> Scope:
+        order, spec = self._order, txn.base.table.spec
+        predicate = None if order.predicate is None else dict(order.predicate)
+        if order.operation is Operation.APPEND and not spec.keyed:
+            return Scope(SCOPE_APPEND)
+        if order.operation is not Operation.OVERWRITE:
+            return Scope(SCOPE_BUCKETS, predicate=predicate)
+        if order.overwrite == "table":
+            return Scope(SCOPE_TABLE)
+        texts = sorted(set(status.changes.touched["partition"].to_pylist()))
+        return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)), predicate)
+
+    def _action(self) -> Action:
+        spec = self._site.cache.known().table.spec
+        if self._order.operation is Operation.OVERWRITE:
+            return Action.REPLACE_COMMIT
+        return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
+
+    def _find_first(self) -> bool:
+        """Give the first result of this commit id, for ever."""
+        commit_id = self._order.commit_id
+        if commit_id is None:
+            return False
+        found = find_result(self._site, commit_id)
+        self._result = found
+        return found is not None
+
+    def _require_open(self) -> Transaction:
+        if self._txn is None:
+            message = "the writer is not open"
+            raise TransactionClosedError(message, hint="use it in a with block")
+        return self._txn
+
+
+def find_result(site: Site, commit_id: str) -> CommitResult | None:
+    """Find what a commit id led to; None if it did not commit."""
+    state = site.cache.known()
+    version = state.find_commit(site.store, commit_id)
+    if version is None:
+        state = site.cache.refresh()
+        version = state.find_commit(site.store, commit_id)
+    if version is None:
+        return None
+    decision = site.cache.timeline.find(version)
+    if decision is None:
+        message = f"version {version} has no slot"
+        raise InvariantError(message)
+    return CommitResult(version, decision.instant, decision.stats)
+
+
