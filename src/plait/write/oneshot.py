@@ -10,7 +10,7 @@ import pyarrow as pa
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
 from plait.write.check import prepare
-from plait.write.partition import partitions_of
+from plait.write.places import partitions_of
 from plait.write.writer import Order, Writer
 
 

@@ -1,0 +1,202 @@
+"""Predicates as a frozen tree with one meaning everywhere: SQL's three-valued logic.
+
+There is no node for NOT: negation is pushed to the leaves when a tree is built, where it is exact
+also for nulls. A row is selected only if the predicate is TRUE for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import PredicateError
+from plait.model.value import Raw, raw_value
+
+DEPTH_MAX = 100
+VALUES_MAX = 100_000
+NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a field of a struct column; with its type."""
+
+    path: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A literal in the type of its column, as canonical text."""
+
+    text: str
+    type: pa.DataType
+
+    @property
+    def raw(self) -> Raw:
+        """The value: dates and timestamps as numbers."""
+        return raw_value(self.text, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """TRUE, FALSE or NULL for every row."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """TRUE or FALSE where the column has a value, NULL where it has none."""
+
+    column: Column
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Column, one of = != < <= > >=, value."""
+
+    column: Column
+    op: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Column in values, none of them null."""
+
+    column: Column
+    values: tuple[Value, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Column is null; never NULL itself."""
+
+    column: Column
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Column matches an SQL pattern with % and _, backslash escapes."""
+
+    column: Column
+    pattern: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of them."""
+
+    items: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of them."""
+
+    items: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A pyarrow expression: evaluated by Arrow, never looked into, so it prunes nothing."""
+
+    expression: pc.Expression
+    names: tuple[str, ...]
+    schema: pa.Schema
+    negated: bool = False
+
+
+Predicate: TypeAlias = (
+    Always | Fixed | Compare | In | IsNull | Like | And | Or | Opaque
+)
+
+
+def negate(predicate: Predicate) -> Predicate:
+    """Give NOT of a predicate, exact under three-valued logic."""
+    match predicate:
+        case Always(value):
+            return Always(None if value is None else not value)
+        case Fixed(column, value):
+            return Fixed(column, not value)
+        case Compare(column, op, value):
+            return Compare(column, NEGATED[op], value)
+        case In(column, values, negated):
+            return In(column, values, not negated)
+        case IsNull(column, negated):
+            return IsNull(column, not negated)
+        case Like(column, pattern, negated):
+            return Like(column, pattern, not negated)
+        case And(items):
+            return any_of(*map(negate, items))
+        case Or(items):
+            return all_of(*map(negate, items))
+        case Opaque(expression, names, schema, negated):
+            return Opaque(expression, names, schema, not negated)
+
+
+def all_of(*items: Predicate) -> Predicate:
+    """Give AND, flattened and without what is always true."""
+    flat = [leaf for item in items for leaf in (item.items if isinstance(item, And) else (item,))]
+    if any(item == Always(value=False) for item in flat):
+        return Always(value=False)
+    kept = tuple(dict.fromkeys(item for item in flat if item != Always(value=True)))
+    return kept[0] if len(kept) == 1 else And(kept) if kept else Always(value=True)
+
+
+def any_of(*items: Predicate) -> Predicate:
+    """Give OR, flattened and without what is always false."""
+    flat = [leaf for item in items for leaf in (item.items if isinstance(item, Or) else (item,))]
+    if any(item == Always(value=True) for item in flat):
+        return Always(value=True)
+    kept = tuple(dict.fromkeys(item for item in flat if item != Always(value=False)))
+    return kept[0] if len(kept) == 1 else Or(kept) if kept else Always(value=False)
+
+
+def leaves(predicate: Predicate) -> Iterator[Predicate]:
+    """Give every leaf."""
+    stack = [predicate]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (And, Or)):
+            stack.extend(reversed(node.items))
+        else:
+            yield node
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Give the top-level columns that a predicate looks at."""
+    names: set[str] = set()
+    for leaf in leaves(predicate):
+        if isinstance(leaf, Opaque):
+            names.update(leaf.names)
+        elif not isinstance(leaf, (Always, And, Or)):
+            names.add(leaf.column.path[0])
+    return frozenset(names)
+
+
+def find_column(schema: pa.Schema, path: tuple[str, ...], text: str) -> Column:
+    """Find a column by name, whatever its case; raise PredicateError if there is none."""
+    fields = list(schema)
+    names: list[str] = []
+    kind: pa.DataType | None = None
+    for part in path:
+        found = [field for field in fields if field.name == part]
+        found = found or [field for field in fields if field.name.lower() == part.lower()]
+        if not found:
+            known = ", ".join(field.name for field in fields[:20]) or "none"
+            message = f"no column is called {'.'.join(path)!r}"
+            raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
+        names.append(found[0].name)
+        kind = found[0].type
+        fields = list(kind.fields) if pa.types.is_struct(kind) else []
+    return Column(tuple(names), kind)

@@ -1,0 +1,191 @@
+"""Write data files: plain Parquet with the user's columns and field ids, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plait.errors import InvariantError
+from plait.files.faults import writing
+from plait.files.stats import columns_with_nan, file_stats, float_columns
+from plait.model.bucket import Partition, partition_text
+from plait.model.changes import ADDED
+from plait.model.plan import TableSpec
+from plait.storage.port import Store, check_path
+
+GROUP_ROWS: Final = 128 * 1024
+"""Rows in a row group: small enough to skip most of a sorted file, large enough to scan."""
+GROUP_BYTES: Final = 32 << 20
+"""A row group is also ended by so many bytes in memory, so that wide rows stay bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a data file belongs, and what it is."""
+
+    path: str
+    partition: Partition
+    bucket: int
+    kind: str  # BASE, LOG or RUN
+
+
+class DataFileWriter:
+    """Writes one data file as a stream of tables.
+
+    Holds at most one row group. Nothing is durable before ``store.persist([path])``. Leaving a
+    ``with`` block by an exception closes the file without a record of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: Place,
+        spec: TableSpec,
+        *,
+        sorted_by_key: bool = False,
+        group_rows: int = GROUP_ROWS,
+    ) -> None:
+        """Open the file; the path must be new.
+
+        Args:
+            store: the table's.
+            place: where the file belongs.
+            spec: its schema is the schema of the file.
+            sorted_by_key: what the record says of the order of the rows; not checked.
+            group_rows: rows in a row group.
+        """
+        self._store, self._place, self._spec = store, place, spec
+        self._sorted, self._group_rows = sorted_by_key, group_rows
+        self._schema = spec.schema.arrow
+        self._floats = float_columns(spec)
+        self._with_nan: set[str] = set()
+        self._held: list[pa.Table] = []
+        self._held_rows = self._held_bytes = self._rows = 0
+        self._closed = False
+        with writing(place.path):
+            self._sink = store.filesystem().open_output_stream(check_path(place.path))
+            self._footers: list[pq.FileMetaData] = []
+            self._parquet = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="snappy",
+                store_schema=False,  # Parquet's own types and field ids say it all
+                metadata_collector=self._footers,
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    @property
+    def path(self) -> str:
+        """The file's path in the table."""
+        return self._place.path
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Take rows with the table's columns and types.
+
+        Raises:
+            InvariantError: the rows do not have the schema of the table.
+            StorageError: the store failed.
+        """
+        table = self._conformed(rows)
+        for start in range(0, table.num_rows, self._group_rows):
+            part = table.slice(start, self._group_rows)
+            self._held.append(part)
+            self._held_rows += part.num_rows
+            self._held_bytes += part.nbytes
+            self._rows += part.num_rows
+            if self._held_rows >= self._group_rows or self._held_bytes >= GROUP_BYTES:
+                self._write_group(self._group_rows)
+        if self._held_rows and self._held_rows < table.num_rows:
+            # What is held back must not keep the whole of a large input alive.
+            rest = pa.concat_tables(self._held)
+            self._held = [rest.take(np.arange(rest.num_rows))]
+
+    def _conformed(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+        columns = [rows.column(index) for index in range(rows.num_columns)]
+        kinds = [column.type for column in columns]
+        if rows.schema.names != self._schema.names or kinds != self._schema.types:
+            message = f"rows for {self.path} have another schema: {rows.schema}"
+            raise InvariantError(message)
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _write_group(self, limit: int) -> None:
+        table = pa.concat_tables(self._held)
+        group, rest = table.slice(0, limit), table.slice(limit)
+        self._with_nan.update(columns_with_nan(group, set(self._floats) - self._with_nan))
+        with writing(self.path):
+            self._parquet.write_table(group, row_group_size=limit)
+        self._held = [rest] if rest.num_rows else []
+        self._held_rows, self._held_bytes = rest.num_rows, rest.nbytes
+
+    def close(self) -> pa.Table:
+        """Finish the file and give its record (ADDED, one row).
+
+        Raises:
+            InvariantError: the file does not hold what was written to it.
+            StorageError: the store failed.
+        """
+        if self._held_rows:
+            self._write_group(self._group_rows)
+        with writing(self.path):
+            self._parquet.close()
+            written = self._sink.tell()
+            self._sink.close()
+        self._closed = True
+        footer = self._require_whole(written)
+        row = {
+            "path": self.path,
+            "partition": partition_text(self._place.partition),
+            "bucket": self._place.bucket,
+            "kind": self._place.kind,
+            "rows": self._rows,
+            "bytes": written,
+            "sorted": self._sorted,
+            "schema_id": self._spec.schema.id,
+            "stats": file_stats(footer, self._spec, with_nan=self._with_nan),
+        }
+        return pa.Table.from_pylist([row], schema=ADDED)
+
+    def _require_whole(self, written: int) -> pq.FileMetaData:
+        """Look at the file as a reader will: its size and its footer."""
+        with writing(self.path), self._store.filesystem().open_input_file(self.path) as file:
+            size = file.size()
+            footer = pq.read_metadata(file)
+        if footer.num_rows != self._rows or size != written:
+            message = (
+                f"{self.path} holds {footer.num_rows} rows in {size} bytes, "
+                f"but {self._rows} rows in {written} bytes were written"
+            )
+            raise InvariantError(message)
+        return footer
+
+    def abandon(self) -> None:
+        """Close the file without finishing it; it stays as garbage of its instant."""
+        if not self._closed:
+            self._closed = True
+            self._held = []
+            self._parquet.is_open = False  # so that it does not write a footer when it goes
+            with contextlib.suppress(OSError, pa.ArrowException):  # the first error matters
+                self._sink.close()
+
+    def __enter__(self) -> Self:
+        """Give the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Abandon the file unless ``close`` was called."""
+        self.abandon()

@@ -1,0 +1,159 @@
+"""Deletion vectors: which rows of a data file are hidden.
+
+The bytes are those that Delta ("deletion vector format" of its protocol) and Iceberg v3
+(``deletion-vector-v1`` of its Puffin specification) share::
+
+    vector  magic D1 D3 39 64, then a 64-bit Roaring bitmap in the portable layout
+    entry   length of the vector (4 bytes, big-endian), vector, CRC-32 of the vector (big-endian)
+    file    one byte, 01, then entries
+
+A small vector stands in the decision itself. ``dv_offset`` is where an entry begins in its file
+and ``dv_bytes`` is the length of the vector: Delta's ``offset`` and ``sizeInBytes``; to Iceberg
+the entry is a blob of ``dv_bytes + 8`` bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from plait.errors import InvariantError
+from plait.files import roaring
+from plait.files.faults import corrupt, reading, writing
+from plait.files.live import LiveFile
+from plait.files.roaring import Positions
+from plait.model.changes import MASKED
+from plait.storage.port import Store, check_path
+
+INLINE_BYTES_MAX: Final = 4096
+"""Vectors up to this size stand in the decision."""
+
+MAGIC: Final = b"\xd1\xd3\x39\x64"
+FILE_VERSION: Final = b"\x01"
+_LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ROWS_A_CONTAINER = 1 << 16
+_CONTAINER_BYTES_MAX = 2 + 4 * (1 << 15) + 12  # a container of runs, and its place in the head
+
+
+def encode(positions: Positions) -> bytes:
+    """Write row positions as a vector.
+
+    >>> encode(np.array([1], dtype=np.uint64)).hex()
+    'd1d339640100000000000000000000003a3000000100000000000000100000000100'
+    """
+    return MAGIC + roaring.encode(positions)
+
+
+def decode(vector: bytes, *, count: int, rows: int) -> Positions:
+    """Read the row positions of a vector, sorted.
+
+    Args:
+        vector: untrusted bytes.
+        count: how many positions the metadata declares.
+        rows: rows of the data file; a position beyond them is refused.
+
+    Raises:
+        ValueError: it is not a vector of so many positions in such a file.
+    """
+    if vector[:4] != MAGIC:
+        message = f"a deletion vector begins with {MAGIC.hex()}, not {vector[:4].hex()}"
+        raise ValueError(message)
+    if not 0 <= count <= rows:
+        message = f"{count} rows masked of {rows}"
+        raise ValueError(message)
+    positions = roaring.decode(vector[4:], count=count)
+    if len(positions) and int(positions[-1]) >= rows:
+        message = f"row {int(positions[-1])} is masked in a file of {rows}"
+        raise ValueError(message)
+    return positions
+
+
+def load_mask(store: Store, file: LiveFile) -> Positions | None:
+    """Read which rows of a live file are hidden, sorted; None if none are.
+
+    The file's row count must have been compared with its footer before: it bounds what is read.
+
+    Raises:
+        CorruptMetadataError: the vector is missing or is not what the metadata says.
+    """
+    if not file.masked:
+        return None
+    vector = file.inline if file.inline is not None else _load_vector(store, file)
+    try:
+        return decode(vector, count=file.masked, rows=file.rows)
+    except ValueError as error:
+        raise corrupt(file.dv_path or file.path, "a deletion vector", str(error)) from error
+
+
+def _load_vector(store: Store, file: LiveFile) -> bytes:
+    path, offset, size = file.dv_path, file.dv_offset, file.dv_bytes
+    if path is None or offset is None or size is None:
+        raise corrupt(file.path, f"a deletion vector of {file.masked} rows", "none")
+    limit = 64 + (file.rows // _ROWS_A_CONTAINER + 1) * _CONTAINER_BYTES_MAX
+    if not (offset > 0 and 0 < size <= limit):
+        raise corrupt(path, f"a deletion vector of at most {limit} bytes", str(size))
+    entry_bytes = _LENGTH.size + size + _CRC.size
+    with reading(path), store.filesystem().open_input_file(check_path(path)) as source:
+        if source.size() < offset + entry_bytes:
+            raise corrupt(path, f"{offset + entry_bytes} bytes", str(source.size()))
+        entry: bytes = source.read_at(entry_bytes, offset)
+    vector = entry[_LENGTH.size : -_CRC.size]
+    if _LENGTH.unpack_from(entry)[0] != size:
+        raise corrupt(path, f"a vector of {size} bytes", str(_LENGTH.unpack_from(entry)[0]))
+    if _CRC.unpack(entry[-_CRC.size :])[0] != zlib.crc32(vector):
+        raise corrupt(path, "a vector with its checksum", "another checksum")
+    return vector
+
+
+class MaskWriter:
+    """Collects the deletion vectors of one writer: small ones inline, the others in one file."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        """Take the name of the file; it is created when the first large vector comes."""
+        self._store = store
+        self._path = check_path(path)
+        self._sink: pa.NativeFile | None = None
+        self._rows: list[dict[str, object]] = []
+
+    def add(self, path: str, positions: Positions) -> None:
+        """Mask rows of a data file: all that are hidden from now on, those before included."""
+        unique = np.unique(positions)
+        if not len(unique):
+            message = f"a deletion vector without a row, for {path}"
+            raise InvariantError(message)
+        vector = encode(unique)
+        row: dict[str, object] = {"path": path, "rows": len(unique)}
+        if len(vector) <= INLINE_BYTES_MAX:
+            row["inline"] = vector
+        else:
+            row["dv_path"], row["dv_bytes"] = self._path, len(vector)
+            row["dv_offset"] = self._append(vector)
+        self._rows.append(row)
+
+    def _append(self, vector: bytes) -> int:
+        with writing(self._path):
+            if self._sink is None:
+                self._sink = self._store.filesystem().open_output_stream(self._path)
+                self._sink.write(FILE_VERSION)
+            offset: int = self._sink.tell()
+            self._sink.write(_LENGTH.pack(len(vector)))
+            self._sink.write(vector)
+            self._sink.write(_CRC.pack(zlib.crc32(vector)))
+        return offset
+
+    @property
+    def paths(self) -> list[str]:
+        """Files written, to be made durable with ``store.persist``."""
+        return [] if self._sink is None else [self._path]
+
+    def close(self) -> pa.Table:
+        """Finish the file and give the records (MASKED)."""
+        if self._sink is not None and not self._sink.closed:
+            with writing(self._path):
+                self._sink.close()
+        return pa.Table.from_pylist(self._rows, schema=MASKED)

@@ -1,0 +1,197 @@
+"""Open a data file and read it row group by row group, with the columns of a newer schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plait.files.evolve import field_id, fitted
+from plait.files.faults import corrupt, reading
+from plait.files.live import LiveFile
+from plait.files.stats import Range, group_range, leaf_indices
+from plait.model.schema import Schema
+from plait.storage.port import Store, check_path
+
+BATCH_ROWS_MAX: Final = 1 << 16
+BATCH_BYTES: Final = 16 << 20
+"""Batches hold about so many bytes at most, judged by the average row."""
+_BATCH_ROWS_MIN = 64
+_THRIFT_BYTES_MAX = 64 << 20
+_T = pa.types
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a column to be read comes from: a column of the file, or nowhere."""
+
+    wanted: pa.Field
+    found: pa.Field | None
+
+
+class OpenFile:
+    """A data file that is open for reading. Close it, or use it in a ``with`` block."""
+
+    def __init__(self, store: Store, file: LiveFile, schemas: Schemas) -> None:
+        """Open the file and compare its footer with the metadata.
+
+        Raises:
+            CorruptMetadataError: the file is missing, damaged, or has another number of rows.
+            StorageError: the store failed.
+        """
+        self._file = file
+        with reading(file.path):
+            self._input = store.filesystem().open_input_file(check_path(file.path))
+            try:
+                self._parquet = pq.ParquetFile(
+                    self._input,
+                    pre_buffer=True,
+                    coerce_int96_timestamp_unit="us",
+                    thrift_string_size_limit=_THRIFT_BYTES_MAX,
+                )
+            except BaseException:
+                self._input.close()
+                raise
+        self._footer: pq.FileMetaData = self._parquet.metadata
+        counts: list[int] = [self._footer.row_group(i).num_rows for i in range(self.group_count)]
+        if self._footer.num_rows != file.rows or sum(counts) != file.rows:
+            self.close()
+            raise corrupt(file.path, f"{file.rows} rows", f"{self._footer.num_rows} rows")
+        self._counts = counts
+        self._found = self._parquet.schema_arrow
+        self._leaves = leaf_indices(self._found)
+        self._schemas = schemas
+
+    @property
+    def group_count(self) -> int:
+        """Row groups in the file."""
+        count: int = self._footer.num_row_groups
+        return count
+
+    def group_rows(self, group: int) -> int:
+        """Rows of a row group."""
+        return self._counts[group]
+
+    def group_start(self, group: int) -> int:
+        """Position of a row group's first row in the file."""
+        return sum(self._counts[:group])
+
+    def group_ranges(self, group: int, columns: Sequence[str]) -> dict[str, Range]:
+        """Give what the footer says of these columns in a row group, as far as it is usable."""
+        metadata = self._footer.row_group(group)
+        found: dict[str, Range] = {}
+        for source in self._sources(columns):
+            name, physical = source.wanted.name, source.found
+            if physical is None:
+                found[name] = Range(null_count=self._counts[group])
+            elif _comparable(physical.type, source.wanted.type):
+                chunk = metadata.column(self._leaves[physical.name])
+                found[name] = group_range(chunk, physical.type)
+        return found
+
+    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read these columns of a row group, in bounded batches, as the reading schema has them.
+
+        Raises:
+            CorruptMetadataError: the file is damaged, or its columns do not fit the schema.
+            StorageError: the store failed.
+        """
+        sources = self._sources(columns)
+        schema = pa.schema([source.wanted for source in sources])
+        delivered = 0
+        with reading(self._file.path):
+            for batch in self._raw_batches(group, sources):
+                delivered += batch.num_rows
+                yield self._fit(batch, sources, schema)
+        if delivered != self._counts[group]:
+            raise corrupt(self._file.path, f"{self._counts[group]} rows", f"{delivered} rows")
+
+    def _raw_batches(self, group: int, sources: Sequence[_Source]) -> Iterator[pa.RecordBatch]:
+        names = list(dict.fromkeys(s.found.name for s in sources if s.found is not None))
+        rows = self._batch_rows(group)
+        if names:
+            yield from self._parquet.iter_batches(rows, row_groups=[group], columns=names)
+            return
+        left = self._counts[group]
+        while left:  # nothing of the file is asked for but how many rows there are
+            count = min(rows, left)
+            yield pa.record_batch([pa.nulls(count)], names=[""])
+            left -= count
+
+    def _batch_rows(self, group: int) -> int:
+        total: int = self._footer.row_group(group).total_byte_size
+        size = total // max(1, self._counts[group])
+        return max(_BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, BATCH_BYTES // max(1, size)))
+
+    def _fit(
+        self, batch: pa.RecordBatch, sources: Sequence[_Source], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        columns = [
+            pa.nulls(batch.num_rows, source.wanted.type)
+            if source.found is None
+            else fitted(batch.column(source.found.name), source.found, source.wanted)
+            for source in sources
+        ]
+        if not columns:
+            return batch.select([])
+        return pa.record_batch(columns, schema=schema)
+
+    def _sources(self, columns: Sequence[str]) -> list[_Source]:
+        known = self._schemas.names(self._file)
+        by_id = {number: field for field in self._found if (number := field_id(field)) is not None}
+        sources = []
+        for name in columns:
+            wanted = self._schemas.reading.arrow.field(name)
+            number = self._schemas.reading.field_id(name)
+            if by_id:
+                found = by_id.get(number)
+            else:
+                index = self._found.get_field_index(known.get(number, ""))
+                found = self._found.field(index) if index >= 0 else None
+            if found is None and number in known:
+                raise corrupt(self._file.path, f"a column {known[number]!r}", "none")
+            sources.append(_Source(wanted, found))
+        return sources
+
+    def close(self) -> None:
+        """Close the file."""
+        self._input.close()
+
+    def __enter__(self) -> Self:
+        """Give the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The schema to read with, and those that files were written with."""
+
+    reading: Schema
+    written: Mapping[int, Schema]
+
+    def names(self, file: LiveFile) -> dict[int, str]:
+        """Give the columns, by id, that a file must have."""
+        schema = self.written.get(file.schema_id)
+        if schema is None:
+            raise corrupt(file.path, "a schema of the table", f"schema {file.schema_id}")
+        return {schema.field_id(name): name for name in schema.names}
+
+
+def _comparable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether bounds of one type hold for values cast to the other."""
+    whole = _T.is_signed_integer(found) and _T.is_signed_integer(wanted)
+    real = _T.is_floating(found) and _T.is_floating(wanted)
+    return whole or real or bool(found == wanted)

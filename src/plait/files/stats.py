@@ -1,0 +1,205 @@
+"""Bounds of columns: the JSON ``{field id: [lower, upper, null count]}`` beside each data file.
+
+Bounds come from the Parquet footer, so they cost no pass over the data. A bound that is missing
+(null) says nothing. Every value but null and NaN lies within the bounds; a float column in which
+a NaN stands has none, because engines differ in where they sort it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from plait.model.plan import TableSpec
+from plait.model.value import Raw, is_plain, raw_text, raw_value
+
+COLUMNS_MAX: Final = 32
+"""So many leading columns get bounds, besides the key and the ordering field."""
+LENGTH_MAX: Final = 64
+"""Longer strings (characters) and binaries (bytes) are cut, upper bounds rounded up."""
+
+_LAST = "\U0010ffff"
+_SURROGATES = (0xD800, 0xDFFF)
+_T = pa.types
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is known of the values of a column; None: nothing."""
+
+    lower: Raw | None = None
+    upper: Raw | None = None
+    null_count: int | None = None
+
+
+def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
+    """Name the columns that get bounds: the first plain ones, the key, the ordering field."""
+    plain = [field.name for field in spec.schema.arrow if is_plain(field.type)]
+    wanted = {*plain[:COLUMNS_MAX], *spec.key, *filter(None, (spec.ordering,))}
+    return tuple(name for name in plain if name in wanted)
+
+
+def leaf_indices(schema: pa.Schema) -> dict[str, int]:
+    """Give for each top-level column the index of its first leaf in a Parquet file."""
+    found: dict[str, int] = {}
+    leaf = 0
+    for field in schema:
+        found[field.name] = leaf
+        leaf += _leaves(field.type)
+    return found
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if _T.is_struct(kind):
+        return sum(_leaves(child.type) for child in kind.fields)
+    if _T.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    if _T.is_list(kind):
+        return _leaves(kind.value_type)
+    return 1
+
+
+def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
+    """Give what a Parquet row group says of a plain column. Bounds of NaNs are not in it."""
+    found = chunk.statistics
+    if found is None:
+        return Range()
+    nulls = found.null_count if found.has_null_count else None
+    if not found.has_min_max:
+        return Range(null_count=nulls)
+    raw = _T.is_temporal(kind)  # datetime cannot hold every date and timestamp
+    lower, upper = (found.min_raw, found.max_raw) if raw else (found.min, found.max)
+    if _T.is_binary(kind) or _T.is_string(kind):
+        lower, upper = _as(kind, lower), _as(kind, upper)
+    if _T.is_floating(kind):
+        # Whichever zero a bound names, both may be there.
+        lower, upper = (-0.0 if lower == 0 else lower), (0.0 if upper == 0 else upper)
+    return Range(lower, upper, nulls)
+
+
+def _as(kind: pa.DataType, value: str | bytes) -> str | bytes:
+    if _T.is_binary(kind):
+        return value.encode() if isinstance(value, str) else value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def joined(ranges: Iterable[Range], rows: Iterable[int]) -> Range:
+    """Give the range of several parts; a part of nothing but nulls needs no bounds."""
+    lowers: list[Raw | None] = []
+    uppers: list[Raw | None] = []
+    nulls: int | None = 0
+    for part, count in zip(ranges, rows, strict=True):
+        nulls = None if nulls is None or part.null_count is None else nulls + part.null_count
+        if part.null_count == count:
+            continue
+        lowers.append(part.lower)
+        uppers.append(part.upper)
+    return Range(_extreme(lowers, largest=False), _extreme(uppers, largest=True), nulls)
+
+
+def _extreme(values: list[Raw | None], *, largest: bool) -> Raw | None:
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    found: Raw = (max if largest else min)(known)
+    return found
+
+
+def file_stats(footer: pq.FileMetaData, spec: TableSpec, *, with_nan: Collection[str] = ()) -> str:
+    """Write the bounds of a data file as JSON.
+
+    Args:
+        footer: of the file, written with this spec's schema.
+        spec: the table's.
+        with_nan: float columns in which a NaN stands.
+    """
+    schema = spec.schema.arrow
+    leaves = leaf_indices(schema)
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    rows = [group.num_rows for group in groups]
+    entries: dict[str, list[str | int | None]] = {}
+    for name in bounded_columns(spec):
+        kind = schema.field(name).type
+        whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
+        if name in with_nan:
+            whole = Range(null_count=whole.null_count)
+        entries[str(spec.schema.field_id(name))] = _entry(whole, kind)
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def _entry(whole: Range, kind: pa.DataType) -> list[str | int | None]:
+    lower = None if whole.lower is None else _cut(whole.lower)
+    upper = None if whole.upper is None else _cut_up(whole.upper)
+    return [
+        None if lower is None else raw_text(lower, kind),
+        None if upper is None else raw_text(upper, kind),
+        whole.null_count,
+    ]
+
+
+def _cut(value: Raw) -> Raw:
+    return value[:LENGTH_MAX] if isinstance(value, (str, bytes)) else value
+
+
+def _cut_up(value: Raw) -> Raw | None:
+    """Cut a text to a bound that no value with this beginning exceeds."""
+    if not isinstance(value, (str, bytes)) or len(value) <= LENGTH_MAX:
+        return value
+    if isinstance(value, bytes):
+        head = value[:LENGTH_MAX].rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    text = value[:LENGTH_MAX].rstrip(_LAST)
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    if _SURROGATES[0] <= following <= _SURROGATES[1]:
+        following = _SURROGATES[1] + 1
+    return text[:-1] + chr(following)
+
+
+def parse_stats(text: str, kinds: dict[int, pa.DataType]) -> dict[int, Range]:
+    """Read the bounds of the columns asked for by field id.
+
+    Raises:
+        ValueError: the text is not what ``file_stats`` writes.
+    """
+    entries = json.loads(text)
+    if not isinstance(entries, dict):
+        message = f"not column bounds: {text[:80]!r}"
+        raise ValueError(message)  # noqa: TRY004 - of the text, not of a type
+    return {
+        number: _range(entries[str(number)], kind)
+        for number, kind in kinds.items()
+        if str(number) in entries
+    }
+
+
+def _range(entry: object, kind: pa.DataType) -> Range:
+    match entry:
+        case [str() | None as lower, str() | None as upper, int() | None as nulls]:
+            return Range(
+                None if lower is None else raw_value(lower, kind),
+                None if upper is None else raw_value(upper, kind),
+                nulls,
+            )
+    message = f"not the bounds of a column: {str(entry)[:80]!r}"
+    raise ValueError(message)
+
+
+def float_columns(spec: TableSpec) -> tuple[str, ...]:
+    """Name the columns with bounds in which a NaN may stand."""
+    schema = spec.schema.arrow
+    return tuple(n for n in bounded_columns(spec) if _T.is_floating(schema.field(n).type))
+
+
+def columns_with_nan(rows: pa.Table, columns: Iterable[str]) -> Iterator[str]:
+    """Name the float columns in which a NaN stands."""
+    for name in columns:
+        if pc.any(pc.is_nan(rows.column(name))).as_py():
+            yield name

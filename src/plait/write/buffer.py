@@ -1,0 +1,204 @@
+"""The buffer: rows by partition and bucket, with an account of every byte they hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from plait.write.flushes import FlushPolicy
+from plait.write.limits import Limits
+from plait.write.split import Chunk, Group
+
+
+class Ledger:
+    """Bytes held by rows in the buffer, on the way to files, or being merged.
+
+    Both sides of the hand-over use it: the one that buffers waits in ``admit`` while the bound
+    leaves no room, the one that flushes gives bytes back.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._total = limits.total
+        self._reserve = limits.working(limits.segment)
+        self._held = 0
+        self._needs: list[int] = []
+        self._changed = threading.Condition()
+
+    @property
+    def held(self) -> int:
+        """The bytes that rows hold now."""
+        return self._held
+
+    @property
+    def room(self) -> int:
+        """The bytes that may still be used."""
+        return max(0, self._total - self._held)
+
+    def begin(self, need: int) -> None:
+        """Hear that a flush is coming that needs so much beside its rows."""
+        with self._changed:
+            self._needs.append(need)
+
+    def end(self, need: int) -> None:
+        """Hear that it is over."""
+        with self._changed:
+            self._needs.remove(need)
+            self._changed.notify_all()
+
+    def admit(self, size: int) -> bool:
+        """Wait until there is room for rows; False if no flush under way can make any."""
+        with self._changed:
+            while self._needs and self._held + size + max(self._needs) > self._total:
+                self._changed.wait()
+            return bool(self._needs) or self._held + size + self._reserve <= self._total
+
+    def take(self, size: int) -> None:
+        """Count bytes."""
+        with self._changed:
+            self._held += size
+
+    def give(self, size: int) -> None:
+        """Count bytes that are free again."""
+        with self._changed:
+            self._held -= size
+            self._changed.notify_all()
+
+
+@dataclass(slots=True)
+class _Block:
+    """A chunk in the buffer. Its memory goes when the last of its groups has gone."""
+
+    rows: pa.RecordBatch
+    spans: dict[Group, tuple[int, int]]
+    size: int
+    away: int = 0
+    """Stretches that were handed over and are still read from."""
+
+    @property
+    def wasted(self) -> int:
+        live = sum(stop - start for start, stop in self.spans.values())
+        return self.size - self.size * live // max(1, self.rows.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One bucket's rows, handed over to be flushed, in the order in which they came."""
+
+    group: Group
+    batches: Sequence[pa.RecordBatch]
+    size: int
+    done: Callable[[], None]
+    """To be called once, when the rows are no longer read."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Rows that are not yet in files. Used from one thread; orders may be done on another."""
+
+    limits: Limits
+    ledger: Ledger
+    policy: FlushPolicy = field(init=False)
+    _blocks: list[_Block] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards which groups of a block are still needed, here or by a flush."""
+
+    def __post_init__(self) -> None:
+        """Start empty."""
+        self.policy = FlushPolicy(self.limits)
+
+    def add(self, chunk: Chunk) -> list[Order]:
+        """Take a chunk; give the buckets that are to be flushed now.
+
+        Waits only while rows handed over before leave no room in the bound.
+        """
+        size, rows = chunk.rows.nbytes, chunk.rows.num_rows
+        while not self.ledger.admit(size) and self._compact():
+            pass
+        self.ledger.take(size)
+        self._blocks.append(_Block(chunk.rows, chunk.spans, size))
+        shares = {
+            group: (stop - start) * size // rows for group, (start, stop) in chunk.spans.items()
+        }
+        return [self._hand_over(group) for group in self.policy.add(shares)]
+
+    def rest(self) -> list[Order]:
+        """Hand over everything that is left."""
+        return [self._hand_over(group) for group in self.policy.rest()]
+
+    def peek(self) -> Iterator[Order]:
+        """Give what is left, bucket by bucket, but keep it; ``done`` does nothing."""
+        for group in list(self.policy.sizes):
+            batches = [
+                block.rows.slice(start, stop - start)
+                for block in self._blocks
+                for start, stop in (block.spans.get(group, (0, 0)),)
+                if stop > start
+            ]
+            yield Order(group, batches, self.policy.sizes[group], _nothing)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.ledger.give(sum(block.size for block in self._blocks))
+        self._blocks.clear()
+        self.policy.rest()
+
+    def _hand_over(self, group: Group) -> Order:
+        batches: list[pa.RecordBatch] = []
+        touched: list[_Block] = []
+        size = 0
+        with self._lock:
+            for block in self._blocks:
+                span = block.spans.pop(group, None)
+                if span is None:
+                    continue
+                block.away += 1
+                batch = block.rows.slice(span[0], span[1] - span[0])
+                size += batch.num_rows * block.size // max(1, block.rows.num_rows)
+                batches.append(batch)
+                touched.append(block)
+            self._blocks = [block for block in self._blocks if block.spans]
+
+        def done() -> None:
+            batches.clear()
+            with self._lock:
+                for block in touched:
+                    block.away -= 1
+                free = [block for block in touched if not block.away and not block.spans]
+                touched.clear()
+            self.ledger.give(sum(block.size for block in free))
+
+        return Order(group, batches, size, done)
+
+    def _compact(self) -> bool:
+        """Copy what is left of the block that wastes the most; False if none wastes any.
+
+        It happens when single buckets were flushed out of blocks that others still need.
+        """
+        with self._lock:
+            idle = [block for block in self._blocks if not block.away and block.wasted]
+        if not idle:
+            return False
+        block = max(idle, key=lambda each: each.wasted)
+        spans = list(block.spans.items())
+        kept = np.concatenate([np.arange(start, stop) for _, (start, stop) in spans])
+        block.rows = block.rows.take(pa.array(kept))
+        self.ledger.give(block.size - block.rows.nbytes)
+        block.size = block.rows.nbytes
+        at = 0
+        for group, (start, stop) in spans:
+            block.spans[group] = (at, at + stop - start)
+            at += stop - start
+        return True
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,123 @@
+"""The rows that a table has already, as sources for merging and masking."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from plait.files.deletion import load_mask
+from plait.files.live import LiveFile, live_files
+from plait.files.opened import OpenFile, Schemas
+from plait.model.bucket import BucketId, partition_parse
+from plait.model.plan import LIVE, Snapshot, TableSpec
+from plait.storage.port import Store
+from plait.write.merge import Block, Positions
+from plait.write.ranges import KeyRange
+from plait.write.split import Group
+
+Hidden = Mapping[str, Positions]
+"""By path: rows that go, though they are live."""
+
+
+@dataclass(slots=True)
+class Existing:
+    """The live files of a snapshot by bucket, and their rows."""
+
+    store: Store
+    snapshot: Snapshot
+    spec: TableSpec
+    _files: pa.Table = field(init=False)
+    _spans: dict[BucketId, tuple[int, int]] = field(init=False)
+    _schemas: Schemas = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Put the files in the order of their buckets, once."""
+        by = [("partition", "ascending"), ("bucket", "ascending"), ("version", "ascending")]
+        self._files = self.snapshot.files.sort_by(by).combine_chunks()
+        self._spans = _spans(self._files)
+        schemas = {**self.snapshot.schemas, self.spec.schema.id: self.spec.schema}
+        self._schemas = Schemas(self.spec.schema, schemas)
+
+    def buckets(self) -> Iterator[BucketId]:
+        """Give the buckets that have files."""
+        return iter(self._spans)
+
+    def files(self, bucket: BucketId) -> list[LiveFile]:
+        """Give the live files of a bucket."""
+        start, stop = self._spans.get(bucket, (0, 0))
+        return list(live_files(self._files.slice(start, stop - start)))
+
+    def without_files(self, groups: Iterable[Group]) -> set[Group]:
+        """Give those of these buckets that have no file."""
+        return {group for group in groups if group not in self._spans}
+
+    def blocks(
+        self,
+        file: LiveFile,
+        columns: Sequence[str],
+        *,
+        hidden: Positions | None = None,
+        within: KeyRange | None = None,
+    ) -> Iterator[Block]:
+        """Read live rows of a file with their positions, in order, in bounded memory.
+
+        ``hidden`` rows are left out too, and row groups without a key ``within`` a range.
+        """
+        schema = pa.schema([self.spec.schema.arrow.field(name) for name in columns])
+        with OpenFile(self.store, file, self._schemas) as source:
+            gone = union(load_mask(self.store, file), hidden)
+            for group in range(source.group_count):
+                if within and not within.meets(source.group_ranges(group, [within.column])):
+                    continue
+                start = source.group_start(group)
+                for batch in source.batches(group, columns):
+                    rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                    yield _visible(rows, start, gone)
+                    start += batch.num_rows
+
+
+def union(one: Positions | None, other: Positions | None) -> Positions | None:
+    """Put sorted positions together."""
+    if one is None or other is None:
+        return other if one is None else one
+    return np.union1d(one, other)
+
+
+def as_live(record: pa.Table, version: int) -> LiveFile:
+    """Take a file that this writer has just made for one that is live."""
+    row = record.to_pylist()[0]
+    missing = {name: None for name in LIVE.names if name not in row}
+    full = {**row, **missing, "version": version, "masked": 0}
+    return next(live_files(pa.Table.from_pylist([full], schema=LIVE)))
+
+
+def _visible(rows: pa.RecordBatch, start: int, gone: Positions | None) -> Block:
+    positions: Positions = np.arange(start, start + rows.num_rows, dtype=np.uint64)
+    if gone is not None:
+        low, high = np.searchsorted(gone, np.array([start, start + rows.num_rows], np.uint64))
+        if high > low:
+            kept = np.ones(rows.num_rows, dtype=np.bool_)
+            kept[(gone[low:high] - np.uint64(start)).astype(np.int64)] = False
+            rows, positions = rows.filter(pa.array(kept)), positions[kept]
+    return Block(pa.Table.from_batches([rows]), positions)
+
+
+def _spans(files: pa.Table) -> dict[BucketId, tuple[int, int]]:
+    """Give where each bucket's files stand in a table that is sorted by bucket."""
+    if not files.num_rows:
+        return {}
+    coded = files["partition"].combine_chunks().dictionary_encode()
+    partitions = [partition_parse(text.as_py()) for text in coded.dictionary]
+    codes: npt.NDArray[np.int64] = coded.indices.to_numpy().astype(np.int64)
+    numbers = files["bucket"].combine_chunks().to_numpy()
+    changed = (np.diff(codes) != 0) | (np.diff(numbers) != 0)
+    edges = [0, *(np.flatnonzero(changed) + 1).tolist(), files.num_rows]
+    return {
+        (partitions[codes[start]], int(numbers[start])): (start, stop)
+        for start, stop in itertools.pairwise(edges)
+    }

@@ -1,0 +1,61 @@
+"""The background thread that turns buckets into runs or files while buffering goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Protocol
+
+from plait.write.buffer import Ledger, Order
+from plait.write.limits import Limits
+
+
+class Sink(Protocol):
+    """Where flushed buckets go."""
+
+    def flush(self, orders: Sequence[Order]) -> None:
+        """Take the rows of these buckets; call ``done`` on each once it is read."""
+        ...
+
+
+class Flusher:
+    """One thread that does orders in the order in which they were given."""
+
+    def __init__(self, sink: Sink, ledger: Ledger, limits: Limits) -> None:
+        self._sink = sink
+        self._ledger = ledger
+        self._limits = limits
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-flush")
+        self._running: list[Future[None]] = []
+
+    def submit(self, orders: Sequence[Order]) -> None:
+        """Hand over buckets, and go on; raise what an earlier flush raised."""
+        self._raise_failed()
+        if not orders:
+            return
+        need = self._limits.working(max(order.size for order in orders))
+        self._ledger.begin(need)
+        self._running.append(self._thread.submit(self._run, list(orders), need))
+
+    def wait(self) -> None:
+        """Wait for everything that was handed over; raise what a flush raised."""
+        wait(self._running)
+        self._raise_failed()
+
+    def close(self) -> None:
+        """End the thread; orders that it has not begun are dropped."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _raise_failed(self) -> None:
+        # A flush that failed stays first for good: what it had is not in any file.
+        while self._running and self._running[0].done():
+            self._running[0].result()
+            self._running.pop(0)
+
+    def _run(self, orders: list[Order], need: int) -> None:
+        try:
+            self._sink.flush(orders)
+        finally:
+            self._ledger.end(need)
+            for order in orders:
+                order.done()

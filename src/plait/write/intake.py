@@ -1,0 +1,49 @@
+"""Put small batches together before they are divided by bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait.write.limits import Limits
+
+
+@dataclass(slots=True)
+class Intake:
+    """Puts small batches together, so that dividing them costs little, and cuts loose slices."""
+
+    limits: Limits
+    _ready: list[pa.RecordBatch] = field(default_factory=list)
+    _size: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Take a batch; give rows that are enough to be divided."""
+        if not batch.num_rows:
+            return []
+        self._ready.append(batch)
+        self._size += batch.nbytes
+        if self._size >= self.limits.chunk:
+            return self.rest()
+        self._ready[-1] = own(batch)
+        return []
+
+    def rest(self) -> list[pa.RecordBatch]:
+        """Give what is left."""
+        ready = self._ready
+        self.clear()
+        if not ready:
+            return []
+        return [own(ready[0]) if len(ready) == 1 else pa.concat_batches(ready)]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._ready, self._size = [], 0
+
+
+def own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give rows that keep no memory alive but their own."""
+    if batch.get_total_buffer_size() <= batch.nbytes + batch.nbytes // 4:
+        return batch
+    body = batch.serialize()
+    return pa.ipc.read_record_batch(body, batch.schema)

@@ -1,0 +1,183 @@
+"""Merge sorted sources block by block: vectorised, in bounded memory.
+
+Each round takes from every source the rows up to a bound, the smallest last key of what the
+sources hold ready. So all rows with one key meet in one round, and a round is one stable sort of
+a few sorted stretches.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from plait.write import keys
+from plait.write.resolve import winners
+
+Positions = npt.NDArray[np.uint64]
+_NONE: keys.Indices = np.zeros(0, dtype=np.int64)
+
+
+class Rule(enum.Enum):
+    """What becomes of a key that the table has and that comes in too."""
+
+    REPLACE = "replace"
+    """The row that comes in wins, unless the table's has a greater ordering field."""
+    KEEP = "keep"
+    """The table's row stays."""
+    REFUSE = "refuse"
+    """It is an error: see ``Round.met``."""
+    REMOVE = "remove"
+    """Neither stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows in key order, one a key; with their positions in the file where that matters."""
+
+    rows: pa.Table
+    positions: Positions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One sorted input. Sources that come later are newer; existing rows are the oldest."""
+
+    blocks: Iterator[Block]
+    existing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    rows: pa.Table
+    positions: Positions | None
+    keys: keys.Keys
+
+    def cut(self, start: int, stop: int) -> _Part:
+        positions = None if self.positions is None else self.positions[start:stop]
+        table = self.rows.slice(start, stop - start)
+        return _Part(table, positions, keys.part(self.keys, start, stop))
+
+
+@dataclass(slots=True)
+class _Cursor:
+    source: Source
+    key: Sequence[str]
+    ready: deque[_Part] = field(default_factory=deque)
+    held: int = 0
+    ended: bool = False
+
+    def fill(self, size_bytes: int) -> None:
+        while not self.ended and self.held < size_bytes:
+            block = next(self.source.blocks, None)
+            if block is None:
+                self.ended = True
+            elif block.rows.num_rows:
+                self.held += block.rows.nbytes
+                found = keys.encode(block.rows, self.key)
+                self.ready.append(_Part(block.rows, block.positions, found))
+
+    def take(self, bound: keys.Key | None) -> list[_Part]:
+        taken: list[_Part] = []
+        while self.ready:
+            part = self.ready[0]
+            rows = part.rows.num_rows
+            count = rows if bound is None else keys.count_until(part.keys, bound)
+            if count == rows:
+                taken.append(self.ready.popleft())
+                self.held -= part.rows.nbytes
+                continue
+            if count:
+                taken.append(part.cut(0, count))
+                self.ready[0] = part.cut(count, rows)
+                self.held -= taken[-1].rows.nbytes
+            break
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Rows of all sources up to a bound, oldest source first, and which of them stay."""
+
+    rows: pa.Table
+    order: keys.Indices | None
+    """Positions of the rows that stay, in key order; None: all, as they are."""
+    existing: int
+    """So many of the rows, the first, were in the table."""
+    met: keys.Indices
+    """Positions of existing rows whose key came in too."""
+    inserted: int
+    updated: int
+    origins: tuple[tuple[int, int, Positions | None], ...]
+    """For each stretch of ``rows``: its source, its length, and its positions in the file."""
+
+    def lost(self) -> Iterator[tuple[int, Positions]]:
+        """Give for each source that has positions those of its rows that do not stay."""
+        if self.order is None:
+            return
+        gone = np.ones(self.rows.num_rows, dtype=np.bool_)
+        gone[self.order] = False
+        start = 0
+        for source, count, positions in self.origins:
+            if positions is not None:
+                hidden = positions[gone[start : start + count]]
+                if len(hidden):
+                    yield source, hidden
+            start += count
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How sources are merged."""
+
+    key: Sequence[str]
+    ordering: str | None
+    rule: Rule
+
+    def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
+        """Merge; hold about ``size_bytes`` of the sources at a time."""
+        cursors = [_Cursor(source, self.key) for source in sources]
+        if not cursors:
+            return
+        share = max(1, size_bytes // (2 * len(cursors)))
+        while True:
+            for cursor in cursors:
+                cursor.fill(share)
+            lasts = [keys.at(c.ready[-1].keys, -1) for c in cursors if not c.ended and c.ready]
+            bound = min(lasts) if lasts else None
+            parts = [(at, part) for at, c in enumerate(cursors) for part in c.take(bound)]
+            if not parts:
+                return
+            yield self._decide(parts, sources=cursors)
+
+    def _decide(self, parts: list[tuple[int, _Part]], sources: Sequence[_Cursor]) -> Round:
+        rows = pa.concat_tables([part.rows for _, part in parts])
+        existing = sum(p.rows.num_rows for at, p in parts if sources[at].source.existing)
+        origins = tuple((at, part.rows.num_rows, part.positions) for at, part in parts)
+        if len({at for at, _ in parts}) == 1:
+            inserted = rows.num_rows - existing
+            if self.rule is Rule.REMOVE and inserted:
+                return Round(rows, _NONE, 0, _NONE, 0, 0, origins)
+            return Round(rows, None, existing, _NONE, inserted, 0, origins)
+        found = keys.concat([part.keys for _, part in parts])
+        order = keys.merge_order(found)
+        first = keys.starts(keys.take(found, order))
+        begins = order[first]
+        ends = order[np.append(first[1:], np.ones(1, dtype=np.bool_))]
+        old, new = begins < existing, ends >= existing
+        met = begins[old & new]
+        if self.rule is Rule.REMOVE:
+            return Round(rows, begins[~new], existing, met, 0, 0, origins)
+        ranks = None
+        if self.ordering is not None and not first.all():
+            ranks = rows.column(self.ordering).combine_chunks()
+        won = winners(order, first, ranks)
+        if self.rule is not Rule.REPLACE:
+            won[old] = begins[old]
+        updated = int(np.count_nonzero(old & (won >= existing)))
+        return Round(rows, won, existing, met, int(np.count_nonzero(~old)), updated, origins)

@@ -1,0 +1,56 @@
+"""Take rows out of live files: mask them (MOR), or write the files anew without them (COW)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from plait.files.deletion import load_mask
+from plait.files.live import LiveFile
+from plait.model.bucket import BucketId
+from plait.model.plan import MOR
+from plait.write.existing import Existing, Hidden, union
+from plait.write.output import Output
+from plait.write.result import Staged
+
+
+def remove_rows(
+    bucket: BucketId, files: Sequence[LiveFile], gone: Hidden, existing: Existing, output: Output
+) -> Staged:
+    """Stage a bucket without some of its live rows; files that lose all of theirs go."""
+    staged = Staged(deleted=sum(len(positions) for positions in gone.values()))
+    if output.spec.table_type == MOR:
+        hide(staged, files, gone, existing)
+        return staged
+    names = output.spec.schema.names
+    for file in files:
+        lost = gone.get(file.path)
+        if lost is None or not len(lost):
+            continue
+        staged.removed.append(file)
+        if len(lost) < file.live_rows:
+            blocks = (block.rows for block in existing.blocks(file, names, hidden=lost))
+            record = output.write(bucket, file.kind, blocks, sorted_by_key=file.sorted_by_key)
+            staged.added.extend([] if record is None else [record])
+    return staged
+
+
+def remove_files(files: Iterable[LiveFile]) -> Staged:
+    """Stage a bucket without any of its files."""
+    removed = list(files)
+    return Staged(removed=removed, deleted=sum(file.live_rows for file in removed))
+
+
+def hide(
+    staged: Staged, files: Sequence[LiveFile], gone: Hidden, existing: Existing
+) -> None:
+    """Stage the masks of live files: what is hidden now and what goes; empty files go whole."""
+    for file in files:
+        lost = gone.get(file.path)
+        if lost is None or not len(lost):
+            continue
+        if len(lost) == file.live_rows:
+            staged.removed.append(file)
+            continue
+        positions = union(load_mask(existing.store, file), lost)
+        if positions is not None:
+            staged.hidden[file.path] = positions

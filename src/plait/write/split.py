@@ -1,0 +1,98 @@
+"""Divide rows by partition and bucket: one sort by group number, no Python object a row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from plait.files.hash import bucket_of, key_hashes
+from plait.model.bucket import UNKEYED, Partition
+from plait.model.plan import TableSpec
+from plait.model.value import texts_of
+
+Group: TypeAlias = tuple[Partition | None, int]
+"""A partition and a bucket; None where rows only name a key, which any partition may hold."""
+
+Codes: TypeAlias = npt.NDArray[np.int64]
+
+_NARROW = 1 << 16
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows in the order of their groups, and which stretch is whose."""
+
+    rows: pa.RecordBatch
+    spans: dict[Group, tuple[int, int]]
+
+
+def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
+    """Order rows by group; within a group they keep the order in which they came."""
+    partitions, codes = _partition_codes(batch, spec)
+    if spec.keyed:
+        count = spec.buckets.count
+        buckets = bucket_of(key_hashes(batch, spec.key), count).astype(np.int64)
+        codes = buckets if codes is None else codes * count + buckets
+    elif codes is None:
+        return Chunk(batch, {((), UNKEYED): (0, batch.num_rows)})
+    present, codes = _dense(codes)
+    if len(present) == 1:
+        spans = {_group(present[0], partitions, spec): (0, batch.num_rows)}
+        return Chunk(batch, spans)
+    order = np.argsort(codes, kind="stable")
+    edges = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(present)))])
+    groups = [_group(number, partitions, spec) for number in present]
+    spans = dict(zip(groups, itertools.pairwise(edges.tolist()), strict=True))
+    return Chunk(batch.take(pa.array(order)), spans)
+
+
+def _partition_codes(
+    batch: pa.RecordBatch, spec: TableSpec
+) -> tuple[list[Partition | None], Codes | None]:
+    """Number the partitions of a batch and give each row its number; None if there is one."""
+    if not spec.partition_by:
+        return [()], None
+    if not set(spec.partition_by) <= set(batch.schema.names):
+        return [None], None
+    texts: list[list[str | None]] = []
+    codes: Codes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in spec.partition_by:
+        coded = batch.column(name).dictionary_encode(null_encoding="encode")
+        texts.append(texts_of(coded.dictionary))
+        codes = codes * max(1, len(coded.dictionary)) + coded.indices.to_numpy()
+    present, codes = _dense(codes)
+    partitions: list[Partition | None] = []
+    for number in present:
+        values: list[str | None] = []
+        rest = number
+        for column in reversed(texts):
+            rest, at = divmod(rest, max(1, len(column)))
+            values.append(column[at])
+        partitions.append(tuple(reversed(values)))
+    return partitions, codes if len(partitions) > 1 else None
+
+
+def _dense(codes: Codes) -> tuple[list[int], npt.NDArray[np.integer]]:
+    """Give the numbers that occur, and for each row which of them it has."""
+    top = int(codes.max(initial=0)) + 1
+    if top > max(_NARROW, 4 * len(codes)):
+        found, inverse = np.unique(codes, return_inverse=True)
+        return found.tolist(), inverse.reshape(-1)
+    found = np.flatnonzero(np.bincount(codes, minlength=top))
+    lookup = np.zeros(top, dtype=np.uint16 if len(found) <= _NARROW else np.int64)
+    lookup[found] = np.arange(len(found))
+    return found.tolist(), lookup[codes]
+
+
+def _group(number: int, partitions: Sequence[Partition | None], spec: TableSpec) -> Group:
+    if not spec.keyed:
+        return partitions[number], UNKEYED
+    # Without codes of their own all rows are in the only partition.
+    at, bucket = divmod(number, spec.buckets.count)
+    return partitions[at], bucket

@@ -1,0 +1,211 @@
+"""One writer's work in the Arrow engine, or one task's in a distributed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from plait.errors import OptionError, TransactionClosedError
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import WriteStats, WriteStatus
+from plait.model.instant import Operation
+from plait.model.plan import MOR, Snapshot, WritePlan
+from plait.storage import open_store
+from plait.storage.port import Store
+from plait.write.buffer import Buffer, Ledger
+from plait.write.check import prepare
+from plait.write.existing import Existing
+from plait.write.flusher import Flusher
+from plait.write.incoming import Incoming
+from plait.write.intake import Intake
+from plait.write.limits import Limits
+from plait.write.masks import Masks
+from plait.write.matching import Matching
+from plait.write.output import Output
+from plait.write.result import Staged, changes_of, stats_of
+from plait.write.sinks import AppendSink, LogSink
+from plait.write.spill import RunSink
+from plait.write.split import Chunk, split
+from plait.write.steps import Came, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Where a writer runs, among those that share its instant."""
+
+    label: str = "0"
+    """Goes into file names: ``[A-Za-z0-9-]``, another one for each attempt of each task."""
+    spill_directory: str | None = None
+    """Where runs are spilled; None: where the system keeps temporary files."""
+    partitions: Collection[Partition] = ()
+    """Partitions to overwrite beside those that rows come for."""
+
+
+class ArrowStaging:
+    """Buffers rows by bucket, flushes them in the background, and stages files.
+
+    Memory stays within 1.5 times ``write.buffer.size`` whatever comes in. The same class works in
+    tasks elsewhere: give each its own ``Task`` and a snapshot of the buckets that are its own,
+    and send the status home with ``WriteStatus.to_bytes``.
+    """
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        announce: Callable[[Iterable[Partition]], None],
+        *,
+        task: Task | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Begin; nothing is written yet.
+
+        Args:
+            plan: what to do with the rows.
+            announce: called, from one thread at a time, before a file appears in a partition
+                for the first time.
+            task: needed where several writers share one instant.
+            store: an open store; by default the plan's is opened.
+        """
+        self._plan = plan
+        self._task = task or Task()
+        self._limits = Limits.of(plan.options)
+        store = store or open_store(plan.store)
+        self._output = Output(store, plan, self._limits, self._task.label, announce)
+        ledger = Ledger(self._limits)
+        self._buffer = Buffer(self._limits, ledger)
+        self._intake = Intake(self._limits)
+        self._matching = Matching.of(plan)
+        self._incoming, self._logs, self._appends = self._sinks()
+        sink = self._appends or self._logs or self._incoming.sink
+        self._flusher = Flusher(sink, ledger, self._limits)
+        self._staged: dict[BucketId, Staged] = {}
+        self._rows_in = 0
+        self._persisted: set[str] = set()
+        self._settled = self._closed = False
+
+    def write(self, data: object) -> None:
+        """Take rows.
+
+        Raises:
+            OptionError: this is no kind of data that can be written.
+            SchemaError: the rows do not fit the table, or the operation.
+            StorageError: a flush failed.
+        """
+        self._require_open()
+        plan = self._plan
+        if self._settled:
+            message = "rows came after the writer had staged its files"
+            raise TransactionClosedError(message, hint="open a new writer")
+        if plan.operation is Operation.DELETE and self._matching is not None:
+            message = "a delete by predicate takes no rows"
+            raise OptionError(message, hint="give either keys or where", key="where", value="rows")
+        where = self._matching.expression if self._matching is not None else None
+        batches = prepare(
+            data, plan.spec, plan.operation, where=where, piece_bytes=self._limits.chunk
+        )
+        for batch in batches:
+            self._rows_in += batch.num_rows
+            for rows in self._intake.add(batch):
+                self._take(rows)
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
+        """Finish the files on top of a snapshot and give the status of the whole operation.
+
+        Raises:
+            DuplicateKeyError: an insert met keys that are in the table.
+            CorruptMetadataError: a file of the snapshot is not what the metadata says.
+            StorageError: the store failed.
+        """
+        self._require_open()
+        existing = Existing(self._output.store, snapshot, self._plan.spec)
+        if not self._settled:
+            self._settle(existing)
+        came = Came(self._incoming, self._logs, self._appends, frozenset(self._task.partitions))
+        steps = Steps(self._output, existing, came, self._matching, self._budget())
+        todo = steps.buckets() if buckets is None else sorted(buckets, key=str)
+        self._output.announce(partition for partition, _ in todo)
+        masks = Masks(self._output)
+        for bucket in todo:
+            staged = steps.stage(bucket)
+            masks.add(bucket[0], staged)
+            self._staged[bucket] = staged
+        masks.close()
+        return self._status()
+
+    def close(self) -> None:
+        """Drop buffers and spilled runs; staged files stay."""
+        if self._closed:
+            return
+        self._closed = True
+        self._flusher.close()
+        if self._appends is not None:
+            self._appends.close()
+        self._incoming.close()
+        self._buffer.clear()
+        self._intake.clear()
+
+    def _sinks(self) -> tuple[Incoming, LogSink | None, AppendSink | None]:
+        plan, spec = self._plan, self._plan.spec
+        deletes = plan.operation is Operation.DELETE
+        runs = RunSink(
+            spec.key, None if deletes else spec.ordering, self._limits, self._task.spill_directory
+        )
+        incoming = Incoming(runs)
+        if not spec.keyed:
+            target = plan.options.size("file.size.target")
+            return incoming, None, AppendSink(self._output, target)
+        if spec.table_type == MOR and not deletes:
+            return incoming, LogSink(self._output), None
+        return incoming, None, None
+
+    def _take(self, rows: pa.RecordBatch) -> None:
+        chunk = split(rows, self._plan.spec)
+        if self._plan.operation is Operation.DELETE:
+            chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
+        self._flusher.submit(self._buffer.add(chunk))
+
+    def _settle(self, existing: Existing) -> None:
+        """Flush everything; afterwards rows are in files, in runs, or few enough to merge."""
+        self._settled = True
+        for rows in self._intake.rest():
+            self._take(rows)
+        if self._logs is None and self._appends is None:
+            self._incoming.settle(self._buffer, self._flusher)
+            return
+        if self._logs is not None:
+            self._flusher.wait()
+            self._logs.empty = existing.without_files(self._buffer.policy.sizes)
+        self._flusher.submit(self._buffer.rest())
+        self._flusher.wait()
+        if self._appends is not None:
+            self._appends.finish()
+
+    def _budget(self) -> int:
+        """Give the bytes that merging one bucket may hold beside what is held already."""
+        kept = max((order.size for order in self._incoming.kept.values()), default=0)
+        fixed = 2 * kept + self._limits.slice + 2 * self._limits.group
+        return max(4 * self._limits.slice, (self._buffer.ledger.room - fixed) * 3 // 4)
+
+    def _status(self) -> WriteStatus:
+        changes = changes_of(self._staged, self._output.written)
+        flushes = self._buffer.policy.flushes
+        stats = stats_of(
+            self._staged, changes, WriteStats(rows_in=self._rows_in, flushes=flushes)
+        )
+        named = [
+            *changes.added["path"].to_pylist(),
+            *filter(None, changes.masked["dv_path"].to_pylist()),
+            *filter(None, changes.touched["key_path"].to_pylist()),
+        ]
+        fresh = [path for path in dict.fromkeys(named) if path not in self._persisted]
+        if fresh:
+            self._output.store.persist(fresh)
+            self._persisted.update(fresh)
+        return WriteStatus(changes, stats)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            message = "the writer is closed"
+            raise TransactionClosedError(message, hint="open a new one for each commit")
