@@ -337,7 +337,7 @@ class Table:
     def _writer(self, order: Order) -> Writer:
         before_writer(self._site)
         return Writer(
-            self._site, order, default=ArrowEngine(), after=lambda: after_commit(self._site)
+            self._site, order, default=ArrowEngine(store=self._site.store), after=lambda: after_commit(self._site)
         )
 
     def _write(self, order: Order, data: object) -> CommitResult:

@@ -35,27 +35,27 @@ class Limits:
     @property
     def chunk(self) -> int:
         """Rows that are divided by bucket in one go."""
-        return min(max(self.buffer // 16, 64 * _KIB), 8 * _MIB)
+        return min(max(self.buffer // 16, _KIB), 8 * _MIB)
 
     @property
     def segment(self) -> int:
         """Rows that are sorted in one go; a flush of more gives several sorted segments."""
-        return min(max(self.buffer * 5 // 16, 128 * _KIB), 256 * _MIB)
+        return min(max(self.buffer * 5 // 16, 4 * _KIB), 256 * _MIB)
 
     @property
     def slice(self) -> int:
         """Rows that are copied in sorted order and written in one go."""
-        return min(max(self.buffer // 64, 64 * _KIB), 4 * _MIB)
+        return min(max(self.buffer // 64, _KIB), 4 * _MIB)
 
     @property
     def block(self) -> int:
         """Rows of a run that are read back in one go while runs are merged."""
-        return min(max(self.buffer // 1024, 16 * _KIB), _MIB)
+        return min(max(self.buffer // 1024, _KIB), _MIB)
 
     @property
     def group(self) -> int:
         """Rows that a file writer may hold back until they make a row group."""
-        return min(max(self.buffer // 32, 64 * _KIB), 32 * _MIB)
+        return min(max(self.buffer // 32, _KIB), 32 * _MIB)
 
     def working(self, flushed: int) -> int:
         """Give the memory that flushing a bucket of this size needs beside its rows."""

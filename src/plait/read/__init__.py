@@ -1,0 +1,1 @@
+"""Plan scans, prune files, read slices. It decides and reads; it writes nothing."""

@@ -1,0 +1,191 @@
+"""Decide which files a scan reads: by partition, by bucket, by bounds. Nothing is read here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import CorruptMetadataError
+from plait.expr import And, Opaque, Predicate, Where, columns_of, key_points
+from plait.expr.tree import all_of, leaves
+from plait.files.hash import bucket_of, key_hashes
+from plait.model.bucket import UNKEYED, partition_parse
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.value import Raw, array_of, from_raws, is_plain
+from plait.read.bounds import file_bounds
+from plait.read.condition import Condition
+from plait.read.prune import Bounds, Flags, may_match
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """Which files are read, and why the others are not."""
+
+    version: int
+    columns: tuple[str, ...]
+    files: pa.Table
+    """LIVE, in the order in which they are read: partition, bucket, path."""
+    condition: Condition | None
+    """What is still to be asked of their rows; None: every row is wanted."""
+    files_total: int
+    pruned_by_partition: int
+    pruned_by_bucket: int
+    pruned_by_bounds: int
+
+    @property
+    def rows(self) -> int:
+        """Rows in these files that are not hidden: the most that the scan can give."""
+        return _sum(self.files["rows"]) - _sum(self.files["masked"])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of these files."""
+        return _sum(self.files["bytes"])
+
+    def to_dict(self) -> dict[str, object]:
+        """Give the report as plain values."""
+        return {
+            "version": self.version,
+            "columns": list(self.columns),
+            "files_total": self.files_total,
+            "files_read": self.files.num_rows,
+            "pruned_by_partition": self.pruned_by_partition,
+            "pruned_by_bucket": self.pruned_by_bucket,
+            "pruned_by_bounds": self.pruned_by_bounds,
+            "rows_max": self.rows,
+            "size_bytes": self.size_bytes,
+        }
+
+
+def plan_scan(
+    snapshot: Snapshot, *, columns: Sequence[str] | None = None, where: Where = None
+) -> ScanPlan:
+    """Choose the files in which a row may match.
+
+    Args:
+        snapshot: the version to read.
+        columns: what is read, in this order; None: all columns.
+        where: the predicate; None: every row.
+
+    Raises:
+        PredicateError: the predicate cannot be understood.
+        CorruptMetadataError: partition values or bounds in the metadata are damaged.
+    """
+    spec, files = snapshot.spec, snapshot.files
+    names = tuple(spec.schema.names if columns is None else columns)
+    condition = Condition.of(where, spec.schema.arrow)
+    counts = [files.num_rows]
+    if condition is not None and files.num_rows:
+        by_partition, rest = _by_partition(files, condition, spec)
+        files = _kept(files, by_partition, counts)
+        files = _kept(files, _by_bucket(files, condition.predicate, spec), counts)
+        if rest is not None:
+            bounds = file_bounds(files, rest.columns, spec.schema)
+            files = _kept(files, may_match(rest.predicate, bounds, files.num_rows), counts)
+        condition = rest
+    pruned = [before - after for before, after in itertools.pairwise(counts)]
+    by_reason = dict(zip(("partition", "bucket", "bounds"), pruned, strict=False))
+    order = [("partition", "ascending"), ("bucket", "ascending"), ("path", "ascending")]
+    return ScanPlan(
+        version=snapshot.version,
+        columns=names,
+        files=files.take(pc.sort_indices(files.select(["partition", "bucket", "path"]), order)),
+        condition=condition,
+        files_total=counts[0],
+        pruned_by_partition=by_reason.get("partition", 0),
+        pruned_by_bucket=by_reason.get("bucket", 0),
+        pruned_by_bounds=by_reason.get("bounds", 0),
+    )
+
+
+def _kept(files: pa.Table, flags: Flags, counts: list[int]) -> pa.Table:
+    kept = files if bool(flags.all()) else files.filter(pa.array(flags))
+    counts.append(kept.num_rows)
+    return kept
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return int(pc.sum(column).as_py() or 0)
+
+
+def _by_partition(
+    files: pa.Table, condition: Condition, spec: TableSpec
+) -> tuple[Flags, Condition | None]:
+    """Judge each distinct partition once.
+
+    Conditions on partition columns alone are decided here for good; the rest is given back.
+    """
+    if not spec.partition_by:
+        return np.ones(files.num_rows, dtype=np.bool_), condition
+    encoded = files["partition"].combine_chunks().dictionary_encode()
+    values = _partition_values(encoded.dictionary, spec)
+    places = len(encoded.dictionary)
+    decided, open_ = _split(condition.predicate, frozenset(spec.partition_by))
+    flags = np.ones(places, dtype=np.bool_)
+    whole = Condition.of(decided, spec.schema.arrow)
+    if whole is not None:
+        batch = pa.record_batch(list(values.values()), names=list(values))
+        flags &= whole.matches(batch)
+    rest = Condition.of(open_, spec.schema.arrow)
+    if rest is not None:
+        bounds = {name: Bounds.exact(array) for name, array in values.items()}
+        flags &= may_match(rest.predicate, bounds, places)
+    return flags[encoded.indices.to_numpy()], rest
+
+
+def _split(predicate: Predicate, known: frozenset[str]) -> tuple[Predicate, Predicate]:
+    """Part a conjunction into what looks at known columns alone, and the rest."""
+    items = predicate.items if isinstance(predicate, And) else (predicate,)
+    decided = [item for item in items if _within(item, known)]
+    return all_of(*decided), all_of(*(item for item in items if item not in decided))
+
+
+def _within(predicate: Predicate, known: frozenset[str]) -> bool:
+    if any(isinstance(leaf, Opaque) for leaf in leaves(predicate)):
+        return False
+    return bool(columns_of(predicate)) and columns_of(predicate) <= known
+
+
+def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array]:
+    """Read the values of distinct partitions, a column for each partition column."""
+    names = spec.partition_by
+    try:
+        rows = [partition_parse(text) for text in texts.to_pylist()]
+        if any(len(row) != len(names) for row in rows):
+            message = f"a partition without a value for each of {', '.join(names)}"
+            raise ValueError(message)  # noqa: TRY301 - translated below with the others
+        columns = zip(*rows, strict=True)
+        kinds = [spec.schema.arrow.field(name).type for name in names]
+        return {
+            name: array_of(column, kind)
+            for name, column, kind in zip(names, columns, kinds, strict=True)
+        }
+    except ValueError as error:
+        message = f"partition values in the metadata are damaged: {error}"
+        raise CorruptMetadataError(message, hint="run tablectl verify", found=str(error)) from error
+
+
+def _by_bucket(files: pa.Table, predicate: Predicate, spec: TableSpec) -> Flags:
+    """Keep the buckets of the record keys that a predicate asks for, if it names them all."""
+    points = key_points(predicate, spec.key)
+    if points is None:
+        return np.ones(files.num_rows, dtype=np.bool_)
+    wanted = np.append(_buckets(points, spec), UNKEYED)
+    found: Flags = np.isin(files["bucket"].to_numpy(), wanted)
+    return found
+
+
+def _buckets(points: Sequence[tuple[Raw, ...]], spec: TableSpec) -> npt.NDArray[np.int32]:
+    columns = list(zip(*points, strict=True)) or [()] * len(spec.key)
+    kinds = [spec.schema.arrow.field(name).type for name in spec.key]
+    if not all(is_plain(kind) for kind in kinds):
+        return np.arange(spec.buckets.count, dtype=np.int32)
+    arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    keys = pa.table(arrays, names=list(spec.key))
+    return np.unique(bucket_of(key_hashes(keys, spec.key), spec.buckets.count))

@@ -1,0 +1,226 @@
+"""Scans: what ``Table.scan()`` gives; pinned to one version when it is made."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from plait.errors import MissingDependencyError, SchemaMismatchError
+from plait.expr import Where
+from plait.files.live import LiveFile, live_files
+from plait.model.plan import Snapshot
+from plait.read.ahead import read_ahead
+from plait.read.plan import ScanPlan, plan_scan
+from plait.read.slices import SliceReader
+from plait.storage.port import Store
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyspark.sql as ps
+
+SCANNERS: Final = "plait.scanners"
+"""Entry points: engine name -> ``callable(scan, session)``."""
+
+WIDTH_MAX: Final = 4
+"""Groups of files that are read at once."""
+DEPTH: Final = 2
+"""Batches that each of them may be ahead of the consumer."""
+_GROUP_ROWS = 1 << 18
+
+
+class Scan:
+    """Rows of a table at one version: chosen columns, chosen rows.
+
+    Nothing is read before a method asks for it, and each call reads anew. All of them give the
+    same rows, sorted by nothing in particular. Batches are streamed; at most
+    ``WIDTH_MAX * (DEPTH + 1)`` of them, of about 16 MiB each, are in memory.
+
+    DuckDB, Polars and others also take a scan itself, through ``__arrow_c_stream__``.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+    ) -> None:
+        """Pin a snapshot.
+
+        Args:
+            store: the table's.
+            snapshot: the version to read.
+            columns: the columns to give, in this order; None: all.
+            where: SQL text, a pyarrow expression or a predicate; None: all rows.
+
+        Raises:
+            SchemaMismatchError: there is no such column.
+            PredicateError: the predicate cannot be understood.
+        """
+        self._store, self._snapshot = store, snapshot
+        self._columns = _known_columns(columns, snapshot.spec.schema.arrow)
+        self._where = where
+        self._reader = SliceReader.of(store, snapshot)
+        self.plan  # noqa: B018 - a bad predicate is refused here, not when rows are asked for
+
+    @property
+    def version(self) -> int:
+        """The version of the table that is read."""
+        return self._snapshot.version
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is read from."""
+        return self._snapshot
+
+    @property
+    def store(self) -> Store:
+        """Where it is read from."""
+        return self._store
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        fields = self._snapshot.spec.schema.arrow
+        return pa.schema([fields.field(name).remove_metadata() for name in self._columns])
+
+    @functools.cached_property
+    def plan(self) -> ScanPlan:
+        """Which files are read, and which need not be."""
+        return plan_scan(self._snapshot, columns=self._columns, where=self._where)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Stream the rows as record batches in bounded memory."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """Read the rows into an Arrow table.
+
+        Raises:
+            CorruptMetadataError: a file is not what the table's metadata says.
+        """
+        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Read the rows into a pandas frame."""
+        with _needs("pandas", "pandas"):
+            return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read the rows into a Polars frame."""
+        with _needs("polars", "polars"):
+            import polars as pl  # noqa: PLC0415 - only when it is asked for
+
+        return pl.DataFrame(self.to_arrow())
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Give a DuckDB relation that streams the rows whenever it is executed."""
+        with _needs("duckdb", "duckdb"):
+            import duckdb  # noqa: PLC0415 - only when it is asked for
+
+        return (connection or duckdb).from_arrow(self)
+
+    def to_spark(self, spark: ps.SparkSession) -> ps.DataFrame:
+        """Give a Spark DataFrame; its rows are read by the executors."""
+        found = entry_points(group=SCANNERS, name="pyspark")
+        for point in found:
+            with _needs("pyspark", "plait[spark]"):
+                scanner: Callable[[Scan, object], ps.DataFrame] = point.load()
+            return scanner(self, spark)
+        raise _missing("pyspark", "plait[spark]")
+
+    def count(self) -> int:
+        """Count the rows; without a predicate nothing is read."""
+        condition = self.plan.condition
+        if condition is None:
+            return self.plan.rows
+        return sum(rows.num_rows for rows in self._stream(()))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Stream the rows through Arrow's C interface; each call reads anew."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        """Show what is read."""
+        where = "" if self._where is None else f", where={str(self._where)!r}"
+        return f"Scan(version={self.version}, columns={list(self._columns)}{where})"
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        for rows in self._stream(self._columns):
+            yield pa.record_batch(rows.columns, schema=schema) if len(schema) else rows
+
+    def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        plan = self.plan
+        groups = _grouped(live_files(plan.files))
+        if plan.rows <= _GROUP_ROWS:
+            for group in groups:
+                yield from self._read(group, columns)
+            return
+        sources = (functools.partial(self._read, group, columns) for group in groups)
+        width = min(WIDTH_MAX, os.cpu_count() or 1)
+        yield from read_ahead(sources, width=width, depth=DEPTH)
+
+    def _read(
+        self, files: Iterable[LiveFile], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from self._reader.rows(file, columns=columns, where=self.plan.condition)
+
+
+def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
+    """Put small files together, so that each group is worth a thread."""
+    group: list[LiveFile] = []
+    rows = 0
+    for file in files:
+        group.append(file)
+        rows += file.rows
+        if rows >= _GROUP_ROWS:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
+
+
+def _known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+    names = tuple(schema.names) if columns is None else tuple(columns)
+    for name in names:
+        if name not in schema.names:
+            near = difflib.get_close_matches(name, schema.names, n=1)
+            message = f"the table has no column {name!r}"
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(schema.names)}"
+            raise SchemaMismatchError(message, hint=hint, column=name, expected=schema.names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"column {twice[0]!r} is asked for twice"
+        raise SchemaMismatchError(message, hint="name each column once", column=twice[0])
+    return names
+
+
+@contextmanager
+def _needs(library: str, install: str) -> Iterator[None]:
+    """Name what to install when a library is not there."""
+    try:
+        yield
+    except MissingDependencyError:
+        raise
+    except ImportError as error:
+        raise _missing(library, install) from error
+
+
+def _missing(library: str, install: str) -> MissingDependencyError:
+    message = f"{library} is not installed"
+    hint = f"pip install '{install}'"
+    return MissingDependencyError(message, hint=hint, library=library, extra=install)
