@@ -8,6 +8,7 @@ row of theirs passes through the driver.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -60,11 +61,14 @@ class Engine(Protocol):
         ...
 
 
+@functools.cache
+def _engines(module: str) -> tuple[Engine, ...]:
+    return tuple(point.load()() for point in entry_points(group=GROUP, name=module))
+
+
 def engine_for(data: object, default: Engine) -> Engine:
     """Give the engine for this data; raise OptionError if none takes it."""
-    top = type(data).__module__.split(".", 1)[0]
-    for point in entry_points(group=GROUP, name=top):
-        engine: Engine = point.load()()
+    for engine in _engines(type(data).__module__.split(".", 1)[0]):
         if engine.accepts(data):
             return engine
     if default.accepts(data):

@@ -6,7 +6,10 @@ their own. Nothing else in the core may look at a clock or draw a random number.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
+import os
 import secrets
 import threading
 import time
@@ -97,28 +100,90 @@ class NullObserver:
 
 
 class ThreadBackground:
-    """One daemon thread a task; a step that raises is logged, and tried again."""
+    """Daemon threads, but none for what ends before its first step is due.
+
+    One thread of the process watches all that is due; what comes due for the first time gets a
+    thread of its own, so that a slow step of one table never delays another's. A step that
+    raises is logged, and tried again.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, _Repeated]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._watcher: threading.Thread | None = None
+        self._pid = os.getpid()
 
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
-        """Start the thread; it first waits one interval."""
-        stop = threading.Event()
+        """Call ``step`` each interval; the first time after one interval."""
+        task = _Repeated(interval_s, step)
+        with self._changed:
+            if self._pid != os.getpid():  # a fork has no threads of its parent
+                self._due, self._watcher, self._pid = [], None, os.getpid()
+            entry = (time.monotonic() + interval_s, next(self._numbers), task)
+            heapq.heappush(self._due, entry)
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=self._watch, name="plait-background", daemon=True
+                )
+                self._watcher.start()
+            elif self._due[0] is entry:
+                self._changed.notify()
+        return task.cancel
 
-        def run() -> None:
-            while not stop.wait(interval_s):
-                try:
-                    step()
-                except Exception:  # noqa: BLE001 - a failing heartbeat must beat again
-                    _log.warning("background step failed; it is tried again", exc_info=True)
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                while self._due and self._due[0][2].cancelled:
+                    heapq.heappop(self._due)
+                wait_s = self._due[0][0] - time.monotonic() if self._due else None
+                if wait_s is None or wait_s > 0:
+                    self._changed.wait(wait_s)
+                    continue
+                _, _, task = heapq.heappop(self._due)
+            task.start()
 
-        thread = threading.Thread(target=run, name="plait-background", daemon=True)
-        thread.start()
 
-        def cancel() -> None:
-            stop.set()
-            if thread is not threading.current_thread():
-                thread.join()
+class _Repeated:
+    """One step that is repeated until it is cancelled."""
 
-        return cancel
+    def __init__(self, interval_s: float, step: Callable[[], None]) -> None:
+        self._interval_s, self._step = interval_s, step
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it need not start any more."""
+        return self._stop.is_set()
+
+    def start(self) -> None:
+        """Take the first step and go on, in a thread of its own."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            self._thread = threading.Thread(target=self._run, name="plait-step", daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop, and wait for a step that is under way."""
+        with self._lock:
+            self._stop.set()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._step()
+            except Exception:  # noqa: BLE001 - a failing heartbeat must beat again
+                _log.warning("background step failed; it is tried again", exc_info=True)
+            self._stop.wait(self._interval_s)
+
+
+_BACKGROUND = ThreadBackground()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +193,4 @@ class Ports:
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=SystemIds)
     observer: Observer = field(default_factory=NullObserver)
-    background: Background = field(default_factory=ThreadBackground)
+    background: Background = field(default_factory=lambda: _BACKGROUND)

@@ -220,6 +220,10 @@ class State:
             spec = replace(spec, schema=table.schemas[self._schema_id(store, at)])
         return Snapshot(at, spec, dict(table.schemas), files)
 
+    def blank(self) -> Snapshot:
+        """Give a snapshot without files, for writers that look at none: nothing is loaded."""
+        return Snapshot(self.version, self.table.spec, dict(self.table.schemas))
+
     def _schema_id(self, store: Store, version: int) -> int:
         rows = self.commits(store)
         found = rows.filter(pc.equal(rows["version"], version))

@@ -25,7 +25,7 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import COW, TableSpec, WritePlan
+from plait.model.plan import COW, Snapshot, TableSpec, WritePlan
 from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
 
@@ -185,7 +185,7 @@ class Writer:
     def _commit(self, txn: Transaction) -> None:
         staging = self._staging or self._begin_staging(self._default, txn)
         try:
-            status = staging.stage(txn.base.snapshot(self._site.store), None)
+            status = staging.stage(self._snapshot(txn), None)
             self._result = txn.commit(status, self._scope(txn, status), staging.stage)
         except AlreadyCommitted:
             txn.abort("its commit id was applied meanwhile")
@@ -197,6 +197,12 @@ class Writer:
         except BaseException as error:
             txn.abort(f"{type(error).__name__} while committing")
             raise
+
+    def _snapshot(self, txn: Transaction) -> Snapshot:
+        """Give what the operation works on; rows without keys are added to anything."""
+        if self._order.operation is Operation.APPEND:
+            return txn.base.blank()
+        return txn.base.snapshot(self._site.store)
 
     def _stage_for(self, data: object) -> Staging:
         txn = self._require_open()
