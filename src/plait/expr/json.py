@@ -28,6 +28,9 @@ from plait.expr.tree import (
 from plait.model.value import raw_value
 
 
+_LEAVES = ("fixed", "compare", "in", "null", "like")
+
+
 def to_json(predicate: Predicate) -> dict[str, object]:
     """Write a predicate as JSON values."""
     match predicate:
@@ -82,7 +85,9 @@ def _from(value: object, schema: pa.Schema, depth: int) -> Predicate:
 
 
 def _leaf(value: dict[str, object], schema: pa.Schema) -> Predicate:
-    name = next(name for name in ("fixed", "compare", "in", "null", "like") if name in value)
+    name = next((name for name in _LEAVES if name in value), None)
+    if name is None:
+        raise ValueError(value)
     column = find_column(schema, tuple(str(part) for part in _list(value[name])), "")
     if name == "fixed":
         return Fixed(column, _bool(value["value"]))

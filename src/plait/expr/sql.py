@@ -33,6 +33,9 @@ _SUPPORTED = (
     "columns compared with literals by = != < <= > >= <=>, IN, BETWEEN, LIKE, IS [NOT] NULL, "
     "AND, OR, NOT"
 )
+_ARGUMENTS = frozenset(
+    ("this", "expression", "expressions", "low", "high", "negate", "table", "db", "catalog")
+)
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 
 
@@ -99,6 +102,8 @@ class _Reader:
         if depth > DEPTH_MAX:
             message = "the predicate is nested too deeply"
             raise PredicateError(message, hint=f"at most {DEPTH_MAX} levels", text=self._text)
+        if any(value and name not in _ARGUMENTS for name, value in node.args.items()):
+            raise self._unsupported(node)  # a modifier that is not known must not be lost
         op = self._comparisons.get(type(node))
         if op is not None:
             return self._comparison(node, op)
@@ -152,7 +157,7 @@ class _Reader:
         column, pattern = self._column(node.this), self._literal(node.expression)
         if not isinstance(pattern, str) or not pa.types.is_string(column.type):
             raise self._unsupported(node)
-        return Like(column, pattern)
+        return Like(column, pattern, negated=bool(node.args.get("negate")))
 
     def _is(self, node: exp.Expression, _depth: int) -> Predicate:
         column = self._column(node.this)
