@@ -362,7 +362,7 @@ class CommitOutcomeUnknownError(CommitError):
 
 
 class RolledBackError(CommitError):
-    """This instant was rolled back by someone else. Facts: instant, by, version, reason.
+    """The instant was rolled back by someone else. Facts: instant, by, version, reason.
 
     Nothing of it is visible. It happens to a writer that was silent for longer than its
     heartbeat time-out.

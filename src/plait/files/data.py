@@ -75,6 +75,7 @@ class DataFileWriter:
                 self._sink,
                 self._schema,
                 compression="snappy",
+                write_page_checksum=True,
                 store_schema=False,  # Parquet's own types and field ids say it all
                 metadata_collector=self._footers,
             )

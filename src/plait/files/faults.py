@@ -31,7 +31,7 @@ def reading(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise corrupt(path, "the file that a decision names", "no file") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
         raise corrupt(path, "a Parquet file", str(error)) from error
     except OSError as error:
         # Parquet reports damage inside a file as an OSError without an errno.

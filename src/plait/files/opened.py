@@ -50,6 +50,7 @@ class OpenFile:
                 self._parquet = pq.ParquetFile(
                     self._input,
                     pre_buffer=True,
+                    page_checksum_verification=True,
                     coerce_int96_timestamp_unit="us",
                     thrift_string_size_limit=_THRIFT_BYTES_MAX,
                 )
@@ -82,16 +83,22 @@ class OpenFile:
 
     def group_ranges(self, group: int, columns: Sequence[str]) -> dict[str, Range]:
         """Give what the footer says of these columns in a row group, as far as it is usable."""
-        metadata = self._footer.row_group(group)
         found: dict[str, Range] = {}
-        for source in self._sources(columns):
-            name, physical = source.wanted.name, source.found
-            if physical is None:
-                found[name] = Range(null_count=self._counts[group])
-            elif _comparable(physical.type, source.wanted.type):
-                chunk = metadata.column(self._leaves[physical.name])
-                found[name] = group_range(chunk, physical.type)
+        with reading(self._file.path):
+            for source in self._sources(columns):
+                name, physical = source.wanted.name, source.found
+                if physical is None:
+                    found[name] = Range(null_count=self._counts[group])
+                elif _comparable(physical.type, source.wanted.type):
+                    found[name] = self._chunk_range(group, physical)
         return found
+
+    def _chunk_range(self, group: int, physical: pa.Field) -> Range:
+        chunk = self._footer.row_group(group).column(self._leaves[physical.name])
+        known = group_range(chunk, physical.type)
+        # Parquet leaves NaN out of its bounds, and NaN is greater than every number.
+        upper = None if _T.is_floating(physical.type) else known.upper
+        return Range(known.lower, upper, known.null_count)
 
     def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of a row group, in bounded batches, as the reading schema has them.

@@ -1,0 +1,1 @@
+"""Frozen values: what the other rooms hand to each other. No I/O, no clocks."""

@@ -50,7 +50,9 @@ OPTIONS: Mapping[str, Option] = {
         Option("write.buffer.size", "size", "256MiB", "the whole buffer is flushed beyond this"),
         Option("file.size.target", "size", "128MiB", "size of files in tables without a key"),
         Option("heartbeat.interval", "time", "10s", "time between two heartbeats", 0.05),
-        Option("heartbeat.timeout", "time", "120s", "silence after which a writer may be dead", 0.2),
+        Option(
+            "heartbeat.timeout", "time", "120s", "silence after which a writer may be dead", 0.2
+        ),
         Option("checkpoint.interval", "count", "50", "commits between two checkpoints"),
         Option("lock.wait", "time", "60s", "longest wait for the lock", 0),
         Option("commit.retries", "count", "20", "attempts of one commit", 0),

@@ -45,7 +45,7 @@ def is_plain(kind: pa.DataType) -> bool:
     >>> is_plain(pa.int64()), is_plain(pa.list_(pa.int64()))
     (True, False)
     """
-    return (
+    return bool(
         _T.is_boolean(kind)
         or _T.is_signed_integer(kind)
         or _T.is_floating(kind)
@@ -104,7 +104,7 @@ def raw_text(value: Raw, kind: pa.DataType) -> str:
     if isinstance(value, bytes) and _T.is_binary(kind):
         return value.hex()
     if isinstance(value, Decimal) and _T.is_decimal128(kind):
-        return f"{value if value else value.copy_abs():.{kind.scale}f}"
+        return f"{value or value.copy_abs():.{kind.scale}f}"
     if _T.is_float32(kind):
         return str(np.float32(value))
     if _T.is_float64(kind):
@@ -174,7 +174,17 @@ def texts_of(array: pa.Array | pa.ChunkedArray) -> list[str | None]:
 
 def array_of(texts: Iterable[str | None], kind: pa.DataType) -> pa.Array:
     """Read many texts; raise ValueError for one that is not canonical."""
-    raws = [None if text is None else raw_value(text, kind) for text in texts]
+    known: dict[str | None, Raw | None] = {None: None}
+    every = list(texts)
+    for text in every:
+        if text is not None and text not in known:
+            known[text] = raw_value(text, kind)
+    return from_raws((known[text] for text in every), kind)
+
+
+def from_raws(values: Iterable[Raw | None], kind: pa.DataType) -> pa.Array:
+    """Make an array of raw values."""
+    raws = list(values)
     if _T.is_timestamp(kind):
         return pa.array(raws, pa.int64()).cast(kind)
     if _T.is_date32(kind):

@@ -17,9 +17,7 @@ _TEXT = r'null|"(?:[^"\\]|\\.)*"'
 _T = pa.types
 
 
-def file_bounds(
-    files: pa.Table, columns: Sequence[str], schema: Schema
-) -> dict[str, Bounds]:
+def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict[str, Bounds]:
     """Give the bounds of columns in many files, from the ``stats`` of LIVE.
 
     The JSON is searched, not parsed: a quote inside a JSON text is always escaped, so
@@ -35,7 +33,9 @@ def file_bounds(
         kind = schema.arrow.field(name).type
         if not is_plain(kind):
             continue
-        pattern = rf'"{schema.field_id(name)}":\[(?P<l>{_TEXT}),(?P<u>{_TEXT}),(?P<n>null|\d{{1,18}})\]'
+        pattern = (
+            rf'"{schema.field_id(name)}":\[(?P<l>{_TEXT}),(?P<u>{_TEXT}),(?P<n>null|\d{{1,18}})\]'
+        )
         parts = pc.extract_regex(stats, pattern=pattern)
         nulls = pc.struct_field(parts, "n")
         try:

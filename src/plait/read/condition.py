@@ -44,9 +44,9 @@ class Condition:
 
     def matches(self, rows: pa.RecordBatch) -> Flags:
         """Tell for each row whether the predicate is true of it."""
-        if not self.columns:  # a constant
-            return np.full(rows.num_rows, self.predicate == Always(value=True))
-        table = pa.Table.from_batches([rows.select(list(self.columns))])
+        # A constant looks at no column, and a table without columns has no rows for Acero.
+        chosen = rows.select(list(self.columns)) if self.columns else _unnamed(rows.num_rows)
+        table = pa.Table.from_batches([chosen])
         steps = [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
             acero.Declaration("project", acero.ProjectNodeOptions([self.expression], ["found"])),
@@ -60,9 +60,7 @@ class Condition:
     def groups(self, source: OpenFile) -> Sequence[int]:
         """Give the row groups of a file in which a row may match."""
         kinds = {
-            name: kind
-            for name in self.columns
-            if is_plain(kind := self.schema.field(name).type)
+            name: kind for name in self.columns if is_plain(kind := self.schema.field(name).type)
         }
         count = source.group_count
         ranges = [
@@ -72,6 +70,10 @@ class Condition:
         bounds = group_bounds(ranges, kinds)
         found: list[int] = np.flatnonzero(may_match(self.predicate, bounds, count)).tolist()
         return found
+
+
+def _unnamed(count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(count)], names=[""])
 
 
 def _looked_at(predicate: Predicate, schema: pa.Schema) -> frozenset[str]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
-from plait.expr import And, Opaque, Predicate, Where, columns_of, key_points
-from plait.expr.tree import all_of, leaves
+from plait.expr import Always, Predicate, Where, columns_of, key_points
+from plait.expr.tree import And, Opaque, all_of, leaves
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, partition_parse
 from plait.model.plan import Snapshot, TableSpec
@@ -121,7 +121,7 @@ def _by_partition(
 
     Conditions on partition columns alone are decided here for good; the rest is given back.
     """
-    if not spec.partition_by:
+    if not set(spec.partition_by) & set(condition.columns):
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
     values = _partition_values(encoded.dictionary, spec)
@@ -142,8 +142,12 @@ def _by_partition(
 def _split(predicate: Predicate, known: frozenset[str]) -> tuple[Predicate, Predicate]:
     """Part a conjunction into what looks at known columns alone, and the rest."""
     items = predicate.items if isinstance(predicate, And) else (predicate,)
-    decided = [item for item in items if _within(item, known)]
-    return all_of(*decided), all_of(*(item for item in items if item not in decided))
+    decided, open_ = [], []
+    for item in items:
+        (decided if _within(item, known) else open_).append(item)
+    if not decided:
+        return Always(value=True), predicate
+    return all_of(*decided), all_of(*open_)
 
 
 def _within(predicate: Predicate, known: frozenset[str]) -> bool:

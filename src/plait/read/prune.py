@@ -158,5 +158,3 @@ def group_bounds(
         name: Bounds.of([ranges.get(name, Range()) for _, ranges in groups], rows, kind)
         for name, kind in kinds.items()
     }
-
-

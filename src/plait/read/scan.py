@@ -71,7 +71,7 @@ class Scan:
         self._columns = _known_columns(columns, snapshot.spec.schema.arrow)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)
-        self.plan  # noqa: B018 - a bad predicate is refused here, not when rows are asked for
+        self._plan = plan_scan(snapshot, columns=self._columns, where=where)
 
     @property
     def version(self) -> int:
@@ -94,10 +94,10 @@ class Scan:
         fields = self._snapshot.spec.schema.arrow
         return pa.schema([fields.field(name).remove_metadata() for name in self._columns])
 
-    @functools.cached_property
+    @property
     def plan(self) -> ScanPlan:
         """Which files are read, and which need not be."""
-        return plan_scan(self._snapshot, columns=self._columns, where=self._where)
+        return self._plan
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the rows as record batches in bounded memory."""
@@ -173,9 +173,7 @@ class Scan:
         width = min(WIDTH_MAX, os.cpu_count() or 1)
         yield from read_ahead(sources, width=width, depth=DEPTH)
 
-    def _read(
-        self, files: Iterable[LiveFile], columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
+    def _read(self, files: Iterable[LiveFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in files:
             yield from self._reader.rows(file, columns=columns, where=self.plan.condition)
 

@@ -1,0 +1,1 @@
+"""The table at a version, columnar: checkpoints, the decisions since, what follows from both."""

@@ -1,0 +1,1 @@
+"""Instants and decisions on storage: names, bytes, reading. Publishing is in ``txn``."""

@@ -1,0 +1,1 @@
+"""Begin, stage, validate, publish, finish; conflicts, recovery, heartbeats."""

@@ -77,6 +77,8 @@ class Transaction:
     rebased: int = 0
     rounds: int = 0
     """How often buckets were redone."""
+    validated_from: int = -1
+    """What the staged files rest on: the base, or the head of the last redo."""
     taken: set[str] = field(default_factory=set)
     """Instant times decided since v0."""
 
@@ -255,7 +257,7 @@ class Transaction:
             outcome=Outcome.COMMITTED,
             action=self.request.action,
             operation=self.request.operation,
-            base=head.version,
+            base=max(self.validated_from, self.base.version),
             completed_ms=0,
             attempt="",
             previous="",
@@ -281,6 +283,7 @@ class Transaction:
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
         buckets &= touched_buckets(status.changes)
         self.rounds += 1
+        self.validated_from = head.version
         self.rebased += len(buckets)
         self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
         _log.info("instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version)

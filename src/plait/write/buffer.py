@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,10 +22,9 @@ class Ledger:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._total = limits.total
-        self._reserve = limits.working(limits.segment)
+        self._most = limits.admitted
         self._held = 0
-        self._needs: list[int] = []
+        self._flushing = 0
         self._changed = threading.Condition()
 
     @property
@@ -35,26 +34,27 @@ class Ledger:
 
     @property
     def room(self) -> int:
-        """The bytes that may still be used."""
-        return max(0, self._total - self._held)
+        """The bytes that may still be held."""
+        return max(0, self._most - self._held)
 
-    def begin(self, need: int) -> None:
-        """Hear that a flush is coming that needs so much beside its rows."""
+    def begin(self) -> None:
+        """Hear that rows are handed over, and will make room."""
         with self._changed:
-            self._needs.append(need)
+            self._flushing += 1
 
-    def end(self, need: int) -> None:
-        """Hear that it is over."""
+    def end(self) -> None:
+        """Hear that what was handed over is flushed."""
         with self._changed:
-            self._needs.remove(need)
+            self._flushing -= 1
             self._changed.notify_all()
 
     def admit(self, size: int) -> bool:
         """Wait until there is room for rows; False if no flush under way can make any."""
         with self._changed:
-            while self._needs and self._held + size + max(self._needs) > self._total:
-                self._changed.wait()
-            return bool(self._needs) or self._held + size + self._reserve <= self._total
+            self._changed.wait_for(
+                lambda: not self._flushing or self._held + size <= self._most
+            )
+            return self._held + size <= self._most
 
     def take(self, size: int) -> None:
         """Count bytes."""
@@ -134,17 +134,6 @@ class Buffer:
         """Hand over everything that is left."""
         return [self._hand_over(group) for group in self.policy.rest()]
 
-    def peek(self) -> Iterator[Order]:
-        """Give what is left, bucket by bucket, but keep it; ``done`` does nothing."""
-        for group in list(self.policy.sizes):
-            batches = [
-                block.rows.slice(start, stop - start)
-                for block in self._blocks
-                for start, stop in (block.spans.get(group, (0, 0)),)
-                if stop > start
-            ]
-            yield Order(group, batches, self.policy.sizes[group], _nothing)
-
     def clear(self) -> None:
         """Drop everything."""
         self.ledger.give(sum(block.size for block in self._blocks))
@@ -198,7 +187,3 @@ class Buffer:
             block.spans[group] = (at, at + stop - start)
             at += stop - start
         return True
-
-
-def _nothing() -> None:
-    return None

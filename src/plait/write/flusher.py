@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from plait.write.buffer import Ledger, Order
-from plait.write.limits import Limits
 
 
 class Sink(Protocol):
@@ -21,10 +20,9 @@ class Sink(Protocol):
 class Flusher:
     """One thread that does orders in the order in which they were given."""
 
-    def __init__(self, sink: Sink, ledger: Ledger, limits: Limits) -> None:
+    def __init__(self, sink: Sink, ledger: Ledger) -> None:
         self._sink = sink
         self._ledger = ledger
-        self._limits = limits
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-flush")
         self._running: list[Future[None]] = []
 
@@ -33,9 +31,8 @@ class Flusher:
         self._raise_failed()
         if not orders:
             return
-        need = self._limits.working(max(order.size for order in orders))
-        self._ledger.begin(need)
-        self._running.append(self._thread.submit(self._run, list(orders), need))
+        self._ledger.begin()
+        self._running.append(self._thread.submit(self._run, list(orders)))
 
     def wait(self) -> None:
         """Wait for everything that was handed over; raise what a flush raised."""
@@ -52,10 +49,10 @@ class Flusher:
             self._running[0].result()
             self._running.pop(0)
 
-    def _run(self, orders: list[Order], need: int) -> None:
+    def _run(self, orders: list[Order]) -> None:
         try:
             self._sink.flush(orders)
         finally:
-            self._ledger.end(need)
+            self._ledger.end()
             for order in orders:
                 order.done()

@@ -48,7 +48,7 @@ class CowStage:
             Source(self.existing.blocks(file, names, hidden=hidden.get(file.path)), existing=True)
             for file in files
         ]
-        sources += self.incoming.sources(bucket, limits)
+        sources += self.incoming.sources(bucket)
 
         def blocks() -> Iterator[pa.Table]:
             merge = Merge(spec.key, spec.ordering, self.rule)
@@ -145,7 +145,7 @@ def find_keys(
     sources = [
         Source(existing.blocks(file, output_key, within=within), existing=True) for file in files
     ]
-    sources += incoming.sources(group, incoming.sink.limits)
+    sources += incoming.sources(group)
     for each in Merge(output_key, None, Rule.REMOVE).rounds(sources, budget):
         digest.add(each.rows.slice(each.existing))
         for at, positions in each.lost():

@@ -35,30 +35,40 @@ class Limits:
     @property
     def chunk(self) -> int:
         """Rows that are divided by bucket in one go."""
-        return min(max(self.buffer // 16, _KIB), 8 * _MIB)
+        return _between(self.buffer // 32, 8 * _MIB)
 
     @property
-    def segment(self) -> int:
-        """Rows that are sorted in one go; a flush of more gives several sorted segments."""
-        return min(max(self.buffer * 5 // 16, 4 * _KIB), 256 * _MIB)
+    def round(self) -> int:
+        """Rows that are merged in one go while a bucket is flushed."""
+        return _between(self.buffer // 32, 16 * _MIB)
 
     @property
     def slice(self) -> int:
-        """Rows that are copied in sorted order and written in one go."""
-        return min(max(self.buffer // 64, _KIB), 4 * _MIB)
-
-    @property
-    def block(self) -> int:
-        """Rows of a run that are read back in one go while runs are merged."""
-        return min(max(self.buffer // 1024, _KIB), _MIB)
+        """Rows that are copied in their final order and written in one go."""
+        return _between(self.buffer // 64, 4 * _MIB)
 
     @property
     def group(self) -> int:
         """Rows that a file writer may hold back until they make a row group."""
-        return min(max(self.buffer // 32, _KIB), 32 * _MIB)
+        return _between(self.buffer // 32, 16 * _MIB)
 
-    def working(self, flushed: int) -> int:
-        """Give the memory that flushing a bucket of this size needs beside its rows."""
-        # A copy in one piece, the keys and their order, a slice, a row group and its encoding.
-        segment = min(flushed, self.segment)
-        return segment + segment // 4 + self.slice + 2 * self.group
+    @property
+    def block(self) -> int:
+        """Rows of a run that are read back in one go while runs are merged."""
+        return _between(self.buffer // 1024, _MIB)
+
+    @property
+    def working(self) -> int:
+        """What a flush under way needs beside the rows that it writes."""
+        # A round and its keys and order, a slice of it, a row group and its encoding.
+        return 2 * self.round + self.slice + 2 * self.group
+
+    @property
+    def admitted(self) -> int:
+        """Rows in the buffer and on the way to files, at most."""
+        # Beside them: a batch that is being divided, its copy, and what allocators keep.
+        return self.total - self.working - 4 * self.chunk
+
+
+def _between(wanted: int, most: int) -> int:
+    return min(max(wanted, _KIB), most)

@@ -38,7 +38,7 @@ class Rule(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows in key order, one a key; with their positions in the file where that matters."""
+    """Rows in key order; with their positions in the file where that matters."""
 
     rows: pa.Table
     positions: Positions | None = None
@@ -50,6 +50,8 @@ class Source:
 
     blocks: Iterator[Block]
     existing: bool = False
+    unique: bool = True
+    """One row a key. If not, of equal keys the later row is the newer, and all is one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,35 @@ class _Cursor:
     key: Sequence[str]
     ready: deque[_Part] = field(default_factory=deque)
     held: int = 0
+    """Rows that are ready."""
+    share: int = 1
+    """Rows to take in a round, about."""
     ended: bool = False
 
     def fill(self, size_bytes: int) -> None:
-        while not self.ended and self.held < size_bytes:
+        """Have a share of rows ready, if there are so many."""
+        while not self.ended and self.held < self.share:
             block = next(self.source.blocks, None)
             if block is None:
                 self.ended = True
             elif block.rows.num_rows:
-                self.held += block.rows.nbytes
+                rows = block.rows.num_rows
+                self.share = max(1, rows * size_bytes // max(1, block.rows.nbytes))
+                self.held += rows
                 found = keys.encode(block.rows, self.key)
                 self.ready.append(_Part(block.rows, block.positions, found))
+
+    def bound(self) -> keys.Key | None:
+        """Give the key up to which a share reaches; None if that is all there is."""
+        if self.ended and self.held <= self.share:
+            return None
+        left = min(self.share, self.held)
+        for part in self.ready:
+            rows = part.rows.num_rows
+            if left <= rows:
+                return keys.at(part.keys, left - 1)
+            left -= rows
+        return None
 
     def take(self, bound: keys.Key | None) -> list[_Part]:
         taken: list[_Part] = []
@@ -90,13 +110,12 @@ class _Cursor:
             count = rows if bound is None else keys.count_until(part.keys, bound)
             if count == rows:
                 taken.append(self.ready.popleft())
-                self.held -= part.rows.nbytes
-                continue
-            if count:
+            elif count:
                 taken.append(part.cut(0, count))
                 self.ready[0] = part.cut(count, rows)
-                self.held -= taken[-1].rows.nbytes
-            break
+            self.held -= count
+            if count < rows:
+                break
         return taken
 
 
@@ -140,16 +159,16 @@ class Merge:
     rule: Rule
 
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
-        """Merge; hold about ``size_bytes`` of the sources at a time."""
+        """Merge; give about ``size_bytes`` of rows at a time."""
         cursors = [_Cursor(source, self.key) for source in sources]
         if not cursors:
             return
-        share = max(1, size_bytes // (2 * len(cursors)))
+        share = max(1, size_bytes // len(cursors))
         while True:
             for cursor in cursors:
                 cursor.fill(share)
-            lasts = [keys.at(c.ready[-1].keys, -1) for c in cursors if not c.ended and c.ready]
-            bound = min(lasts) if lasts else None
+            bounds = [bound for cursor in cursors if (bound := cursor.bound()) is not None]
+            bound = min(bounds) if bounds else None
             parts = [(at, part) for at, c in enumerate(cursors) for part in c.take(bound)]
             if not parts:
                 return
@@ -159,7 +178,7 @@ class Merge:
         rows = pa.concat_tables([part.rows for _, part in parts])
         existing = sum(p.rows.num_rows for at, p in parts if sources[at].source.existing)
         origins = tuple((at, part.rows.num_rows, part.positions) for at, part in parts)
-        if len({at for at, _ in parts}) == 1:
+        if len({at for at, _ in parts}) == 1 and sources[parts[0][0]].source.unique:
             inserted = rows.num_rows - existing
             if self.rule is Rule.REMOVE and inserted:
                 return Round(rows, _NONE, 0, _NONE, 0, 0, origins)

@@ -12,9 +12,10 @@ from plait.files.data import DataFileWriter
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, LOG
 from plait.write.buffer import Order
+from plait.write.merge import Merge, Rule
 from plait.write.output import Output
 from plait.write.ranges import KeyRange
-from plait.write.spill import segments, sort_rows
+from plait.write.spill import key_range, merged_order
 from plait.write.split import Group
 
 OPEN_MAX = 4
@@ -53,16 +54,16 @@ class LogSink:
         """Write each bucket's rows, one row a key."""
         self.output.announce(bucket_id(order.group)[0] for order in orders)
         limits, spec = self.output.limits, self.output.spec
+        merge = Merge(spec.key, spec.ordering, Rule.REPLACE)
         for order in orders:
             bucket = bucket_id(order.group)
             logs = self.logs.setdefault(bucket, [])
-            for part in segments(order.batches, limits.segment):
-                rows = sort_rows(part, spec.key, spec.ordering)
-                kind = LOG if logs or bucket not in self.empty else BASE
-                blocks = rows.blocks(limits.slice)
-                record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
-                if record is not None:
-                    logs.append(Log(record, rows.range(spec.key[0])))
+            kind = LOG if logs or bucket not in self.empty else BASE
+            found = key_range(order.batches, spec.key[0])
+            blocks = merged_order(order, merge, limits, limits.slice)
+            record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
+            if record is not None:
+                logs.append(Log(record, found))
             order.done()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import StorageError
 from plait.write import keys
@@ -20,77 +21,52 @@ from plait.write.buffer import Order
 from plait.write.limits import Limits
 from plait.write.merge import Block, Merge, Round, Rule, Source
 from plait.write.ranges import KeyRange, hull
-from plait.write.resolve import winners
 from plait.write.split import Group
 
 FAN_IN: Final = 96
 """A bucket with more runs than this has them merged into one on the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortedRows:
-    """Rows of one bucket in memory, sorted by key in the order given, one row a key."""
+def merged_order(
+    order: Order, merge: Merge, limits: Limits, size_bytes: int
+) -> Iterator[pa.Table]:
+    """Give the rows of a bucket sorted, one row a key, in blocks of about ``size_bytes``.
 
-    rows: pa.Table
-    order: keys.Indices
-
-    def range(self, column: str) -> KeyRange | None:
-        """Give the range of the first key column."""
-        if not len(self.order):
-            return None
-        values = self.rows.column(column)
-        return KeyRange.of(column, values[int(self.order[0])], values[int(self.order[-1])])
-
-    def blocks(self, size_bytes: int) -> Iterator[pa.Table]:
-        """Give the rows in order, copied in blocks of about ``size_bytes``."""
-        count = len(self.order)
-        step = max(1, self.rows.num_rows * size_bytes // max(1, self.rows.nbytes))
-        for start in range(0, count, step):
-            yield self.rows.take(pa.array(self.order[start : start + step]))
+    Each of its batches is sorted already, so that nothing larger than a round is copied.
+    """
+    if order.size <= limits.round:
+        whole = pa.Table.from_batches(order.batches).combine_chunks()
+        found = keys.encode(whole, merge.key)
+        sources = [Source(iter([Block(whole.take(pa.array(keys.merge_order(found))))]), unique=False)]
+    else:
+        sources = pieces(order)
+    for each in merge.rounds(sources, limits.round):
+        yield from kept_rows(each, size_bytes)
 
 
-def sort_rows(
-    batches: Sequence[pa.RecordBatch], key: Sequence[str], ordering: str | None
-) -> SortedRows:
-    """Sort rows that came in this order; of equal keys only the winner stays."""
-    rows = pa.Table.from_batches(batches).combine_chunks()
-    found = keys.encode(rows, key)
-    order = keys.sort_order(found)
-    first = keys.starts(keys.take(found, order))
-    ranks = None
-    if ordering is not None and ordering in rows.column_names and not first.all():
-        ranks = rows.column(ordering).combine_chunks()
-    return SortedRows(rows, winners(order, first, ranks))
+def pieces(order: Order) -> list[Source]:
+    """Give the batches of a bucket as sorted sources, the oldest first."""
+    tables = (pa.Table.from_batches([batch]) for batch in order.batches)
+    return [Source(iter([Block(table)]), unique=False) for table in tables]
 
 
 def kept_rows(merged: Round, size_bytes: int) -> Iterator[pa.Table]:
-    """Give the rows of a round that stay, copied in blocks where they are not all."""
+    """Give the rows of a round that stay, in blocks; copied only where some do not stay."""
+    rows = merged.rows
+    step = max(1, rows.num_rows * size_bytes // max(1, rows.nbytes))
     if merged.order is None:
-        yield merged.rows
-    elif len(merged.order):
-        yield from SortedRows(merged.rows.combine_chunks(), merged.order).blocks(size_bytes)
+        for start in range(0, rows.num_rows, step):
+            yield rows.slice(start, step)
+        return
+    rows = rows.combine_chunks()
+    for start in range(0, len(merged.order), step):
+        yield rows.take(pa.array(merged.order[start : start + step]))
 
 
-def segments(batches: Sequence[pa.RecordBatch], size_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Divide batches into stretches of about equal size, none much larger than ``size_bytes``."""
-    total = sum(batch.nbytes for batch in batches)
-    rows = sum(batch.num_rows for batch in batches)
-    parts = max(1, -(-total // size_bytes))
-    wanted = -(-rows // parts)
-    current: list[pa.RecordBatch] = []
-    room = wanted
-    for batch in batches:
-        rest = batch
-        while rest.num_rows:
-            piece = rest.slice(0, room)
-            rest = rest.slice(piece.num_rows)
-            current.append(piece)
-            room -= piece.num_rows
-            if not room:
-                yield current
-                current, room = [], wanted
-    if current:
-        yield current
+def key_range(batches: Sequence[pa.RecordBatch], column: str) -> KeyRange | None:
+    """Give the range of a column."""
+    ends = pc.min_max(pa.Table.from_batches(batches).column(column))
+    return KeyRange.of(column, ends["min"], ends["max"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +140,12 @@ class RunSink:
 
     def _write(self, orders: Sequence[Order]) -> None:
         schema = orders[0].batches[0].schema
+        merge = Merge(self.key, self.ordering, Rule.REPLACE)
         with _RunFile(self._new_path(), schema) as file:
             for order in orders:
-                runs = self.runs.setdefault(order.group, [])
-                for part in segments(order.batches, self.limits.segment):
-                    rows = sort_rows(part, self.key, self.ordering)
-                    runs.append(file.write(rows.blocks(self.limits.block), rows.range(self.key[0])))
+                found = key_range(order.batches, self.key[0])
+                blocks = merged_order(order, merge, self.limits, self.limits.block)
+                self.runs.setdefault(order.group, []).append(file.write(blocks, found))
                 order.done()
         for order in orders:
             if len(self.runs[order.group]) > FAN_IN:
@@ -180,10 +156,9 @@ class RunSink:
         runs = self.runs[group]
         sources = [Source(Block(rows) for rows in run.blocks()) for run in runs]
         merge = Merge(self.key, self.ordering, Rule.REPLACE)
-        size = 2 * FAN_IN * self.limits.block
         blocks = (
             block
-            for each in merge.rounds(sources, size)
+            for each in merge.rounds(sources, self.limits.round)
             for block in kept_rows(each, self.limits.block)
         )
         with _RunFile(self._new_path(), schema) as file:

@@ -1,4 +1,4 @@
-"""Divide rows by partition and bucket: one sort by group number, no Python object a row."""
+"""Divide rows by partition and bucket, and sort each part: no Python object a row."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.plan import TableSpec
 from plait.model.value import texts_of
+from plait.write import keys
 
 Group: TypeAlias = tuple[Partition | None, int]
 """A partition and a bucket; None where rows only name a key, which any partition may hold."""
@@ -26,14 +27,18 @@ _NARROW = 1 << 16
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows in the order of their groups, and which stretch is whose."""
+    """Rows in the order of their groups, and which stretch is whose.
+
+    Each stretch is sorted by record key; rows with one key, or without one, stay in the order in
+    which they came.
+    """
 
     rows: pa.RecordBatch
     spans: dict[Group, tuple[int, int]]
 
 
 def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
-    """Order rows by group; within a group they keep the order in which they came."""
+    """Order rows by group, and by key within a group."""
     partitions, codes = _partition_codes(batch, spec)
     if spec.keyed:
         count = spec.buckets.count
@@ -42,14 +47,16 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     elif codes is None:
         return Chunk(batch, {((), UNKEYED): (0, batch.num_rows)})
     present, codes = _dense(codes)
-    if len(present) == 1:
-        spans = {_group(present[0], partitions, spec): (0, batch.num_rows)}
-        return Chunk(batch, spans)
-    order = np.argsort(codes, kind="stable")
-    edges = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(present)))])
     groups = [_group(number, partitions, spec) for number in present]
+    order = keys.sort_order(keys.encode(batch, spec.key)) if spec.keyed else None
+    if len(groups) > 1:
+        by_group = np.argsort(codes if order is None else codes[order], kind="stable")
+        order = by_group if order is None else order[by_group]
+    if order is not None:
+        batch = batch.take(pa.array(order))
+    edges = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(groups)))])
     spans = dict(zip(groups, itertools.pairwise(edges.tolist()), strict=True))
-    return Chunk(batch.take(pa.array(order)), spans)
+    return Chunk(batch, spans)
 
 
 def _partition_codes(

@@ -79,7 +79,7 @@ class ArrowStaging:
         self._matching = Matching.of(plan)
         self._incoming, self._logs, self._appends = self._sinks()
         sink = self._appends or self._logs or self._incoming.sink
-        self._flusher = Flusher(sink, ledger, self._limits)
+        self._flusher = Flusher(sink, ledger)
         self._staged: dict[BucketId, Staged] = {}
         self._rows_in = 0
         self._persisted: set[str] = set()
@@ -172,7 +172,8 @@ class ArrowStaging:
         for rows in self._intake.rest():
             self._take(rows)
         if self._logs is None and self._appends is None:
-            self._incoming.settle(self._buffer, self._flusher)
+            self._flusher.wait()
+            self._incoming.settle(self._buffer)
             return
         if self._logs is not None:
             self._flusher.wait()
@@ -183,10 +184,8 @@ class ArrowStaging:
             self._appends.finish()
 
     def _budget(self) -> int:
-        """Give the bytes that merging one bucket may hold beside what is held already."""
-        kept = max((order.size for order in self._incoming.kept.values()), default=0)
-        fixed = 2 * kept + self._limits.slice + 2 * self._limits.group
-        return max(4 * self._limits.slice, (self._buffer.ledger.room - fixed) * 3 // 4)
+        """Give the bytes that a round of merging may give at a time."""
+        return max(self._limits.round, min(self._buffer.ledger.room // 4, self._limits.buffer // 4))
 
     def _status(self) -> WriteStatus:
         changes = changes_of(self._staged, self._output.written)
