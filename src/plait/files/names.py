@@ -50,9 +50,7 @@ class FileName:
     kind: str
 
 
-def data_path(  # noqa: PLR0917 - the parts of a name, in their order
-    partition: Partition, bucket: int, instant: Instant, attempt: str, kind: str
-) -> str:
+def data_path(partition: Partition, bucket: int, instant: Instant, attempt: str, kind: str) -> str:
     """Name a file.
 
     Args:

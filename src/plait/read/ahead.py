@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_EXIT_POLL_S = 0.2
+
 
 def read_ahead(
     sources: Iterable[Callable[[], Iterator[T]]], *, width: int, depth: int
@@ -41,7 +43,8 @@ class _Lane(Generic[T]):
         self._changed = threading.Condition()
         self._stopped = self._finished = False
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="plait-read-ahead", daemon=True).start()
+        # No daemon: one that is inside Arrow when the interpreter ends takes the process with it.
+        threading.Thread(target=self._run, name="plait-read-ahead", daemon=False).start()
 
     def _run(self) -> None:
         try:
@@ -57,11 +60,16 @@ class _Lane(Generic[T]):
 
     def _put(self, item: T) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._ready) < self._depth)
+            while not self._changed.wait_for(self._has_room, timeout=_EXIT_POLL_S):
+                # The program ends, and whoever was to take the items will not.
+                self._stopped = not threading.main_thread().is_alive()
             if not self._stopped:
                 self._ready.append(item)
             self._changed.notify_all()
             return not self._stopped
+
+    def _has_room(self) -> bool:
+        return self._stopped or len(self._ready) < self._depth
 
     def items(self) -> Iterator[T]:
         """Give the items as they come; raise what the source raised."""

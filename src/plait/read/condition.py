@@ -8,8 +8,8 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
+from pyarrow import acero
 
 from plait.expr import Always, Predicate, Where, columns_of, parse_where, to_arrow
 from plait.expr.tree import Opaque, leaves

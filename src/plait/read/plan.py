@@ -142,7 +142,8 @@ def _by_partition(
 def _split(predicate: Predicate, known: frozenset[str]) -> tuple[Predicate, Predicate]:
     """Part a conjunction into what looks at known columns alone, and the rest."""
     items = predicate.items if isinstance(predicate, And) else (predicate,)
-    decided, open_ = [], []
+    decided: list[Predicate] = []
+    open_: list[Predicate] = []
     for item in items:
         (decided if _within(item, known) else open_).append(item)
     if not decided:
@@ -163,7 +164,7 @@ def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array
         rows = [partition_parse(text) for text in texts.to_pylist()]
         if any(len(row) != len(names) for row in rows):
             message = f"a partition without a value for each of {', '.join(names)}"
-            raise ValueError(message)  # noqa: TRY301 - translated below with the others
+            raise ValueError(message)
         columns = zip(*rows, strict=True)
         kinds = [spec.schema.arrow.field(name).type for name in names]
         return {

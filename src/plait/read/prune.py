@@ -5,6 +5,7 @@ The answer errs to one side only: what is ruled out holds no matching row.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -76,9 +77,9 @@ def may_match(predicate: Predicate, bounds: Mapping[str, Bounds], places: int) -
     """
     match predicate:
         case And(items):
-            return np.logical_and.reduce([may_match(p, bounds, places) for p in items])
+            return functools.reduce(np.logical_and, (may_match(p, bounds, places) for p in items))
         case Or(items):
-            return np.logical_or.reduce([may_match(p, bounds, places) for p in items])
+            return functools.reduce(np.logical_or, (may_match(p, bounds, places) for p in items))
         case Always(value):
             return np.full(places, value is True)
         case Compare() | In() | IsNull() | Like() | Fixed():
@@ -124,7 +125,7 @@ def _compared(op: str, value: Value, known: Bounds) -> Flags:
 
 def _contained(values: tuple[Value, ...], known: Bounds) -> Flags:
     if len(values) <= LOOKED_AT_MAX:
-        return np.logical_or.reduce([_compared("=", value, known) for value in values])
+        return functools.reduce(np.logical_or, (_compared("=", value, known) for value in values))
     kind = values[0].type
     ends = pc.min_max(array_of((value.text for value in values), kind))
     below = _known(pc.greater(known.lower, ends["max"]))

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -114,7 +114,8 @@ class Scan:
     def to_pandas(self) -> pd.DataFrame:
         """Read the rows into a pandas frame."""
         with _needs("pandas", "pandas"):
-            return self.to_arrow().to_pandas()
+            frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """Read the rows into a Polars frame."""
@@ -134,12 +135,9 @@ class Scan:
 
     def to_spark(self, spark: ps.SparkSession) -> ps.DataFrame:
         """Give a Spark DataFrame; its rows are read by the executors."""
-        found = entry_points(group=SCANNERS, name="pyspark")
-        for point in found:
-            with _needs("pyspark", "plait[spark]"):
-                scanner: Callable[[Scan, object], ps.DataFrame] = point.load()
-            return scanner(self, spark)
-        raise _missing("pyspark", "plait[spark]")
+        with _needs("pyspark", "plait[spark]"):
+            scanner: Callable[[Scan, object], ps.DataFrame] = _scanner("pyspark").load()
+        return scanner(self, spark)
 
     def count(self) -> int:
         """Count the rows; without a predicate nothing is read."""
@@ -205,6 +203,13 @@ def _known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[st
         message = f"column {twice[0]!r} is asked for twice"
         raise SchemaMismatchError(message, hint="name each column once", column=twice[0])
     return names
+
+
+def _scanner(engine: str) -> EntryPoint:
+    for point in entry_points(group=SCANNERS, name=engine):
+        return point
+    message = f"no scanner for {engine} is installed"
+    raise ImportError(message)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
         buckets = bucket_of(key_hashes(batch, spec.key), count).astype(np.int64)
         codes = buckets if codes is None else codes * count + buckets
     elif codes is None:
-        return Chunk(batch, {((), UNKEYED): (0, batch.num_rows)})
+        return Chunk(batch, {(partitions[0], UNKEYED): (0, batch.num_rows)})
     present, codes = _dense(codes)
     groups = [_group(number, partitions, spec) for number in present]
     order = keys.sort_order(keys.encode(batch, spec.key)) if spec.keyed else None

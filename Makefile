@@ -1,0 +1,69 @@
+# Everything here needs only make and Python 3.11 or newer. `make` lists the targets.
+VENV := .venv
+PY := $(VENV)/bin/python
+TYPE := cow
+ARGS :=
+
+# Brings $(VENV) up to date with the extras named; does nothing when they are there.
+ready = @python="$$(sh scripts/find-python)" && "$$python" scripts/bootstrap.py --venv $(VENV) $(1)
+check = @$(PY) scripts/check.py $(1)
+ALL := test dev docs
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test test-fast test-unit soak bench fmt lint types docs reference clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^#@ / { printf "\n%s\n", substr($$0, 4) } \
+	  /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+#@ See it work
+quickstart: ## Five PySpark processes write one table, one is killed (TYPE=mor)
+	$(call ready,quickstart)
+	@$(VENV)/bin/tablectl quickstart --type $(TYPE) $(ARGS)
+
+#@ Check it
+test: ## Everything that CI runs, in order, each with its minutes
+	$(call ready,$(ALL))
+	$(call check)
+
+test-fast: ## The tests that start no process, server or JVM
+	$(call ready,$(ALL))
+	$(call check,fast doctests)
+
+test-unit: ## tests/unit alone (ARGS="-k name")
+	$(call ready,$(ALL))
+	@$(PY) -m pytest -q tests/unit $(ARGS)
+
+soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
+	$(call ready,$(ALL))
+	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -q --timeout=3600 tests/property tests/processes $(ARGS)
+
+bench: ## The benchmarks beside their peers
+	$(call ready,bench test)
+	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
+
+#@ Work on it
+fmt: ## Format and mend what can be mended
+	$(call ready,$(ALL))
+	@$(VENV)/bin/ruff check --fix src tests scripts benchmarks
+	@$(VENV)/bin/ruff format src tests scripts benchmarks
+
+lint: ## Style, spelling, layers
+	$(call ready,$(ALL))
+	$(call check,lint format spelling layers)
+
+types: ## mypy, strict
+	$(call ready,$(ALL))
+	$(call check,types)
+
+reference: ## Write the generated pages of docs/reference anew
+	$(call ready,$(ALL))
+	@$(PY) scripts/reference.py
+
+docs: ## Build the pages into build/site
+	$(call ready,$(ALL))
+	$(call check,generated docs)
+
+clean: ## Remove what these targets made
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

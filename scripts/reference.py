@@ -1,0 +1,156 @@
+"""Write the pages of docs/reference that are made from the code; ``--check`` only compares them.
+
+Pages of the command line (commands, exit codes, errors) come from ``plait.cli.reference``; options
+from the registry; the API from the docstrings of the public names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import plait
+from plait.cli import reference as cli_reference
+from plait.model.options import OPTIONS
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
+NOTE = "<!-- made by scripts/reference.py (make reference); do not edit -->\n\n"
+
+
+def main() -> int:
+    """Write the pages, or say which are stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is stale")
+    check = parser.parse_args().check
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    stale = []
+    for name, text in pages().items():
+        path = DIRECTORY / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"{'stale' if check else 'written'}: {', '.join(stale)}")
+    if stale and check:
+        print("run: make reference")
+    return 1 if stale and check else 0
+
+
+def pages() -> Mapping[str, str]:
+    """Make every page, by file name."""
+    return {**cli_reference.pages(), "options.md": options_page(), "api.md": api_page()}
+
+
+def options_page() -> str:
+    """Make the table of options from the registry."""
+    lines = [
+        "# Options",
+        "",
+        "Set with `Table.create(properties={...})`, `table.set({...})` or `tablectl set`. They",
+        "belong to the table: every writer of it follows them. A key that is not known is refused,",
+        "with the nearest one that is.",
+        "",
+        "| option | kind | default | at least | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{each.key}` | {each.kind} | {each.default} | {each.minimum:g} | {each.doc} |"
+        for each in OPTIONS.values()
+    ]
+    lines += [
+        "",
+        "A size is a number of bytes, or one with `KiB`, `MiB`, `GiB` (`k`, `m`, `g` mean the",
+        "same). A time is a number of seconds, or one with `ms`, `s`, `min`, `h`, `d`.",
+    ]
+    return NOTE + "\n".join(lines) + "\n"
+
+
+def api_page() -> str:
+    """Make the page of the public names."""
+    parts = ["# Python API\n", "`plait` gives `Table`, `CommitResult` and the errors.\n"]
+    for name in plait.__all__:
+        value = getattr(plait, name)
+        if inspect.isclass(value) and not issubclass(value, (Exception, plait.Retry)):
+            parts.append(class_section(name, value))
+    parts.append("## Errors\n")
+    parts.append("What each means, and what to do: [errors](errors.md).\n")
+    parts.append(f"```text\n{error_tree()}\n```\n")
+    return NOTE + "\n".join(parts)
+
+
+def class_section(name: str, kind: type) -> str:
+    """Give a section for a class, with its public methods in the order of the source."""
+    parts = [f"## {name}\n", prose(kind)]
+    if is_dataclass(kind):
+        parts += [f"- `{each.name}`: {each.type}" for each in fields(kind)] + [""]
+    for method_name, raw in vars(kind).items():
+        if method_name.startswith("_"):
+            continue
+        value = raw.__func__ if isinstance(raw, classmethod) else raw
+        if isinstance(value, property):
+            parts.append(f"### `{name}.{method_name}`\n\n{prose(value)}")
+        elif inspect.isfunction(value):
+            parts.append(f"### `{name}.{method_name}`\n\n{signature(method_name, value)}")
+            parts.append(prose(value))
+    return "\n".join(parts)
+
+
+def signature(name: str, function: Callable[..., object]) -> str:
+    """Give the signature as code, one parameter a line."""
+    found = inspect.signature(function)
+    lines, keyword_only = [], False
+    for each in found.parameters.values():
+        if each.name in {"self", "cls"}:
+            continue
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+            lines.append("    *,")
+            keyword_only = True
+        default = "" if each.default is inspect.Parameter.empty else f" = {each.default!r}"
+        lines.append(f"    {each.name}: {each.annotation}{default},")
+    inside = "\n" + "\n".join(lines) + "\n" if lines else ""
+    return f"```text\n{name}({inside}) -> {found.return_annotation}\n```\n"
+
+
+def prose(value: object) -> str:
+    """Give a docstring as Markdown: sections as lists, examples as code."""
+    return "\n".join(markdown_lines(inspect.getdoc(value) or "")) + "\n"
+
+
+def markdown_lines(doc: str) -> Iterator[str]:
+    """Turn the lines of a docstring into Markdown."""
+    code = False
+    for line in doc.splitlines():
+        if line.startswith(">>>") and not code:
+            yield "```python"
+            code = True
+        elif code and not line.strip():
+            yield "```"
+            code = False
+        yield line if code else markdown_line(line.replace("``", "`"))
+    if code:
+        yield "```"
+
+
+def markdown_line(line: str) -> str:
+    """Turn a line of prose: the head of a section, an item of one, or text."""
+    if re.fullmatch(r"(Args|Returns|Raises|Yields):", line):
+        return f"**{line[:-1]}**\n"
+    item = re.fullmatch(r"    (\w+): (.*)", line)
+    return f"- `{item[1]}`: {item[2]}" if item else line.strip()
+
+
+def error_tree() -> str:
+    """Give the drawing in the docstring of ``plait.errors``."""
+    doc = inspect.getdoc(plait.errors) or ""
+    return "\n".join(line[4:] for line in doc.splitlines() if line.startswith("    "))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""``tablectl``: parse, call the facade, render. It decides nothing about tables."""

@@ -1,0 +1,10 @@
+"""``python -m plait.cli`` is ``tablectl``."""
+
+from __future__ import annotations
+
+import sys
+
+from plait.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

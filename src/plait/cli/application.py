@@ -1,0 +1,88 @@
+"""What every command is given: settings, the renderer, and a way to ask."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from plait.cli.exits import RefusedError
+from plait.cli.render import JsonRenderer, Renderer, Streams
+from plait.cli.text import TextRenderer
+from plait.cli.view import Block, View
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that every command shares."""
+
+    json: bool = False
+    jsonl: bool = False
+    quiet: bool = False
+    log_level: str = "warning"
+    color: bool = True
+    debug: bool = False
+
+
+class Application:
+    """One call of ``tablectl``."""
+
+    def __init__(self, settings: Settings, streams: Streams) -> None:
+        self.settings = settings
+        self.streams = streams
+        self.command = ""
+        self.uri: str | None = None
+
+    @property
+    def renderer(self) -> Renderer:
+        """The renderer that the settings ask for."""
+        if self.settings.json or self.settings.jsonl:
+            return JsonRenderer(self.streams, lines=self.settings.jsonl)
+        return TextRenderer(self.streams, color=self.settings.color, quiet=self.settings.quiet)
+
+    @property
+    def machine(self) -> bool:
+        """Whether a program reads the output."""
+        return self.settings.json or self.settings.jsonl
+
+    def view(self, data: object, *blocks: Block, items: list[object] | None = None) -> View:
+        """Make a result of the current command."""
+        return View(self.command, self.uri, data, blocks, items)
+
+    def show(self, data: object, *blocks: Block, items: list[object] | None = None) -> None:
+        """Write the result to stdout."""
+        self.renderer.show(self.view(data, *blocks, items=items))
+        self.streams.out.flush()
+
+    def note(self, text: str) -> None:
+        """Tell a person something that is not the result, on stderr."""
+        if not (self.settings.quiet or self.machine):
+            self.streams.err.write(f"{text}\n")
+            self.streams.err.flush()
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Go on only if told to: by ``--yes``, or by a person at a terminal.
+
+        Raises:
+            RefusedError: nobody can be asked, or the answer is not yes.
+
+        """
+        if yes:
+            return
+        if not self.streams.interactive:
+            message = f"{question} nobody can be asked here"
+            raise RefusedError(message, hint="look at it with --dry-run, then pass --yes")
+        self.streams.err.write(f"{question} [y/N] ")
+        self.streams.err.flush()
+        if self.streams.stdin.readline().strip().lower() not in ("y", "yes"):
+            message = "not confirmed; nothing was done"
+            raise RefusedError(message)
+
+    def start_logging(self) -> None:
+        """Send the library's log to stderr at the level that was asked for."""
+        handler = logging.StreamHandler(self.streams.err)
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger = logging.getLogger("plait")
+        logger.handlers = [handler]
+        logger.setLevel(self.settings.log_level.upper())

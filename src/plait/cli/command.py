@@ -1,0 +1,183 @@
+"""How commands are declared: shared options, examples, and loading on first use."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+import click
+
+from plait.cli.application import LEVELS, Application
+
+F = TypeVar("F", bound=Callable[..., None])
+Value: TypeAlias = str | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command as the root knows it before its module is loaded."""
+
+    module: str
+    help: str
+
+
+def _set(context: click.Context, parameter: click.Parameter, value: Value) -> None:
+    app = context.find_object(Application)
+    if app is None or not value:
+        return
+    field = str(parameter.name)
+    setting = False if field == "color" else value
+    app.settings = replace(app.settings, **{field: setting})  # type: ignore[arg-type]  # one field by its name
+
+
+def shared_options(*, hidden: bool) -> list[click.Parameter]:
+    """Make the options that may stand before or after a command."""
+
+    def option(*names: str, text: str, **more: object) -> click.Option:
+        return click.Option(
+            names,
+            help=text,
+            expose_value=False,
+            callback=_set,
+            hidden=hidden,
+            **more,  # type: ignore[arg-type]  # passed through
+        )
+
+    return [
+        option("--json", "json", is_flag=True, text="One JSON document on stdout."),
+        option("--jsonl", "jsonl", is_flag=True, text="One JSON line an entry, for lists."),
+        option("--quiet", "quiet", is_flag=True, text="Only results and errors."),
+        option(
+            "--log-level",
+            "log_level",
+            type=click.Choice(LEVELS),
+            text="Log to stderr from this level on.",
+        ),
+        option("--no-color", "color", is_flag=True, text="No colour."),
+        option("--debug", "debug", is_flag=True, text="Show the trace of an error."),
+    ]
+
+
+class ReaderLeftError(Exception):
+    """The reader of our output has gone, as ``head`` does."""
+
+
+class Command(click.Command):
+    """A command with two examples in its help, and the shared options."""
+
+    def __init__(self, *args: object, examples: Sequence[str] = (), **attributes: object) -> None:
+        super().__init__(*args, **attributes)  # type: ignore[arg-type]  # passed through
+        self.examples = tuple(examples)
+        self.params += shared_options(hidden=True)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it, and say which command and table the output is about."""
+        app = ctx.find_object(Application)
+        if app is not None:
+            app.uri = ctx.params.get("uri")
+            app.start_logging()
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would end in 1; a reader that has seen enough is no failure
+            raise ReaderLeftError from error
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: object,
+    ) -> click.Context:
+        """Parse; errors of parsing name the command too."""
+        app = parent.find_object(Application) if parent is not None else None
+        if app is not None:
+            app.command = str(self.name)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        del ctx
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  tablectl {line}\n" for line in self.examples))
+        formatter.write_paragraph()
+        formatter.write_text("Options of tablectl itself, such as --json, may stand here too.")
+
+
+def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
+    """Declare a command that works on one table: ``function(app, uri, storage, ...)``."""
+
+    def declare(function: Callable[..., None]) -> Command:
+        for decorate in (_storage_option, click.argument("uri"), click.pass_obj):
+            function = decorate(function)
+        return bare_command(name, *examples)(function)
+
+    return declare
+
+
+def bare_command(name: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
+    """Declare a command that needs no table."""
+    return click.command(name, cls=Command, examples=examples)
+
+
+def _pairs(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str]:
+    del context
+    return parse_pairs(value, what=f"--{str(parameter.name).replace('_', '-')}")
+
+
+def parse_pairs(values: Sequence[str], *, what: str) -> dict[str, str]:
+    """Read ``key=value`` texts; raise a usage error for anything else."""
+    pairs: dict[str, str] = {}
+    for text in values:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            message = f"{what} takes key=value, not {text!r}"
+            raise click.UsageError(message)
+        pairs[key.strip()] = value
+    return pairs
+
+
+def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
+    """Declare an option that is given again and again as ``key=value``."""
+    return click.option(name, field, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
+
+
+_storage_option = pairs_option(
+    "--storage-option", "storage", "For the store, such as endpoint_url; may be repeated."
+)
+
+
+class LazyGroup(click.Group):
+    """Loads the module of a command when it is called, not before."""
+
+    def __init__(self, *args: object, entries: dict[str, Entry], **attributes: object) -> None:
+        super().__init__(*args, **attributes)  # type: ignore[arg-type]  # passed through
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give every name, loaded or not."""
+        del ctx
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command."""
+        del ctx
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(entry.module)
+        found = getattr(module, cmd_name.replace("-", "_"))
+        if not isinstance(found, Command):
+            message = f"{entry.module} has no command {cmd_name}"
+            raise TypeError(message)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])

@@ -1,0 +1,175 @@
+"""What looks after a table: rollback, clean, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command
+from plait.cli.exits import Exit
+from plait.cli.view import Facts, Grid, number
+from plait.errors import IllegalTransitionError
+from plait.model.history import PendingEntry
+from plait.table import Table
+
+_SHOWN = 50
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """The instants that a rollback ends: shown first, then exactly these."""
+
+    doomed: tuple[PendingEntry, ...]
+    named: str | None
+    spared: tuple[PendingEntry, ...] = ()
+
+    @property
+    def instants(self) -> list[str]:
+        """The instants to end, those without records too."""
+        found = [str(entry.instant) for entry in self.doomed]
+        return found or ([self.named] if self.named else [])
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "instants": self.instants,
+            "alive": [str(entry.instant) for entry in self.doomed if entry.alive],
+            "spared": [str(entry.instant) for entry in self.spared],
+        }
+
+
+def _plan(pending: Iterable[PendingEntry], named: str | None) -> RollbackPlan:
+    entries = tuple(pending)
+    if named is not None:
+        return RollbackPlan(tuple(e for e in entries if str(e.instant) == named), named)
+    dead = tuple(entry for entry in entries if not entry.alive)
+    return RollbackPlan(dead, None, tuple(entry for entry in entries if entry.alive))
+
+
+@command(
+    "rollback",
+    "rollback ./flights --failed --dry-run",
+    "rollback ./flights 20260101000000000-0123456789abcdef --yes",
+)
+@click.argument("instant", required=False)
+@click.option("--failed", is_flag=True, help="Every pending instant whose writer seems dead.")
+@_dry_run
+@_yes
+def rollback(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    instant: str | None,
+    *,
+    failed: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Roll back an instant, or all whose writers are dead.
+
+    Nothing of a rolled-back instant was or becomes visible. A writer that is alive after all
+    loses its work, and is told so; the table loses nothing.
+    """
+    if failed == (instant is not None):
+        message = "give either INSTANT or --failed"
+        raise click.UsageError(message)
+    table = Table.open(uri, storage_options=storage or None)
+    plan = _plan(table.timeline.pending, instant)
+    rows = [[name, *_signs(plan, name)] for name in plan.instants]
+    grid = Grid(("to roll back", "operation", "host", ">pid", "life"), rows)
+    if dry_run or not plan.instants:
+        app.show({"plan": plan.to_dict(), "dry_run": dry_run, "ended": []}, grid)
+        return
+    _ask(app, plan.to_dict(), grid, f"roll back {len(plan.instants)} instant(s)?", yes=yes)
+    ended = [entry for name in plan.instants for entry in _end(table, name, failed=failed)]
+    done = Grid(("instant", "outcome", ">files deleted"), [list(e.values()) for e in ended])
+    app.show({"plan": plan.to_dict(), "dry_run": False, "ended": ended}, done)
+
+
+def _signs(plan: RollbackPlan, name: str) -> list[object]:
+    for entry in plan.doomed:
+        if str(entry.instant) == name:
+            life = "ALIVE" if entry.alive else "dead?"
+            return [entry.operation, entry.host, entry.pid, life]
+    return [None, None, None, "no records"]
+
+
+def _end(table: Table, name: str, *, failed: bool) -> list[dict[str, object]]:
+    """End one instant; one of the dead that had committed needs no more than that."""
+    try:
+        return [entry.to_dict() for entry in table.rollback(name).ended]
+    except IllegalTransitionError:
+        if not failed:
+            raise
+        return [{"instant": name, "outcome": "committed", "files_deleted": 0}]
+
+
+def _ask(app: Application, plan: object, grid: Grid, question: str, *, yes: bool) -> None:
+    if not (app.machine and yes):
+        app.renderer.preview(app.view({"plan": plan}, grid))
+    app.confirm(question, yes=yes)
+
+
+@command("clean", "clean ./flights --dry-run", "clean ./flights --yes --json")
+@_dry_run
+@_yes
+def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool, yes: bool) -> None:
+    """Delete files that no reader may need any more.
+
+    What is readable stays: see the properties clean.retain.time and clean.retain.versions.
+    Files of running writers and readers are spared.
+    """
+    table = Table.open(uri, storage_options=storage or None)
+    plan = table.plan_clean()
+    counts = Facts(
+        (
+            ("oldest readable version", plan.horizon),
+            ("files to condemn", number(len(plan.condemned))),
+            ("files condemned earlier", number(len(plan.waiting))),
+        )
+    )
+    paths = [*plan.condemned, *plan.waiting]
+    grid = Grid(("file", ">ended by version"), paths[:_SHOWN])
+    if dry_run:
+        app.show({"plan": plan.to_dict(), "dry_run": True, "report": None}, counts, grid)
+        return
+    _ask(app, plan.to_dict(), grid, f"delete up to {len(paths):,} file(s)?", yes=yes or not paths)
+    report = table.clean(plan)
+    done = Facts(
+        (
+            ("decided in version", report.version),
+            ("files deleted", number(len(report.deleted) + len(report.late))),
+            ("files spared", number(len(report.spared))),
+            ("instants rolled back", number(len(report.rollback.ended))),
+        )
+    )
+    app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
+
+
+@command("verify", "verify ./flights", "verify s3://lake/flights --no-data --json")
+@click.option("--no-data", is_flag=True, help="Metadata only: do not open data files.")
+@click.pass_context
+def verify(
+    context: click.Context, app: Application, uri: str, storage: dict[str, str], *, no_data: bool
+) -> None:
+    """Check the invariants on the table as it is.
+
+    Changes nothing. Ends in exit code 8 if it finds problems.
+    """
+    report = Table.open(uri, storage_options=storage or None).verify(data=not no_data)
+    problems = [
+        {"invariant": p.invariant, "path": p.path, "message": p.message} for p in report.problems
+    ]
+    checked = Facts(tuple((name, str(count)) for name, count in report.checked.items()), "checked")
+    found = Grid(("invariant", "path", "problem"), [list(p.values()) for p in problems])
+    data = {"problems": problems, "checked": dict(report.checked)}
+    app.show(data, checked, *([found] if problems else []), items=list(problems))
+    app.note(f"{len(problems)} problem(s) found" if problems else "no problems found")
+    if problems:
+        context.exit(int(Exit.PROBLEMS))

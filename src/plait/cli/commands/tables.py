@@ -1,0 +1,179 @@
+"""What a table is: create, describe, schema, files, set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command, pairs_option, parse_pairs
+from plait.cli.view import Facts, Grid, number, size
+from plait.model.bucket import partition_parse
+from plait.model.schema import type_name
+from plait.table import Table
+
+_FILES_SHOWN = 100
+_FILE_COLUMNS = ("path", "partition", "bucket", "kind", "rows", "masked", "bytes", "version")
+
+Storage = dict[str, str]
+
+
+def _ddl(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"--schema {text}: {error.strerror}"
+        raise click.UsageError(message) from error
+
+
+@command(
+    "create",
+    'create ./flights --schema "id bigint, day string, x double" --key id --partition day',
+    "create ./events --schema @events.sql --type mor --property write.bucket.size=32MiB",
+)
+@click.option("--schema", required=True, help="DDL text, or @FILE that holds it.")
+@click.option("--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated.")
+@click.option("--partition", multiple=True, metavar="COLUMN", help="Partition; may be repeated.")
+@click.option("--ordering", metavar="COLUMN", help="The greater value wins.")
+@click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
+@click.option("--buckets", type=click.IntRange(min=1), help="Buckets a partition.")
+@click.option("--lock", help="file, process or none; the best that the store allows by default.")
+@click.option("--policy", default="file_group", show_default=True, help="Conflict policy.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a table that is there as it is.")
+@pairs_option("--property", "properties", "An option of the table; may be repeated.")
+def create(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: Storage,
+    *,
+    schema: str,
+    key: tuple[str, ...],
+    partition: tuple[str, ...],
+    properties: Storage,
+    **options: object,
+) -> None:
+    """Create a table.
+
+    Of several that create it at once one wins; the others are refused, or given the table as
+    it is with --if-not-exists.
+    """
+    table = Table.create(
+        uri,
+        _ddl(schema),
+        record_key=key,
+        partition_by=partition,
+        properties=properties,
+        storage_options=storage or None,
+        **options,  # type: ignore[arg-type]  # the options above, by name
+    )
+    described = table.describe()
+    app.show(described, Facts(_facts(described)))
+
+
+@command("describe", "describe ./flights", "describe s3://lake/flights --json")
+def describe(app: Application, uri: str, storage: Storage) -> None:
+    """Say what a table is and how large."""
+    described = Table.open(uri, storage_options=storage or None).describe()
+    app.show(described, Facts(_facts(described)))
+
+
+def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    pairs: list[tuple[str, object]] = []
+    for name, value in described.items():
+        if name == "schema" and isinstance(value, dict):
+            pairs.append(("columns", len(value.get("fields", ()))))
+        elif name == "bytes" and isinstance(value, int):
+            pairs.append((name, f"{size(value)} ({value:,} bytes)"))
+        elif isinstance(value, dict):
+            pairs += [(f"{name}.{key}", item) for key, item in value.items()]
+        elif isinstance(value, int) and name in ("rows", "files"):
+            pairs.append((name, number(value)))
+        else:
+            pairs.append((name, value))
+    return tuple(pairs)
+
+
+@command("schema", "schema ./flights", "schema ./flights --json")
+def schema(app: Application, uri: str, storage: Storage) -> None:
+    """List the columns."""
+    described = Table.open(uri, storage_options=storage or None)
+    facts = described.describe()
+    fields = list(described.schema)
+    columns = [
+        {
+            "name": field.name,
+            "type": type_name(field.type),
+            "nullable": field.nullable,
+            "role": _role(field.name, facts),
+        }
+        for field in fields
+    ]
+    rows = [list(column.values()) for column in columns]
+    grid = Grid(("column", "type", "nullable", "role"), rows)
+    app.show({"columns": columns}, grid, items=list(columns))
+
+
+def _role(name: str, facts: Mapping[str, object]) -> list[str]:
+    spec = facts["bucket_spec"]
+    key = spec["key"] if isinstance(spec, dict) else ()
+    partition_by = facts["partition_by"]
+    roles = {
+        "key": name in key,
+        "partition": isinstance(partition_by, list) and name in partition_by,
+        "ordering": name == facts["ordering"],
+    }
+    return [role for role, held in roles.items() if held]
+
+
+@command("files", "files ./flights", "files ./flights --jsonl --limit 10")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many files.")
+def files(app: Application, uri: str, storage: Storage, limit: int | None) -> None:
+    """List the live files.
+
+    As text the first 100, unless --limit says otherwise; as JSON all of them.
+    """
+    live = Table.open(uri, storage_options=storage or None).files()
+    shown = limit or (live.num_rows if app.machine else _FILES_SHOWN)
+    records = list(islice(live.select(list(_FILE_COLUMNS)).to_pylist(), shown))
+    for record in records:
+        record["partition"] = list(partition_parse(record["partition"]))
+    rows = [[*map(_file_cell, record.items())] for record in records]
+    data = {"files": records, "total": live.num_rows}
+    columns = ("path", "partition", ">bucket", "kind", ">rows", ">masked", ">size", ">version")
+    app.show(data, Grid(columns, rows), items=list(records))
+    if live.num_rows > len(records):
+        app.note(f"{len(records)} of {live.num_rows:,} files; --limit shows more")
+
+
+def _file_cell(item: tuple[str, object]) -> object:
+    name, value = item
+    if not isinstance(value, int):
+        return value
+    if name == "bytes":
+        return size(value)
+    return number(value) if name in ("rows", "masked") else value
+
+
+@command(
+    "set",
+    "set ./flights clean.retain.versions=50",
+    "set ./flights heartbeat.interval=5s heartbeat.timeout=60s",
+)
+@click.argument("properties", nargs=-1, required=True, metavar="KEY=VALUE...")
+def set(  # noqa: A001 - the name of the command
+    app: Application, uri: str, storage: Storage, properties: tuple[str, ...]
+) -> None:
+    """Set properties of a table.
+
+    All of them in one decision; those not named stay as they are.
+    """
+    values = parse_pairs(properties, what="set")
+    table = Table.open(uri, storage_options=storage or None)
+    result = table.set(values)
+    now = table.properties
+    app.show({"version": result.version, "properties": now}, Facts(tuple(now.items())))

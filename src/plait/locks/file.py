@@ -1,0 +1,157 @@
+"""The lock ``file``: between processes that see one disk.
+
+An advisory lock of the operating system on ``.meta/locks/commit``; it ends with its process,
+however that dies. Threads of one process queue in memory first, then one of them stands for the
+process in a queue of tickets, so that each is served about in its turn.
+"""
+
+# Taken within a commit, so no pathlib.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH123
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from plait.errors import LockTimeoutError, LockUnavailableError
+from plait.locks.fifo import fifo_lock
+from plait.locks.port import Holder
+from plait.locks.queue import Locked, TicketQueue
+from plait.ports import Ports
+
+_POLL_S, _POLL_S_MAX = 0.002, 0.05
+_RECORD_BYTES_MAX = 4096
+
+
+class FileLock:
+    """The lock of a table below a local directory."""
+
+    name = "file"
+
+    def __init__(self, root: str, ports: Ports) -> None:
+        folder = f"{root.rstrip('/')}/.meta/locks"
+        self._folder, self._path = folder, f"{folder}/commit"
+        self._record = f"{folder}/commit.holder"
+        self._clock, self._ids = ports.clock, ports.ids
+        self._threads = fifo_lock(f"file:{os.path.realpath(root)}")
+        self._queue = TicketQueue(f"{folder}/queue", try_lock, ports)
+
+    @contextmanager
+    def acquire(self, *, wait_s: float, owner: str) -> Iterator[FileHeld]:
+        """Wait for the lock; raise LockTimeoutError naming the holder."""
+        deadline = self._clock.monotonic() + wait_s
+        if not self._threads.acquire(owner, wait_s=wait_s):
+            raise self._timed_out(wait_s)
+        try:
+            locked = self._lock(deadline)
+            if locked is None:
+                raise self._timed_out(wait_s)
+            try:
+                self._write_record(owner)
+                yield FileHeld(self._path)
+            finally:
+                with suppress(OSError):
+                    os.unlink(self._record)
+                locked.release()
+        finally:
+            self._threads.release()
+
+    def _lock(self, deadline: float) -> Locked | None:
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            if not self._queue.waiting():
+                locked = try_lock(self._path)
+                if locked is not None or self._clock.monotonic() >= deadline:
+                    return locked
+            return self._wait(deadline)
+        except (OSError, NotImplementedError) as error:
+            message = f"cannot lock {self._path}: {error}"
+            hint = "see whether the directory may be written and its file system has locks"
+            raise LockUnavailableError(message, hint=hint) from error
+
+    def _wait(self, deadline: float) -> Locked | None:
+        ticket = self._queue.join()
+        try:
+            while True:
+                ahead = ticket.ahead()
+                locked = None if ahead else try_lock(self._path)
+                if locked is not None or self._clock.monotonic() >= deadline:
+                    return locked
+                pause_s = min(_POLL_S * (1 + ahead), _POLL_S_MAX)
+                self._clock.sleep(pause_s * (0.5 + self._ids.jitter()))
+        finally:
+            ticket.leave()
+
+    def holder(self) -> Holder | None:
+        """Tell who holds it now, by the record that holders leave; None if nobody does."""
+        if not os.path.exists(self._path):  # noqa: PTH110 - locking it would make it
+            return None
+        locked = try_lock(self._path)
+        if locked is not None:
+            locked.release()
+            return None
+        return self._read_record() or Holder("a process that left no record", None, None)
+
+    def _timed_out(self, wait_s: float) -> LockTimeoutError:
+        found = self._read_record()
+        holder = found.owner if found else "a process that left no record"
+        message = f"{holder} held the lock {self._path} for {wait_s:g} s"
+        hint = "raise lock.wait; the lock of a process that died is free at once"
+        return LockTimeoutError(message, hint=hint, holder=holder, waited_ms=int(wait_s * 1000))
+
+    def _write_record(self, owner: str) -> None:
+        facts = {
+            "owner": owner,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since_ms": self._clock.now_ms(),
+        }
+        with suppress(OSError), open(f"{self._record}.new", "w", encoding="utf-8") as record:
+            json.dump(facts, record)  # for people only: nothing is decided by it
+        with suppress(OSError):
+            os.rename(f"{self._record}.new", self._record)
+
+    def _read_record(self) -> Holder | None:
+        try:
+            with open(self._record, encoding="utf-8") as record:
+                facts = json.loads(record.read(_RECORD_BYTES_MAX))
+            owner = f"{facts['owner']} (process {facts['pid']} on {facts['host']})"
+            return Holder(owner[:500], int(facts["since_ms"]), None)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+class FileHeld:
+    """A granted file lock. It has no fencing token: the slots fence."""
+
+    token: int | None = None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode = self._find_inode()
+
+    @property
+    def lost(self) -> str | None:
+        """Why others may hold it too: somebody removed the file, or put another in its place."""
+        return None if self._find_inode() == self._inode else f"{self._path} was removed"
+
+    def _find_inode(self) -> int | None:
+        try:
+            return os.stat(self._path).st_ino
+        except OSError:
+            return None
+
+
+def try_lock(path: str) -> Locked | None:
+    """Lock a file at once; None if somebody else has it."""
+    import filelock  # noqa: PLC0415 - its only place, and readers do without
+
+    lock = filelock.FileLock(path, thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        return None
+    return lock

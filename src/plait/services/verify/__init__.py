@@ -1,0 +1,135 @@
+"""Verify: check INV-01 to INV-08 on a table as it is on storage. Nothing is changed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from plait.errors import FormatError, StorageError, TableNotFoundError
+from plait.model.plan import Snapshot
+from plait.services.verify.contents import check_files, check_keys
+from plait.services.verify.history import LiveFiles, Windows
+from plait.services.verify.instants import Instants
+from plait.services.verify.replay import Checkpoints, Replay
+from plait.services.verify.report import Findings, Note, Problem, VerifyReport
+from plait.services.verify.slots import Walk
+from plait.services.verify.stored import Explained, Listing, Needed
+from plait.state.cache import StateCache
+from plait.state.events import Folded
+from plait.state.state import State
+from plait.timeline import paths
+from plait.timeline.pending import load_pending
+from plait.txn.lease import Lease
+from plait.txn.site import Site
+
+__all__ = ["Note", "Problem", "VerifyReport", "verify"]
+
+
+def verify(site: Site, *, data: bool = True) -> VerifyReport:
+    """Check the table; damage is reported by invariant and path, never raised.
+
+    Works beside writers and cleans: a lease keeps what is looked at. What the client knows of
+    the table is not used, so that a table that cannot be opened can still be verified. Memory
+    is bounded by the size of the metadata, not of the data.
+
+    Args:
+        site: the table.
+        data: read every live file too; otherwise just see that it is there, with its size.
+
+    Raises:
+        TableNotFoundError: there is no timeline here.
+        StorageError: the store cannot list.
+    """
+    lease = Lease(site, 0)
+    try:
+        return _Verification(site, data=data).run()
+    finally:
+        lease.release()
+
+
+class _Verification:
+    """One run, step by step; each step adds to the findings."""
+
+    def __init__(self, site: Site, *, data: bool) -> None:
+        self._ports, self._store, self._data = site.ports, site.store, data
+        self._findings = Findings()
+        self._walk = Walk(self._store, self._findings)
+        self._instants = Instants()
+
+    def run(self) -> VerifyReport:
+        replayed = self._read_timeline()
+        listing = Listing.take(self._store, self._findings)
+        state = replayed or self._fall_back()
+        folded = None if state is None else self._fold(state)
+        if state is not None and folded is not None:
+            Needed.of(folded, state.horizon).check(listing, self._findings)
+        checkpoints = Checkpoints(self._store, self._findings)
+        condemned = [] if folded is None else folded.condemned["path"].to_pylist()
+        checkpoints.check(replayed, set(condemned))
+        if replayed is not None:
+            self._explain(replayed, listing, checkpoints.named)
+        if self._data and state is not None and folded is not None:
+            self._read_data(state.snapshot(self._store))
+        self._instants.judge(self._findings)
+        return self._findings.report()
+
+    def _read_timeline(self) -> State | None:
+        """Read every slot; give the state that follows, if none is damaged."""
+        windows = Windows(self._store, self._findings)
+        files = LiveFiles(self._findings)
+        replay = Replay(self._findings)
+        for decision in self._walk.decisions():
+            self._instants.take(decision, self._findings)
+            windows.take(decision)
+            if self._walk.whole:
+                files.take(decision)
+                replay.take(decision)
+        if self._walk.head < 0:
+            uri = self._store.spec.uri
+            message = f"there is no table at {uri}"
+            raise TableNotFoundError(message, hint="look at the path", uri=uri)
+        return replay.state if self._walk.whole and replay.whole else None
+
+    def _fall_back(self) -> State | None:
+        """Load the state as a client would: from a checkpoint after the damage, if there is one."""
+        self._findings.note(paths.TIMELINE, "damaged: unknown files were not looked for")
+        try:
+            return StateCache(self._store, self._ports).refresh()
+        except (FormatError, StorageError, TableNotFoundError) as error:
+            self._findings.note(paths.CHECKPOINTS, f"no file was looked at: {error.message}")
+            return None
+
+    def _fold(self, state: State) -> Folded | None:
+        try:
+            return state.folded(self._store)
+        except (FormatError, StorageError) as error:
+            self._findings.damage("INV-04", paths.CHECKPOINTS, error)
+            return None
+
+    def _explain(self, state: State, listing: Listing, checkpoint_files: set[str]) -> None:
+        """Look for files that nothing explains.
+
+        Records are loaded after the listing, and decisions after the records: whatever was in
+        the listing had a record before, or has a decision by now.
+        """
+        pending = load_pending(self._store)
+        records = {path for entry in pending for path in entry.records}
+        records |= {entry.heartbeat for entry in pending if entry.heartbeat is not None}
+        for decision in self._walk.newer():
+            self._instants.take(decision, self._findings)
+            state = state.apply(decision, where=paths.slot(decision.version))
+        folded = state.folded(self._store)
+        columns = (folded.files["path"], folded.masks["dv_path"], folded.aux["path"])
+        chunks = [chunk for column in columns for chunk in column.chunks]
+        named = pa.concat_arrays([*chunks, *folded.condemned["path"].chunks])
+        Explained(
+            named=named,
+            meta=frozenset(checkpoint_files | self._walk.manifests | records),
+            pending=frozenset(entry.instant.nonce for entry in pending),
+            committed=self._instants.committed.numbers()[0],
+            ended=self._instants.ended.numbers()[0],
+        ).judge(listing, self._findings)
+
+    def _read_data(self, snapshot: Snapshot) -> None:
+        check_files(self._store, snapshot, self._findings)
+        if snapshot.spec.keyed:
+            check_keys(self._store, snapshot, self._findings)

@@ -1,0 +1,145 @@
+"""What is inside live files: rows, columns, deletion vectors, keys (INV-04, INV-08)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import CorruptMetadataError, StorageError
+from plait.files.deletion import load_mask
+from plait.files.hash import bucket_of, key_hashes
+from plait.files.live import LiveFile, live_files
+from plait.files.opened import OpenFile, Schemas
+from plait.model.plan import Snapshot
+from plait.model.value import to_text
+from plait.read.slices import SliceReader
+from plait.services.verify.report import Findings
+from plait.storage.port import Store
+
+_HASHES_MAX = 8 << 20
+"""Keys whose hashes are held at once: 64 MiB, and as much again to sort them."""
+_SAMPLE = 10_000
+"""So many repeated hashes are compared key by key; with more there is no doubt."""
+
+Hashes = npt.NDArray[np.uint64]
+_Damage = (CorruptMetadataError, StorageError)
+
+
+def check_files(store: Store, snapshot: Snapshot, findings: Findings) -> None:
+    """Read every live file whole, batch by batch, and its deletion vector (INV-04)."""
+    schemas = Schemas(snapshot.spec.schema, snapshot.schemas)
+    names = snapshot.spec.schema.names
+    for file in _live(snapshot.files, findings):
+        try:
+            with OpenFile(store, file, schemas) as source:
+                for group in range(source.group_count):
+                    for batch in source.batches(group, names):
+                        findings.count("rows", batch.num_rows)
+            if load_mask(store, file) is not None:
+                findings.count("deletion vectors")
+        except _Damage as error:
+            findings.damage("INV-04", file.path, error)
+
+
+def check_keys(store: Store, snapshot: Snapshot, findings: Findings) -> None:
+    """Look for keys that are live twice, bucket by bucket (INV-08).
+
+    Hashes of the keys are sorted, so many at a time as fit into memory; where two are the same,
+    the keys themselves are compared. A key in the wrong bucket is found too: nobody would look
+    for it there.
+    """
+    by = [(name, "ascending") for name in ("partition", "bucket", "version", "path")]
+    files = _live(snapshot.files.sort_by(by), findings)
+    reader = SliceReader.of(store, snapshot)
+    for _, group in groupby(files, key=lambda file: (file.partition, file.bucket)):
+        _Bucket(reader, snapshot, list(group), findings).check()
+
+
+def _live(files: pa.Table, findings: Findings) -> Iterator[LiveFile]:
+    """Give live files one by one, without those that are known to be missing or damaged."""
+    for at in range(files.num_rows):
+        try:
+            file = next(live_files(files.slice(at, 1)))
+        except CorruptMetadataError as error:
+            findings.damage("INV-04", files["path"][at].as_py(), error)
+            continue
+        vector_damaged = file.dv_path is not None and findings.damaged(file.dv_path)
+        if not vector_damaged and not findings.damaged(file.path):
+            yield file
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The live rows of one bucket."""
+
+    reader: SliceReader
+    snapshot: Snapshot
+    files: list[LiveFile]
+    findings: Findings
+
+    def check(self) -> None:
+        self._check_place()
+        rows = sum(file.live_rows for file in self.files)
+        self.findings.count("keys", rows)
+        passes = 1 + rows // _HASHES_MAX
+        for number in range(passes):
+            repeated = self._repeated(number, passes)
+            if len(repeated):
+                self._compare(repeated[:_SAMPLE])
+
+    def _check_place(self) -> None:
+        """Drop files that cannot be read, and report those with rows of another bucket."""
+        count = self.snapshot.spec.buckets.count
+        sound = []
+        for file in self.files:
+            try:
+                numbers = [bucket_of(hashes, count) for hashes, _ in self._keys(file)]
+            except _Damage as error:
+                self.findings.damage("INV-04", file.path, error)
+                continue
+            sound.append(file)
+            if any((each != file.bucket).any() for each in numbers):
+                message = f"it has keys that do not belong in bucket {file.bucket}"
+                self.findings.problem("INV-08", file.path, message)
+        self.files = sound
+
+    def _keys(self, file: LiveFile) -> Iterator[tuple[Hashes, pa.RecordBatch]]:
+        key = self.snapshot.spec.key
+        for rows in self.reader.rows(file, columns=key):
+            yield key_hashes(rows, key), rows
+
+    def _repeated(self, number: int, passes: int) -> Hashes:
+        """Give the hashes that more than one live row has, of those of one pass."""
+        parts: list[Hashes] = [np.zeros(0, np.uint64)]
+        for file in self.files:
+            for hashes, _ in self._keys(file):
+                parts.append(hashes[hashes % np.uint64(passes) == number])  # noqa: PERF401 - a list of generators is harder to read
+        every = np.sort(np.concatenate(parts))
+        return np.unique(every[1:][every[1:] == every[:-1]])
+
+    def _compare(self, repeated: Hashes) -> None:
+        """Tell equal keys from equal hashes, and name the file that repeats a key."""
+        key = list(self.snapshot.spec.key)
+        found: list[pa.Table] = []
+        for at, file in enumerate(self.files):
+            for hashes, rows in self._keys(file):
+                chosen = rows.filter(pa.array(np.isin(hashes, repeated)))
+                table = pa.table(chosen.columns, names=[f"k{i}" for i in range(len(key))])
+                found.append(table.append_column("at", pa.repeat(at, chosen.num_rows)))
+        rows = pa.concat_tables(found)
+        names = rows.column_names[:-1]
+        groups = rows.group_by(names).aggregate([("at", "count"), ("at", "min"), ("at", "max")])
+        twice = groups.filter(pc.greater(groups["at_count"], 1))
+        for at in pc.unique(twice["at_max"]).to_pylist():
+            row = twice.filter(pc.equal(twice["at_max"], at)).slice(0, 1)
+            values = (to_text(row[name][0], row[name].type) for name in names)
+            shown = ", ".join(f"{n} = {v}" for n, v in zip(key, values, strict=True))
+            first = self.files[row["at_min"][0].as_py()].path
+            message = f"the key {shown} is live here and in {first}"
+            self.findings.problem("INV-08", self.files[at].path, message)

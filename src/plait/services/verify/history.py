@@ -1,0 +1,107 @@
+"""Decisions against the ones before them: windows and files (INV-07, INV-04)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import xxhash
+
+from plait.errors import FormatError, StorageError
+from plait.model.changes import Changes
+from plait.model.decision import Decision
+from plait.model.instant import Outcome
+from plait.services.verify.report import Findings
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.log import Timeline
+from plait.txn.conflict import DATA, REWRITES, Intent, decide
+
+_HELD = 1_000
+"""So many decisions are held for windows; what is older is read again."""
+
+
+@dataclass(slots=True)
+class Windows:
+    """Judges each commit again by what was decided between its base and itself (INV-07)."""
+
+    store: Store
+    findings: Findings
+    _recent: deque[Decision] = field(default_factory=lambda: deque(maxlen=_HELD))
+
+    def take(self, decision: Decision) -> None:
+        """Take the next decision."""
+        path = paths.slot(decision.version)
+        if not -1 <= decision.base < max(decision.version, 1):
+            message = f"its base is version {decision.base}"
+            self.findings.problem("INV-07", path, message)
+        elif decision.outcome is Outcome.COMMITTED and decision.operation in (*DATA, *REWRITES):
+            self._judge(decision, path)
+        light = Changes(touched=decision.changes.touched)
+        self._recent.append(replace(decision, changes=light))
+
+    def _judge(self, decision: Decision, path: str) -> None:
+        self.findings.count("windows")
+        try:
+            ours = Intent.of(decision.operation, decision.scope, decision.changes)
+            for theirs in self._window(decision.base, decision.version):
+                if decide(ours, theirs) is not None:
+                    message = (
+                        f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
+                        f"lies after its base, version {decision.base}"
+                    )
+                    self.findings.problem("INV-07", path, message)
+                    return
+        except ValueError as error:  # partition values that are none
+            self.findings.problem("INV-01", path, f"its write set cannot be read: {error}")
+
+    def _window(self, base: int, version: int) -> Iterator[Decision]:
+        oldest = self._recent[0].version if self._recent else version
+        try:
+            yield from Timeline(self.store).load_after(base, limit=oldest - base - 1)
+        except (FormatError, StorageError):  # reported where the slots are read
+            pass
+        for theirs in self._recent:
+            if theirs.version > base:
+                yield theirs
+
+
+@dataclass(slots=True)
+class LiveFiles:
+    """Follows which files are live: each is added once, and ended or masked only while live.
+
+    Holds 64-bit hashes of paths, so that a table of a million files takes some 100 MB.
+    """
+
+    findings: Findings
+    _live: dict[int, int] = field(default_factory=dict)
+    """Hash of the path -> rows masked."""
+
+    def take(self, decision: Decision) -> None:
+        """Take the next decision."""
+        changes = decision.changes
+        for path, key in _keys(changes.removed):
+            if self._live.pop(key, None) is None:
+                self._bad(decision, f"it removes {path}, which is not live")
+        for path, key in _keys(changes.added):
+            if key in self._live:
+                self._bad(decision, f"it adds {path}, which is live already")
+            self._live[key] = 0
+        rows = changes.masked["rows"].to_pylist()
+        for (path, key), masked in zip(_keys(changes.masked), rows, strict=True):
+            if key not in self._live:
+                self._bad(decision, f"it masks rows of {path}, which is not live")
+            elif masked < self._live[key]:
+                self._bad(decision, f"it brings masked rows of {path} back")
+            else:
+                self._live[key] = masked
+
+    def _bad(self, decision: Decision, message: str) -> None:
+        self.findings.problem("INV-04", paths.slot(decision.version), message)
+
+
+def _keys(table: pa.Table) -> Iterator[tuple[str, int]]:
+    for path in table["path"].to_pylist():
+        yield path, xxhash.xxh3_64_intdigest(path.encode())

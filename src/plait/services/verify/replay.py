@@ -1,0 +1,147 @@
+"""The state that follows from the decisions, and the checkpoints beside it (INV-04)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import FormatError, StorageError
+from plait.model.decision import Decision
+from plait.services.verify.report import Findings
+from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.events import Folded
+from plait.state.parts import load_part
+from plait.state.state import State
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.log import Timeline
+
+_TAIL_MAX = 64
+_COMPARED = 2
+"""So many of the newest checkpoints are compared with the decisions: those that are kept."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """Applies every decision from the first on."""
+
+    findings: Findings
+    state: State | None = None
+    whole: bool = True
+    """Whether every decision could be applied so far."""
+
+    def take(self, decision: Decision) -> None:
+        """Take the next decision."""
+        if not self.whole:
+            return
+        path = paths.slot(decision.version)
+        try:
+            if self.state is None:
+                self.state = State.create(decision, where=path)
+            else:
+                self.state = self.state.apply(decision, where=path)
+        except FormatError as error:
+            self.whole = False
+            self.findings.damage("INV-01", path, error)
+            return
+        if len(self.state.tail) > _TAIL_MAX:
+            self.state = self.state.squeezed()
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """Checks the checkpoints on storage against themselves and the replayed state."""
+
+    store: Store
+    findings: Findings
+    named: set[str] = field(default_factory=set)
+    """Every file that belongs to a checkpoint."""
+
+    def check(self, replayed: State | None, condemned: set[str]) -> None:
+        """Check every checkpoint that no clean has condemned."""
+        whole = []
+        for version in list_checkpoints(self.store):
+            path = paths.checkpoint(version)
+            self.named.add(path)
+            if path not in condemned and self._check(version, path):
+                whole.append(version)
+        if replayed is None:
+            return
+        for version in whole[-_COMPARED:]:
+            self._compare(version, replayed)
+
+    def _check(self, version: int, path: str) -> bool:
+        self.findings.count("checkpoints")
+        try:
+            state = load_checkpoint(self.store, version)
+        except (FormatError, StorageError) as error:
+            self.findings.damage("INV-04", path, error)
+            return False
+        if state is None:
+            return False
+        sound = True
+        for part in state.parts:
+            fresh = tuple(file.table for file in part.files if file.path not in self.named)
+            sound = sound and not any(self.findings.damaged(file.path) for file in part.files)
+            self.named.update(file.path for file in part.files)
+            try:
+                load_part(self.store, part, fresh)
+            except (FormatError, StorageError) as error:
+                self.findings.damage("INV-04", path, error)
+                sound = False
+        return sound
+
+    def _compare(self, version: int, replayed: State) -> None:
+        """Bring a checkpoint to the head by the decisions after it, and compare."""
+        path = paths.checkpoint(version)
+        if version > replayed.version:
+            self.findings.problem("INV-04", path, "it is of a version that there is not")
+            return
+        state = load_checkpoint(self.store, version)
+        try:
+            limit = replayed.version - version
+            for decision in Timeline(self.store).load_after(version, limit=limit):
+                if state is not None:
+                    state = state.apply(decision, where=paths.slot(decision.version))
+        except FormatError:
+            self.findings.problem("INV-04", path, "the decisions after it do not continue it")
+            return
+        different = state and difference(self.store, state, replayed)
+        if different:
+            message = f"its {different} differ from what the decisions say"
+            self.findings.problem("INV-04", path, message)
+
+
+def difference(store: Store, one: State, other: State) -> str | None:
+    """Name the first part of two states that differs; None if readers see the same."""
+    facts = ("version", "checksum", "completed_ms", "newest_time", "horizon", "late")
+    for name in facts:
+        if getattr(one, name) != getattr(other, name):
+            return name
+    if one.table.to_dict() != other.table.to_dict():
+        return "table definition"
+    mine, theirs = _tables(one.folded(store), one.horizon), _tables(other.folded(store), one.horizon)
+    for name, table in mine.items():
+        if not _ordered(table).equals(_ordered(theirs[name])):
+            return name
+    if not _ordered(one.commits(store)).equals(_ordered(other.commits(store))):
+        return "commits"
+    return None
+
+
+def _tables(folded: Folded, horizon: int) -> dict[str, pa.Table]:
+    """Give what matters for versions that can be read."""
+    seen = pc.fill_null(pc.greater(folded.masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
+    return {
+        "files": folded.files,
+        "masks": folded.masks.filter(seen),
+        "sidecars": folded.aux,
+        "condemned files": folded.condemned,
+    }
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    names = [field.name for field in table.schema if not pa.types.is_binary(field.type)]
+    return table.sort_by([(name, "ascending") for name in names]).combine_chunks()

@@ -1,0 +1,107 @@
+"""What a verification found: problems by invariant and path, notes, and what was looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from plait.errors import TableError
+
+_PROBLEMS_MAX = 1_000
+_TEXT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One way in which the table is not what it promises."""
+
+    invariant: str
+    """Such as ``INV-04``."""
+    path: str
+    """The file that shows it, relative to the table."""
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give it as plain values."""
+        return {"invariant": self.invariant, "path": self.path, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that breaks no promise: what can be removed, what could not be checked."""
+
+    path: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give it as plain values."""
+        return {"path": self.path, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was found, in the order of the checks."""
+
+    problems: tuple[Problem, ...]
+    checked: dict[str, int]
+    """How many of each kind of thing were looked at."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether every invariant that was checked holds."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "problems": [problem.to_dict() for problem in self.problems],
+            "notes": [note.to_dict() for note in self.notes],
+            "checked": dict(self.checked),
+        }
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects what the checks find; bounded, each problem once."""
+
+    checked: Counter[str] = field(default_factory=Counter)
+    _problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
+    _notes: dict[str, Note] = field(default_factory=dict)
+    _left_out: int = 0
+
+    def problem(self, invariant: str, path: str, message: str) -> None:
+        """Take a problem; the first of an invariant and path stands."""
+        if len(self._problems) >= _PROBLEMS_MAX:
+            self._left_out += (invariant, path) not in self._problems
+            return
+        self._problems.setdefault(
+            (invariant, path), Problem(invariant, path, message[:_TEXT_MAX])
+        )
+
+    def damage(self, invariant: str, path: str, error: TableError) -> None:
+        """Take an error for a problem of the file that it names, else of ``path``."""
+        named = error.facts.get("path")
+        known = isinstance(named, str) and bool(named)
+        self.problem(invariant, named.split("#")[0] if known else path, error.message)
+
+    def note(self, path: str, message: str) -> None:
+        """Take a note; the first of a path stands."""
+        if len(self._notes) < _PROBLEMS_MAX:
+            self._notes.setdefault(path, Note(path, message[:_TEXT_MAX]))
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count things that were looked at."""
+        self.checked[what] += number
+
+    def damaged(self, path: str) -> bool:
+        """Tell whether a problem of this file is known."""
+        return any(known == path for _, known in self._problems)
+
+    def report(self) -> VerifyReport:
+        """Give the report."""
+        if self._left_out:
+            self.note(".", f"{self._left_out} more problems are left out")
+        return VerifyReport(
+            tuple(self._problems.values()), dict(self.checked), tuple(self._notes.values())
+        )

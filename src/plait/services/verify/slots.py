@@ -1,0 +1,146 @@
+"""Every slot on storage, one after another: seals, chain, names, gaps (INV-01, INV-02)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError, FormatError, StorageError
+from plait.model.decision import Decision
+from plait.services.verify.report import Findings
+from plait.storage.port import Store
+from plait.timeline import codec, paths
+from plait.timeline.log import Timeline
+
+_NUMBER = re.compile(r"\d{20}", re.ASCII)
+
+
+@dataclass(slots=True)
+class Walk:
+    """Reads the timeline from its start, also beyond damage."""
+
+    store: Store
+    findings: Findings
+    whole: bool = True
+    """Whether every slot so far was there and could be read."""
+    head: int = -1
+    """The newest version found."""
+    manifests: set[str] = field(default_factory=set)
+    """Every manifest that a decision names."""
+    _checksum: str | None = field(default="", init=False)
+    """Of the slot before, as its bytes have it; None if it could not be read."""
+
+    def decisions(self) -> Iterator[Decision]:
+        """Give every decision that can be read, in the order of versions.
+
+        The listing shows slots that nobody would look for, beyond a gap or under a wrong name.
+        One that a listing under way missed is looked for by its name.
+        """
+        for info in self.store.list(paths.TIMELINE):
+            version = _version_of(info.path)
+            if version is None:
+                self.findings.problem("INV-02", info.path, "this is not the name of a slot")
+                continue
+            yield from self._up_to(version)
+            yield from self._at(version)
+        if self.head >= 0:
+            yield from self.newer()
+
+    def newer(self) -> Iterator[Decision]:
+        """Give the decisions that were published meanwhile."""
+        while (found := self._find(self.head + 1)) is not None:
+            yield from self._take(self.head + 1, found)
+
+    def _up_to(self, version: int) -> Iterator[Decision]:
+        """Take the slots before a version; stop at the first that is not there."""
+        while self.head + 1 < version:
+            expected = self.head + 1
+            found = self._find(expected)
+            if found is None:
+                self.findings.problem(
+                    "INV-02",
+                    paths.slot(expected),
+                    f"the slot is missing, and version {version} is there",
+                )
+                self.whole, self._checksum, self.head = False, None, version - 1
+                return
+            yield from self._take(expected, found)
+
+    def _at(self, version: int) -> Iterator[Decision]:
+        if version <= self.head:
+            return
+        found = self._find(version)
+        if found is None:
+            self.findings.problem("INV-02", paths.slot(version), "the slot is gone again")
+            self.whole = False
+            return
+        yield from self._take(version, found)
+
+    def _find(self, version: int) -> bytes | None:
+        try:
+            return self.store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX)
+        except (FormatError, StorageError) as error:
+            self._bad("INV-01", version, error.message)
+            return b""
+
+    def _take(self, version: int, data: bytes) -> Iterator[Decision]:
+        self.head = version
+        self.findings.count("versions")
+        before, self._checksum = self._checksum, None
+        path = paths.slot(version)
+        if not data:
+            self._bad("INV-01", version, "the slot is empty, and no archive holds its decision")
+            return
+        try:
+            checksum, document = codec.unseal(data, path=path)
+        except CorruptMetadataError as error:
+            self._bad("INV-01", version, error.message)
+            return
+        if document.get("version") != version:
+            found = str(document.get("version"))[:40]
+            self._bad("INV-02", version, f"the slot holds the decision of version {found}")
+            return
+        self._checksum = checksum
+        if before is not None and document.get("previous") != before:
+            message = f"it does not continue version {version - 1}: one of the two was replaced"
+            self._bad("INV-01", version, message)
+        self._note_manifests(document.get("changes"))
+        try:
+            yield self._decode(version, data)
+        except (FormatError, StorageError) as error:
+            self.whole = False
+            self.findings.damage("INV-01", path, error)
+
+    def _decode(self, version: int, data: bytes) -> Decision:
+        """Decode a slot; without its manifests, if they are damaged and it is not."""
+        try:
+            return Timeline(self.store).decode(version, data)
+        except (FormatError, StorageError) as error:
+            self.whole = False
+            self.findings.damage("INV-01", paths.slot(version), error)
+            return codec.decode(data, path=paths.slot(version), load=_nothing)
+
+    def _note_manifests(self, changes: object) -> None:
+        for section in changes.values() if isinstance(changes, dict) else ():
+            path = section.get("manifest") if isinstance(section, dict) else None
+            if isinstance(path, str):
+                self.manifests.add(path)
+                self.findings.count("manifests")
+
+    def _bad(self, invariant: str, version: int, message: str) -> None:
+        self.whole = False
+        self.findings.problem(invariant, paths.slot(version), message)
+
+
+def _nothing(_reference: object, schema: pa.Schema) -> pa.Table:
+    return schema.empty_table()
+
+
+def _version_of(path: str) -> int | None:
+    name = path.rsplit("/", 1)[-1].removesuffix(".json")
+    if not _NUMBER.fullmatch(name):
+        return None
+    return int(name) if paths.slot(int(name)) == path else None

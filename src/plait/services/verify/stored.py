@@ -1,0 +1,180 @@
+"""Files on storage against what is needed, and the other way round (INV-04, INV-05, INV-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import FormatError
+from plait.files.names import parse_path
+from plait.model.instant import Instant
+from plait.services.verify.report import Findings
+from plait.state.events import Folded
+from plait.storage.port import Store
+from plait.timeline import paths
+
+LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
+_CHUNK = 16_384
+_ENTRY_FRAME = 8
+"""Bytes around a deletion vector in its file."""
+_FREE = (
+    paths.TABLE,
+    f"{paths.META}/hints/",
+    f"{paths.META}/locks/",
+    f"{paths.LEASES}/",
+    f"{paths.TIMELINE}/",  # judged where the slots are read
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything on storage, as seen at one time."""
+
+    data: pa.Table
+    """Path and size of each file outside ``.meta``."""
+    meta: list[str]
+    """Files under ``.meta`` that need an explanation."""
+
+    @classmethod
+    def take(cls, store: Store, findings: Findings) -> Listing:
+        """List the whole table; columnar, no Python object a data file is kept."""
+        chunks: list[pa.Table] = [LISTED.empty_table()]
+        names: list[str] = []
+        sizes: list[int] = []
+        meta: list[str] = []
+        for info in store.list(""):
+            findings.count("listed")
+            if info.path.startswith(f"{paths.META}/"):
+                if not info.path.startswith(_FREE):
+                    meta.append(info.path)
+                continue
+            names.append(info.path)
+            sizes.append(info.size)
+            if len(names) == _CHUNK:
+                chunks.append(pa.table([names, sizes], schema=LISTED))
+                names, sizes = [], []
+        chunks.append(pa.table([names, sizes], schema=LISTED))
+        return cls(pa.concat_tables(chunks).combine_chunks(), meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Files that a version that can be read needs."""
+
+    files: pa.Table  # path, bytes, live
+    others: pa.Table  # path, least bytes, live: deletion vectors and sidecars
+
+    @classmethod
+    def of(cls, folded: Folded, horizon: int) -> Needed:
+        """Take everything that ended after the horizon, or has not ended."""
+        files = folded.files.filter(_after(folded.files, horizon))
+        until = files["until"]
+        masks = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
+        masks = masks.filter(_after(masks, horizon))
+        masks = masks.filter(pc.is_in(masks["path"], value_set=files["path"].combine_chunks()))
+        live = files.filter(pc.is_null(until))["path"].combine_chunks()
+        masked = pc.and_(pc.is_null(masks["until"]), pc.is_in(masks["path"], value_set=live))
+        size = pc.add(pc.add(masks["dv_offset"], masks["dv_bytes"]), _ENTRY_FRAME)
+        aux = folded.aux.filter(pc.greater(folded.aux["version"], horizon))
+        none = pa.chunked_array([pa.repeat(0, aux.num_rows)])
+        no = pa.chunked_array([pa.repeat(pa.scalar(False), aux.num_rows)])  # noqa: FBT003 - a value
+        names = ["path", "bytes", "live"]
+        vectors = pa.table([masks["dv_path"], pc.fill_null(size, 0), masked], names=names)
+        sidecars = pa.table([aux["path"], none, no], names=names)
+        return cls(
+            pa.table([files["path"], files["bytes"], pc.is_null(until)], names=names),
+            pa.concat_tables([vectors, sidecars]),
+        )
+
+    def check(self, listing: Listing, findings: Findings) -> None:
+        """Report what is missing or has another size."""
+        findings.count("files", self.files.num_rows)
+        for path, size, live, found in _beside(self.files, listing):
+            invariant = "INV-04" if live else "INV-05"
+            if found is None:
+                findings.problem(invariant, path, "a file that a version needs is missing")
+            elif found != size:
+                message = f"it has {found} bytes where {size} are declared"
+                findings.problem(invariant, path, message)
+        for path, size, live, found in _beside(self.others, listing):
+            invariant = "INV-04" if live else "INV-05"
+            if found is None:
+                findings.problem(invariant, path, "a file that a version needs is missing")
+            elif found < size:
+                message = f"it has {found} bytes where at least {size} are declared"
+                findings.problem(invariant, path, message)
+
+
+def _after(table: pa.Table, horizon: int) -> pa.ChunkedArray:
+    return pc.fill_null(pc.greater(table["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
+
+
+def _beside(needed: pa.Table, listing: Listing) -> Iterator[tuple[str, int, bool, int | None]]:
+    """Give what does not have exactly the size declared, with the size found."""
+    at = pc.index_in(needed["path"], value_set=listing.data["path"].combine_chunks())
+    sizes = pc.take(listing.data["size"], at)
+    unlike = needed.append_column("found", sizes).filter(
+        pc.invert(pc.fill_null(pc.equal(sizes, needed["bytes"]), False))  # noqa: FBT003 - arrow's fill value
+    )
+    columns = [unlike[name].to_pylist() for name in ("path", "bytes", "live", "found")]
+    yield from zip(*columns, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Whose a file may be."""
+
+    named: pa.Array
+    """Paths of data files that the state knows: live, kept for older versions, or condemned."""
+    meta: frozenset[str]
+    """Files under ``.meta`` that something names."""
+    pending: frozenset[str]
+    """Nonces of instants that have records."""
+    committed: npt.NDArray[np.uint64]
+    ended: npt.NDArray[np.uint64]
+
+    def judge(self, listing: Listing, findings: Findings) -> None:
+        """Report files that nothing explains, and note those that can go (INV-06)."""
+        known = pc.is_in(listing.data["path"], value_set=self.named)
+        for path in listing.data.filter(pc.invert(known))["path"].to_pylist():
+            name = parse_path(path)
+            self._judge(path, None if name is None else name.instant, findings)
+        for path in listing.meta:
+            if path not in self.meta:
+                self._judge(path, _meta_instant(path), findings, meta=True)
+
+    def _judge(
+        self, path: str, instant: Instant | None, findings: Findings, *, meta: bool = False
+    ) -> None:
+        nonce = None if instant is None else instant.nonce
+        if path.startswith(f"{paths.CHECKPOINTS}/") and path.endswith((".parquet", "/state.json")):
+            findings.note(path, "no checkpoint names it; a clean removes it")
+        elif nonce in self.pending:
+            return
+        elif nonce is not None and int(nonce, 16) in self.ended:
+            findings.note(path, f"left by {instant}, which is rolled back; a clean removes it")
+        elif nonce is not None and int(nonce, 16) in self.committed:
+            findings.note(path, f"left by {instant}, which is committed and does not name it")
+        elif meta and path.startswith(f"{paths.HEARTBEATS}/") and nonce is not None:
+            findings.note(path, f"the heartbeat of {instant}, which has no records")
+        else:
+            findings.problem("INV-06", path, "unknown: no decision and no pending record explains it")
+
+
+def _meta_instant(path: str) -> Instant | None:
+    """Give the instant in the name of a record, heartbeat or manifest."""
+    name = path.rsplit("/", 1)[-1]
+    length = len("20260101000000000-0123456789abcdef")
+    if not path.startswith((f"{paths.PENDING}/", f"{paths.HEARTBEATS}/", f"{paths.MANIFESTS}/")):
+        return None
+    if name[length : length + 1] not in ("", ".", "-"):
+        return None
+    try:
+        return Instant.parse(name[:length])
+    except FormatError:
+        return None

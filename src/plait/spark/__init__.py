@@ -1,0 +1,10 @@
+"""Plait in Spark: the session, the distributed writer and reader, the data source.
+
+Only this room and ``pyspark_plait`` import pyspark.
+"""
+
+from __future__ import annotations
+
+from plait.spark.session import session
+
+__all__ = ["session"]

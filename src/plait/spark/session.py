@@ -1,0 +1,134 @@
+"""A Spark session with everything set: Java found, workers that can import what Plait imports."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait.errors import MissingDependencyError, OptionError
+from plait.spark.java import launch_home, require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER = "spark.master"
+_PYTHON = "spark.pyspark.python"
+_QUIET = Path(__file__).with_name("log4j2.properties")
+
+_DEFAULTS = {
+    "spark.app.name": "plait",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(*, master: str | None = None, **config: str | float) -> SparkSession:
+    """Give a Spark session in which Plait works as it is.
+
+    A session that runs in this process is used again, with the SQL settings of ``config`` put
+    on top. Otherwise a Java is found (see ``plait.spark.java``), the workers' Python is this
+    interpreter (another may lack pyarrow), and Spark starts on this machine with all its cores,
+    times in UTC, no web page and few words. Each default gives way to ``config``. The environment
+    of the process is left as it was.
+
+    Args:
+        master: where Spark runs, for example ``local[2]``; all cores of this machine if None.
+        config: Spark's own settings, for example ``**{"spark.driver.memory": "2g"}``.
+
+    Raises:
+        MissingDependencyError: pyspark is not installed, or there is no Java 17 or newer.
+        OptionError: a key of ``config`` does not begin with ``spark.``.
+    """
+    given = _checked(config)
+    if master is not None:
+        given[_MASTER] = master
+    builder = _session_class().builder
+    if _session_class().getActiveSession() is None:
+        given = {**_defaults(given.get(_MASTER, "local[*]")), **given}
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    with _environment(given):
+        return builder.getOrCreate()
+
+
+def _session_class() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, imported when first used
+    except ImportError as error:
+        message = "pyspark is not installed"
+        raise MissingDependencyError(
+            message, hint="pip install 'plait[spark]'", library="pyspark", extra="spark"
+        ) from error
+    return SparkSession
+
+
+def _checked(config: Mapping[str, str | float]) -> dict[str, str]:
+    for key, value in config.items():
+        if not key.startswith("spark."):
+            message = f"{key!r} is not a setting of Spark"
+            raise OptionError(message, hint="its keys begin with 'spark.'", key=key, value=value)
+    # Spark reads true and false in small letters only.
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in config.items()
+    }
+
+
+def _defaults(master: str) -> dict[str, str]:
+    settings = {**_DEFAULTS, _MASTER: master, _PYTHON: sys.executable}
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * _cores(master)),
+        }
+    return settings
+
+
+def _cores(master: str) -> int:
+    """Give the number in ``local[2]`` or ``local[2,1]``; the machine's cores for ``local[*]``."""
+    _, _, inside = master.partition("[")
+    number = inside.rstrip("]").split(",")[0]
+    if number.isascii() and number.isdigit():
+        return int(number)
+    return (os.cpu_count() or 1) if inside else 1
+
+
+@contextmanager
+def _environment(config: Mapping[str, str]) -> Iterator[None]:
+    """Set what Spark's launcher reads from the environment, only while it starts."""
+    if _session_class().getActiveSession() is not None:
+        yield
+        return
+    wanted = {"PYSPARK_PYTHON": config.get(_PYTHON, sys.executable)}
+    wanted["JAVA_HOME"] = str(launch_home(require_java(os.environ)))
+    if home := _bundled_spark():
+        # A SPARK_HOME left over from another Spark would start that one, of another version.
+        wanted["SPARK_HOME"] = str(home)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _bundled_spark() -> Path | None:
+    """Give the Spark inside the pyspark wheel; None where pyspark came without its jars."""
+    spec = find_spec("pyspark")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(root) / "jars").is_dir():
+            return Path(root)
+    return None

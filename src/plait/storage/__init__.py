@@ -1,0 +1,103 @@
+"""Storage: the port, its adapters, and the door to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from plait.errors import OptionError
+from plait.model.plan import StoreSpec
+from plait.storage.fsspec_store import FsspecStore
+from plait.storage.local import LocalStore
+from plait.storage.memory import SCHEME as MEMORY
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Capabilities, FileInfo, Store, check_path
+from plait.storage.s3 import SCHEMES as S3
+from plait.storage.s3 import S3Store
+
+__all__ = ["Capabilities", "FileInfo", "Store", "check_path", "local_root", "open_store"]
+
+DECLARE = "plait.declare"
+"""The one storage option of our own: what the user vouches for."""
+DECLARABLE = ("coherent", "atomic-create")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_FILE = "file://"
+
+
+def open_store(
+    place: StoreSpec | str,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    create: bool = False,
+) -> Store:
+    """Open the store of a table; nothing is read or written yet.
+
+    Args:
+        place: a path, a URL, or the ``spec`` of another store.
+        storage_options: those of the fsspec adapter, and ``plait.declare`` (words, see the
+            concepts page of storage).
+        create: whether a table is about to be made here; refuses a file in its place.
+
+    Raises:
+        OptionError: no such place or option.
+        MissingDependencyError: the adapter's library is not installed.
+
+    >>> open_store("memory://doc").put_if_absent("a", b"1")
+    True
+    """
+    spec = _spec(place, storage_options or {})
+    options = dict(spec.options)
+    declared = _declared(options.pop(DECLARE, ""))
+    uri = spec.uri
+    if uri.startswith(S3):
+        return S3Store(spec, options)
+    if uri.startswith(MEMORY):
+        _no_options(uri, options)
+        return MemoryStore(uri)
+    root = local_root(spec)
+    if root is None:
+        return FsspecStore(spec, options, declared=declared)
+    _no_options(uri, options)
+    store = LocalStore(root, spec=StoreSpec(root, spec.options), declared=declared)
+    if create:
+        store.check_root()
+    return store
+
+
+def local_root(spec: StoreSpec) -> str | None:
+    """Give the directory of a table on a local disk; None if it is elsewhere."""
+    uri = spec.uri
+    if uri.startswith(_FILE):
+        path = uri.removeprefix(_FILE).removeprefix("localhost")
+        if path.startswith("/"):
+            return path
+        message = f"{uri!r} names another machine"
+        raise OptionError(message, hint="file:///path has three slashes", key="uri", value=uri)
+    return None if _SCHEME.match(uri) else uri
+
+
+def _spec(place: StoreSpec | str, options: Mapping[str, object]) -> StoreSpec:
+    if isinstance(place, StoreSpec):
+        return place if not options else StoreSpec(place.uri, tuple(sorted(options.items())))
+    text = str(place)
+    if not text.strip() or "\0" in text:
+        message = f"{text!r} is no place for a table"
+        raise OptionError(message, hint="give a path or a URL", key="uri", value=text)
+    return StoreSpec(text, tuple(sorted(options.items())))
+
+
+def _declared(value: object) -> frozenset[str]:
+    words = frozenset(str(value).replace(",", " ").split())
+    if unknown := sorted(words - set(DECLARABLE)):
+        message = f"{DECLARE}={' '.join(unknown)!r} is not known"
+        hint = f"some of {', '.join(DECLARABLE)}"
+        raise OptionError(message, hint=hint, key=DECLARE, value=value)
+    return words
+
+
+def _no_options(uri: str, options: Mapping[str, object]) -> None:
+    if options:
+        key = min(options)
+        message = f"{uri} takes no storage option {key!r}"
+        hint = f"only {DECLARE}"
+        raise OptionError(message, hint=hint, key=key, value="")

@@ -1,0 +1,123 @@
+"""Any other URL that fsspec knows.
+
+``mode="create"`` of fsspec's base class looks whether the name is free and then writes: two
+callers can both win. Only adapters that are known to make one conditional request of it are
+written to, and only after the probe saw nothing against them. Others can be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from plait.errors import MissingDependencyError, OptionError
+from plait.model.plan import StoreSpec
+from plait.storage.objects import ObjectStore, Traits
+from plait.storage.port import Capabilities
+from plait.storage.probe import ProbeSubject, establish
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from plait.ports import Clock, Ids
+
+_OBJECTS = Traits(writes_are_whole=True, durable=True)
+KNOWN: Mapping[str, Traits] = {
+    # gcsfs sends ifGenerationMatch=0, for small and for resumable uploads
+    "gs": Traits(create_is_atomic=True, writes_are_whole=True, durable=True),
+    "gcs": Traits(create_is_atomic=True, writes_are_whole=True, durable=True),
+    "abfs": _OBJECTS,
+    "abfss": _OBJECTS,
+    "az": _OBJECTS,
+    "oss": _OBJECTS,
+    "oci": _OBJECTS,
+    "memory": Traits(writes_are_whole=True, shared=False),
+}
+"""What is known of an adapter's ``pipe_file``; of any other nothing is."""
+
+
+class FsspecStore(ObjectStore):
+    """A table behind an fsspec adapter. ``options`` are those of the adapter.
+
+    ``declared`` holds what the user vouches for: ``atomic-create`` says that this adapter's
+    ``pipe_file(mode="create")`` is one conditional write of a whole file. The probe is made all
+    the same.
+    """
+
+    foreign = (Exception,)  # adapters raise what their libraries do; there is no common base
+
+    def __init__(
+        self,
+        spec: StoreSpec,
+        options: Mapping[str, object],
+        *,
+        declared: frozenset[str] = frozenset(),
+        fresh: bool = False,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._options, self._declared = dict(options), declared
+        files, root = _open(spec.uri, self._options, fresh=fresh)
+        protocol = spec.uri.split("://", 1)[0]
+        self.traits = KNOWN.get(protocol, Traits())
+        if "atomic-create" in declared:
+            shared = self.traits.shared
+            self.traits = Traits(True, True, self.traits.durable, shared)  # noqa: FBT003 - declared
+        super().__init__(spec, files, root, clock=clock, ids=ids)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What is known of the adapter, less what the probe speaks against."""
+        traits = self.traits
+        fit = traits.create_is_atomic and self._probed()
+        return Capabilities(fit, traits.durable, traits.shared)
+
+    def _probed(self) -> bool:
+        def reopen() -> FsspecStore:
+            return FsspecStore(self._spec, self._options, declared=self._declared, fresh=True)
+
+        subject = ProbeSubject(self, reopen, self._adapter(), self._place(), self.traits.shared)
+        return establish(subject, clock=self._clock).fit
+
+    def _adapter(self) -> str:
+        kind = type(self._files)
+        libraries = dict.fromkeys((kind.__module__.split(".")[0], "fsspec"))
+        versions = [f"{name} {_version(name)}" for name in libraries]
+        return f"{kind.__module__}.{kind.__qualname__}, {', '.join(versions)}"
+
+    def _place(self) -> str:
+        """Name server and bucket, and as whom, without showing a secret."""
+        scheme, _, rest = self._spec.uri.partition("://")
+        server = rest.split("/", 1)[0] or rest
+        options = json.dumps(self._options, sort_keys=True, default=str)
+        return f"{scheme}://{server} {hashlib.sha256(options.encode()).hexdigest()[:12]}"
+
+
+def _version(library: str) -> str:
+    return str(getattr(sys.modules.get(library), "__version__", "?"))
+
+
+def _open(
+    uri: str, options: Mapping[str, object], *, fresh: bool
+) -> tuple[AbstractFileSystem, str]:
+    if "::" in uri:
+        message = f"{uri!r} chains file systems; a cache in between shows what is no longer true"
+        raise OptionError(message, hint="give the plain URL", key="uri", value=uri)
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - tables on local disks do without
+
+    try:
+        files, root = url_to_fs(uri, **options, use_listings_cache=False, skip_instance_cache=fresh)
+    except ImportError as error:
+        library = error.name or uri.split("://", 1)[0]
+        message = f"{uri!r} needs a library that is not installed: {error}"
+        hint = f"install it, for example: pip install {library}"
+        raise MissingDependencyError(message, hint=hint, library=library, extra="") from error
+    except (TypeError, ValueError, KeyError) as error:
+        message = f"fsspec cannot open {uri!r}: {error}"
+        hint = "see the adapter's options"
+        raise OptionError(message, hint=hint, key="uri", value=uri) from error
+    return files, str(root)

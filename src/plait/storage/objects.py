@@ -1,0 +1,291 @@
+"""What the stores behind fsspec have in common.
+
+A conditional write whose reply is lost looks like a lost race: the client sends it again and
+hears that the name is taken, by its own bytes. So "taken" is never believed; the store is read
+back, and the content, unique to its attempt, tells whose it is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError, TableError
+from plait.model.plan import StoreSpec
+from plait.ports import Clock, Ids, SystemClock, SystemIds
+from plait.storage.arrow import RootedHandler
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path
+from plait.storage.skew import ServerClock
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+TEMP_PREFIX = ".plait-tmp-"
+ATTEMPTS_MAX = 6
+RETRY_S_MAX = 30.0
+_BACKOFF_S = 0.1
+_READ_BLOCK, _WRITE_BLOCK = 1 << 20, 8 << 20
+_CLOCK_FILE = ".meta/hints/clock"
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a kind of store before it is probed."""
+
+    create_is_atomic: bool = False
+    """``pipe_file(mode="create")`` is one conditional request to the server."""
+    writes_are_whole: bool = False
+    """A file that is being written is not there before it is complete."""
+    durable: bool = False
+    shared: bool = True
+
+
+class ObjectStore:
+    """A table below one prefix of an fsspec file system.
+
+    ``foreign`` are the errors that its library raises; they become StorageError here.
+    """
+
+    traits: Traits = Traits()
+    foreign: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(
+        self,
+        spec: StoreSpec,
+        files: AbstractFileSystem,
+        root: str,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._spec, self._files, self._root = spec, files, root.rstrip("/")
+        self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
+        self._server = ServerClock(self._clock, self._ask_server)
+
+    @property
+    def spec(self) -> StoreSpec:
+        """Where this store is."""
+        return self._spec
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What is known of this kind of store."""
+        traits = self.traits
+        return Capabilities(traits.create_is_atomic, traits.durable, traits.shared)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{check_path(path)}"
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+        """Read a whole file with one ranged request; None if there is none."""
+        with self._translated("read", path):
+            body = self._load(self._at(path), size_max)
+        if body is not None and len(body) > size_max:
+            message = f"{path} has more than the {size_max} bytes that it may have"
+            raise CorruptMetadataError(message, path=path, expected=size_max, found=len(body))
+        return body
+
+    def _load(self, full: str, size_max: int) -> bytes | None:
+        try:
+            return bytes(self._files.cat_file(full, start=0, end=size_max + 1))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        except (OSError, ValueError):  # an empty file has no bytes to ask for
+            if self._files.info(full).get("size") == 0:
+                return b""
+            raise
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List the files below a directory, in the order of their paths."""
+        top = prefix.rstrip("/")
+        with self._translated("list", prefix):
+            self._files.invalidate_cache()
+            try:
+                found = self._files.find(self._at(top) if top else self._root, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        start = self._root.strip("/") + "/"
+        infos = [
+            _file_info(str(name).strip("/").removeprefix(start), facts)
+            for name, facts in found.items()
+        ]
+        yield from sorted((info for info in infos if info is not None), key=lambda i: i.path)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write a whole file, replacing one that is there."""
+        full = self._at(path)
+        with self._translated("write", path):
+            if self.traits.writes_are_whole:
+                self._files.pipe_file(full, body)
+                return
+            folder = full.rsplit("/", 1)[0]
+            self._files.makedirs(folder, exist_ok=True)
+            temp = f"{folder}/{TEMP_PREFIX}{self._ids.nonce()}"
+            self._files.pipe_file(temp, body)
+            self._files.mv(temp, full)
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        """Write a whole file if the name is free; read it back whenever that is in doubt."""
+        self._require_atomic()
+        full = self._at(path)
+        deadline = self._clock.monotonic() + RETRY_S_MAX
+        cause: Exception | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt:
+                self._clock.sleep(_BACKOFF_S * 2**attempt * (0.5 + self._ids.jitter()))
+            try:
+                self._create(full, body)
+            except self.foreign as error:
+                self._raise_if_final(path, error)
+                cause = error
+            else:
+                return True
+            ours = self._find_ours(full, body)
+            if ours is not None:
+                return ours
+            if self._clock.monotonic() > deadline:
+                break
+        message = f"the store did not tell whether {path} was written: {cause}"
+        hint = "it may appear later; read it before writing anew"
+        raise StorageError(message, hint=hint, path=path) from cause
+
+    def _create(self, full: str, body: bytes) -> None:
+        self._files.pipe_file(full, body, mode="create")
+
+    def _find_ours(self, full: str, body: bytes) -> bool | None:
+        """Tell whether the file holds this body; None if there is none or nobody answers."""
+        try:
+            found = self._load(full, len(body))
+        except self.foreign:
+            return None
+        return None if found is None else found == body
+
+    def _raise_if_final(self, path: str, error: Exception) -> None:
+        """Raise for what no repetition mends, and what was surely not written."""
+        if isinstance(error, OSError) and error.errno == errno.ENOSYS:
+            raise self._unable(why="whose server knows no conditional writes") from error
+        if isinstance(error, (PermissionError, FileNotFoundError, NotImplementedError)):
+            raise _failed(path, error, verb="write") from error
+
+    def _require_atomic(self) -> None:
+        """Raise CapabilityMissingError where the store has no such operation at all."""
+        if not self.traits.create_is_atomic:
+            raise self._unable(why="which is not known to have an atomic put-if-absent")
+
+    def _unable(self, *, why: str) -> CapabilityMissingError:
+        message = f"cannot write to {self._spec.uri}, {why}"
+        hint = "keep the table on a local disk or in an S3-compatible store"
+        return CapabilityMissingError(
+            message, hint=hint, capability="put_if_absent", uri=self._spec.uri
+        )
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; one that is not there is no error."""
+        for path in paths:
+            with self._translated("delete", path):
+                try:
+                    self._files.rm_file(self._at(path))
+                except FileNotFoundError:
+                    continue
+
+    def persist(self, paths: Iterable[str]) -> None:
+        """Check the paths; what is stored was stored when its file was closed."""
+        for path in paths:
+            check_path(path)
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Give the clock that stamps the files."""
+        return self._server.now_ms()
+
+    def _ask_server(self) -> int:
+        """Write a small file and see what time it got; this machine's clock if that fails."""
+        path = f"{_CLOCK_FILE}-{self._ids.nonce()}"
+        full = self._at(path)
+        try:
+            self.put(path, b"?")
+            self._files.invalidate_cache()
+            modified_ms = _modified_ms(self._files.info(full))
+            self.delete([path])
+        except (StorageError, OSError):
+            return self._clock.now_ms()
+        return self._clock.now_ms() if modified_ms is None else modified_ms
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Give an Arrow file system rooted at the table."""
+        base = pafs.SubTreeFileSystem(self._root, pafs.PyFileSystem(_Streams(self._files)))
+        make = None if self.traits.writes_are_whole else self._make_parents
+        return pafs.PyFileSystem(RootedHandler(base, "objects", make_parents=make))
+
+    def _make_parents(self, path: str) -> None:
+        folder = self._at(path).rsplit("/", 1)[0]
+        self._files.makedirs(folder, exist_ok=True)
+
+    def location(self, path: str) -> str:
+        """Give the URI of a file."""
+        return f"{self._spec.uri}/{check_path(path)}"
+
+    @contextmanager
+    def _translated(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except TableError:
+            raise
+        except self.foreign as error:
+            raise _failed(path, error, verb=verb) from error
+
+
+class _Streams(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Arrow's own bridge, with fewer requests for each file and smaller buffers."""
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(self.fs.open(path, "rb", block_size=_READ_BLOCK), mode="r")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:  # noqa: ARG002
+        return pa.PythonFile(self.fs.open(path, "wb", block_size=_WRITE_BLOCK), mode="w")
+
+
+def _file_info(path: str, facts: Mapping[str, object]) -> FileInfo | None:
+    name = path.rsplit("/", 1)[-1]
+    if facts.get("type") != "file" or name.startswith(TEMP_PREFIX) or not path:
+        return None
+    return FileInfo(path, int(str(facts.get("size") or 0)), _modified_ms(facts))
+
+
+def _modified_ms(facts: Mapping[str, object]) -> int | None:
+    for key in _TIMES:
+        value = facts.get(key)
+        if isinstance(value, (int, float)):
+            return int(value * 1000)
+        if isinstance(value, str):
+            try:
+                value = dt.datetime.fromisoformat(value)
+            except ValueError:
+                continue
+        if isinstance(value, dt.datetime):
+            aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+            return int(aware.timestamp() * 1000)
+    return None
+
+
+def _failed(path: str, error: Exception, *, verb: str) -> StorageError:
+    message = f"cannot {verb} {path}: {type(error).__name__}: {error}"
+    hint = "see whether the store can be reached and the credentials allow it"
+    return StorageError(message, hint=hint, path=path)

@@ -1,0 +1,124 @@
+"""The store port: everything that Plait asks of storage, and what it may rely on.
+
+Paths are relative to the table, with ``/``; no path may leave it (``check_path``). What a store
+promises beyond that is in its ``capabilities``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from plait.errors import CorruptMetadataError
+from plait.model.plan import StoreSpec
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+FIND_BYTES_MAX = 64 << 20
+"""What ``find`` reads at most, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file in a listing. ``modified_ms`` is by the store's clock; None if it cannot tell."""
+
+    path: str
+    size: int
+    modified_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do; found by the adapter's knowledge or by ``storage.probe``."""
+
+    put_if_absent: bool
+    """Atomic: one winner among any number of callers on any hosts, whole content or nothing."""
+    durable: bool
+    """What a call returned from survives a power cut of the machine that made it."""
+    shared: bool
+    """Other processes see the same files."""
+
+
+class Store(Protocol):
+    """A table's storage. Adapters translate every foreign error to StorageError, once."""
+
+    @property
+    def spec(self) -> StoreSpec:
+        """Where this store is; ``open_store(spec)`` opens it anew."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can do."""
+        ...
+
+    def find(self, path: str, *, size_max: int = ...) -> bytes | None:
+        """Read a whole file; None if there is none. Larger than size_max: CorruptMetadataError."""
+        ...
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write a whole file, replacing one that is there. Readers see old or new, never a part.
+
+        Not fsynced on local disks: for records that may be lost in a power cut.
+        """
+        ...
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        """Write a whole file if the name is free: True; else False, and nothing changed.
+
+        Durable on return. Raise StorageError if the outcome is unknown. A store that hears no
+        answer compares what is there with ``body``: a body must be unique to its attempt.
+        """
+        ...
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List the files directly or deeper below a directory, in the order of their paths.
+
+        A directory that is not there is empty. Temporary names of the adapter are left out.
+        """
+        ...
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; one that is not there is no error."""
+        ...
+
+    def persist(self, paths: Iterable[str]) -> None:
+        """Make data files written through ``filesystem`` durable: contents and names."""
+        ...
+
+    def now_ms(self) -> int:
+        """Give the store's clock, ms since the epoch, as near as it can be known cheaply."""
+        ...
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Give an Arrow file system rooted at the table, for data files.
+
+        It creates directories on the way. Not for metadata.
+        """
+        ...
+
+    def location(self, path: str) -> str:
+        """Give the absolute URI or path of a file, as Spark and others open it."""
+        ...
+
+
+def check_path(path: str) -> str:
+    """Give the path back if it stays inside the table; raise CorruptMetadataError if not.
+
+    >>> check_path("data/a.parquet")
+    'data/a.parquet'
+    """
+    parts = path.split("/")
+    bad = path.startswith("/") or "\\" in path or "\0" in path or ":" in parts[0]
+    if bad or not path or any(part in ("", ".", "..") for part in parts):
+        message = f"a path in the metadata leaves the table: {path[:200]!r}"
+        raise CorruptMetadataError(
+            message,
+            hint="do not use this table before its metadata is examined",
+            path=path,
+            expected="a relative path",
+            found=path,
+        )
+    return path

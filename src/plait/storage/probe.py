@@ -1,0 +1,193 @@
+"""What a store can really do, found by racing real calls.
+
+The probe can show that a store is unfit, never prove that it is fit. So its word only takes
+away: a store may be written when its kind is known to have an atomic put-if-absent (or the user
+declared so) and the probe saw nothing against it.
+
+The result is kept under ``.meta/hints/``, one file a host and library, so that the next process
+on this host need not probe again. It is trusted only there, and only when it says "fit": a
+missing, damaged or foreign one, or a "no", costs another probe. A false "fit" does no more than
+skipping the probe would: the kind is known all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from plait.errors import StorageError, TableError
+from plait.ports import Clock, Ids, SystemClock, SystemIds
+from plait.storage.port import Store
+from plait.storage.race import RaceResult, race_processes, race_threads
+
+PROBE_VERSION = 1
+ROUNDS = 12
+HINTS = ".meta/hints"
+_HINT_BYTES_MAX = 64 << 10
+_HINT_AGE_MS_MAX = 30 * 24 * 3600 * 1000
+_KNOWN: dict[tuple[str, str], ProbeReport] = {}
+_KNOWN_MAX = 1_000
+_MUTEX = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What a probe saw. Each answer is "nothing seen against it", not a proof."""
+
+    one_winner: bool
+    """Of callers racing for one name exactly one was told that it won."""
+    whole: bool
+    """No reader saw a part of a file."""
+    reads_fresh: bool
+    """Another client read a file as soon as it was written, though it had looked before."""
+    lists_fresh: bool
+    """Another client listed a file as soon as it was written, though it had looked before."""
+    processes: int
+    """How many processes raced; 0 if none could be started, or the store is not shared."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fit(self) -> bool:
+        """Whether nothing speaks against writing a table here."""
+        return self.one_winner and self.whole and self.reads_fresh and self.lists_fresh
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSubject:
+    """A store to be probed, and how its result is recognised again."""
+
+    store: Store
+    reopen: Callable[[], Store]
+    """Opens the same place anew, sharing no cache."""
+    adapter: str
+    """Library and versions."""
+    place: str
+    """Server and bucket, and who asks."""
+    shared: bool = True
+
+
+def probe(
+    store: Store,
+    *,
+    reopen: Callable[[], Store],
+    shared: bool = True,
+    rounds: int = ROUNDS,
+    ids: Ids | None = None,
+) -> ProbeReport:
+    """Race real calls in a scratch directory below ``.meta/hints/``, and remove it.
+
+    Raises:
+        StorageError: the store cannot be written at all.
+    """
+    scratch = f"{HINTS}/probe-{(ids or SystemIds()).nonce()}"
+    others = [reopen() for _ in range(4)]
+    try:
+        threads = race_threads(others, f"{scratch}/t", rounds=rounds, name="thread")
+        processes = race_processes(store.spec, f"{scratch}/p", rounds=rounds) if shared else None
+        reads, lists = _fresh(store, others[0], f"{scratch}/f", rounds)
+    finally:
+        _remove(store, scratch)
+    return _report([threads, *([processes] if processes else [])], shared, reads, lists)
+
+
+def _report(races: list[RaceResult], shared: bool, reads: bool, lists: bool) -> ProbeReport:  # noqa: FBT001 - answers, in order
+    notes = [error for race in races for error in race.errors][:5]
+    complete = len(races) == (2 if shared else 1)
+    if not complete:
+        notes.append("no processes could be started to race")
+    return ProbeReport(
+        one_winner=complete and all(race.winners and race.fair for race in races),
+        whole=not any(race.torn for race in races),
+        reads_fresh=reads,
+        lists_fresh=lists,
+        processes=3 if shared and complete else 0,
+        notes=tuple(notes),
+    )
+
+
+def _fresh(store: Store, other: Store, prefix: str, rounds: int) -> tuple[bool, bool]:
+    reads = lists = True
+    for number in range(rounds):
+        path = f"{prefix}/{number}/x"
+        folder = f"{prefix}/{number}"
+        reads = reads and other.find(path) is None
+        lists = lists and not list(other.list(folder))
+        store.put(path, b"here")
+        reads = reads and other.find(path) == b"here"
+        lists = lists and [info.path for info in other.list(folder)] == [path]
+    return reads, lists
+
+
+def _remove(store: Store, scratch: str) -> None:
+    try:
+        store.delete([info.path for info in store.list(scratch)])
+    except StorageError:  # litter among the hints harms nobody
+        return
+
+
+def establish(
+    subject: ProbeSubject, *, clock: Clock | None = None, host: str | None = None
+) -> ProbeReport:
+    """Give the report that holds here: this process's, this host's hint, or a new probe's."""
+    key = (subject.adapter, subject.place)
+    with _MUTEX:  # one probe at a time: others in this process wait for its result
+        known = _KNOWN.get(key)
+        if known is not None:
+            return known
+        host = host or socket.gethostname()
+        report = _find_hint(subject, host)
+        if report is None:
+            report = probe(subject.store, reopen=subject.reopen, shared=subject.shared)
+            _write_hint(subject, host, report, clock or SystemClock())
+        if report.fit:
+            if len(_KNOWN) >= _KNOWN_MAX:
+                _KNOWN.clear()
+            _KNOWN[key] = report
+    return report
+
+
+def hint_path(subject: ProbeSubject, host: str) -> str:
+    """Name the hint of a host and library."""
+    mark = "\n".join((str(PROBE_VERSION), host, subject.adapter, subject.place))
+    return f"{HINTS}/store-{hashlib.sha256(mark.encode()).hexdigest()[:16]}.json"
+
+
+def _find_hint(subject: ProbeSubject, host: str) -> ProbeReport | None:
+    try:
+        body = subject.store.find(hint_path(subject, host), size_max=_HINT_BYTES_MAX)
+        document = json.loads(body or b"null")
+        if document["host"] != host or document["adapter"] != subject.adapter:
+            return None
+        found = document["report"]
+        answers = [found[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
+        processes = int(found["processes"])
+    except (TableError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not all(answer is True for answer in answers):
+        return None
+    return ProbeReport(True, True, True, True, processes)  # noqa: FBT003 - all of them
+
+
+def _write_hint(subject: ProbeSubject, host: str, report: ProbeReport, clock: Clock) -> None:
+    document = {"host": host, "adapter": subject.adapter, "report": report.to_dict()}
+    try:
+        subject.store.put(hint_path(subject, host), json.dumps(document, indent=1).encode())
+        oldest_ms = clock.now_ms() - _HINT_AGE_MS_MAX
+        old = [
+            info.path
+            for info in subject.store.list(HINTS)
+            if info.path.startswith(f"{HINTS}/store-")
+            and info.modified_ms is not None
+            and info.modified_ms < oldest_ms
+        ]
+        subject.store.delete(old)
+    except StorageError:  # without a hint the next process probes again
+        return

@@ -1,0 +1,187 @@
+"""Races of real calls for one name: who wins, and what a reader sees meanwhile.
+
+Used by the probe and by the conformance kit. A race can show that a store is unfit; it cannot
+prove that it is fit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.errors import TableError
+from plait.model.plan import StoreSpec
+from plait.storage.port import Store
+
+BODY_BYTES = 64 << 10
+TIMEOUT_S = 120.0
+_SWITCH_S = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """What came of a number of races."""
+
+    winners: tuple[int, ...]
+    """How many callers were told that they won, a round."""
+    torn: int
+    """Reads that were neither nothing nor one caller's whole content, or content that changed."""
+    errors: tuple[str, ...] = ()
+
+    @property
+    def fair(self) -> bool:
+        """Whether each round had one winner, and nobody saw a part."""
+        return not self.torn and not self.errors and all(count == 1 for count in self.winners)
+
+    @classmethod
+    def sum(cls, results: Sequence[RaceResult]) -> RaceResult:
+        """Add up the results that several processes saw of the same rounds."""
+        winners = tuple(map(sum, zip(*(result.winners for result in results), strict=True)))
+        torn = sum(result.torn for result in results)
+        return cls(winners, torn, tuple(error for result in results for error in result.errors))
+
+
+def body_of(name: str) -> bytes:
+    """Make content that shows whether it is whole."""
+    line = f"{name}\n".encode()
+    return line * (BODY_BYTES // len(line))
+
+
+def is_whole(body: bytes) -> bool:
+    """Tell whether this is the whole content of one caller."""
+    return body == body_of(body.split(b"\n", 1)[0].decode("utf-8", "replace"))
+
+
+def race_threads(stores: Sequence[Store], prefix: str, *, rounds: int, name: str) -> RaceResult:
+    """Race one thread a store in this process."""
+    results = [race_round(stores, f"{prefix}/{number}", name) for number in range(rounds)]
+    winners = tuple(result.winners[0] for result in results)
+    errors = tuple(error for result in results for error in result.errors)
+    return RaceResult(winners, sum(result.torn for result in results), errors)
+
+
+def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
+    """Let every store race once for a path, while one more thread reads it."""
+    start, over = threading.Barrier(len(stores) + 1), threading.Event()
+    won: list[bytes] = []
+    seen: list[bytes] = []
+    errors: list[str] = []
+
+    def contend(number: int, store: Store) -> None:
+        body = body_of(f"{name}-{number}-{path}")
+        start.wait()
+        try:
+            if store.put_if_absent(path, body):
+                won.append(body)
+            seen.append(store.find(path) or b"")  # decided now: it must be there, whole
+        except (TableError, OSError) as error:
+            errors.append(f"{type(error).__name__}: {error}"[:500])
+
+    def watch(store: Store) -> None:
+        start.wait()
+        while not over.is_set():
+            try:
+                body = store.find(path)
+            except (TableError, OSError):
+                continue  # the contenders report what fails
+            if body is not None:
+                seen.append(body)
+
+    threads = [
+        threading.Thread(target=contend, args=(number, store), daemon=True)
+        for number, store in enumerate(stores)
+    ]
+    watcher = threading.Thread(target=watch, args=(stores[0],), daemon=True)
+    for thread in (*threads, watcher):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    watcher.join()
+    different = len(set(seen)) > 1 or (len(won) == 1 and set(seen) - {won[0]} != set())
+    torn = sum(not is_whole(body) for body in seen) + different
+    return RaceResult((len(won),), torn, tuple(errors))
+
+
+def race_processes(
+    spec: StoreSpec, prefix: str, *, rounds: int, processes: int = 3, threads: int = 2
+) -> RaceResult | None:
+    """Race processes, each with some threads; None if none can be started.
+
+    The options of the store go through a pipe as JSON, so that no secret is in a command line.
+    """
+    order = {
+        "uri": spec.uri,
+        "options": spec.options,
+        "prefix": prefix,
+        "threads": threads,
+        "switch_s": _SWITCH_S,
+    }
+    try:
+        orders = [json.dumps({**order, "name": f"process-{number}"}) for number in range(processes)]
+        workers = [_start() for _ in range(processes)]
+    except (TypeError, ValueError, OSError):
+        return None
+    watchdog = threading.Timer(TIMEOUT_S, _kill, [workers])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        for worker, line in zip(workers, orders, strict=True):
+            _tell(worker, line)
+        if not all(_hear(worker) == "ready" for worker in workers):
+            return None
+        results = [_round(workers, number) for number in range(rounds)]
+    except (OSError, ValueError) as error:
+        return RaceResult((), 0, (f"a racing process died: {error}",))
+    finally:
+        watchdog.cancel()
+        _kill(workers)
+    winners = tuple(result.winners[0] for result in results)
+    errors = tuple(error for result in results for error in result.errors)
+    return RaceResult(winners, sum(result.torn for result in results), errors)
+
+
+def _start() -> subprocess.Popen[str]:
+    package = Path(__file__).resolve().parents[2]
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-m", "plait.storage.race_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def _tell(worker: subprocess.Popen[str], line: str) -> None:
+    if worker.stdin is not None:
+        worker.stdin.write(line + "\n")
+        worker.stdin.flush()
+
+
+def _hear(worker: subprocess.Popen[str]) -> str:
+    return "" if worker.stdout is None else worker.stdout.readline().strip()
+
+
+def _round(workers: Sequence[subprocess.Popen[str]], number: int) -> RaceResult:
+    for worker in workers:
+        _tell(worker, str(number))
+    replies = [json.loads(_hear(worker)) for worker in workers]
+    seen = [RaceResult((won,), torn, tuple(errors)) for won, torn, errors in replies]
+    return RaceResult.sum(seen)
+
+
+def _kill(workers: Sequence[subprocess.Popen[str]]) -> None:
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+        for stream in (worker.stdin, worker.stdout):
+            if stream is not None and not stream.closed:
+                stream.close()

@@ -1,0 +1,162 @@
+"""S3 and stores that speak its language: ``s3://bucket/prefix``, through s3fs (extra ``s3``).
+
+``put_if_absent`` is one PUT with ``If-None-Match: *``. Amazon's servers are known to honour it;
+of any other endpoint the probe makes sure first, because a server that does not know the header
+overwrites without a word.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from plait.errors import MissingDependencyError, OptionError, StorageError
+from plait.model.plan import StoreSpec
+from plait.storage.objects import ObjectStore, Traits
+from plait.storage.port import Capabilities, FileInfo, check_path
+from plait.storage.probe import ProbeSubject, establish
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from plait.ports import Clock, Ids
+
+SCHEMES = ("s3://", "s3a://", "s3n://")
+_BOTOCORE_MIN = (1, 35, 20)
+_DELETE_MAX = 1_000
+_ONE_BY_ONE_MAX = 4
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+
+
+class S3Store(ObjectStore):
+    """A table below a prefix of a bucket. ``options`` are those of ``s3fs.S3FileSystem``."""
+
+    traits = Traits(create_is_atomic=True, writes_are_whole=True, durable=True)
+
+    def __init__(
+        self,
+        spec: StoreSpec,
+        options: Mapping[str, object],
+        *,
+        fresh: bool = False,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        bucket, prefix = _split(spec.uri)
+        self._options, self._bucket, self._prefix = dict(options), bucket, prefix
+        files, self.foreign = _connect(self._options, fresh=fresh)
+        uri = f"s3://{bucket}/{prefix}".rstrip("/")
+        root = f"{bucket}/{prefix}".rstrip("/")
+        super().__init__(StoreSpec(uri, spec.options), files, root, clock=clock, ids=ids)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """Known of Amazon; of any other endpoint, as the probe found."""
+        with self._translated("reach", self._bucket):
+            endpoint = str(self._files.s3.meta.endpoint_url)
+        fit = (urlsplit(endpoint).hostname or "").endswith(_AMAZON) or self._probed(endpoint)
+        return Capabilities(put_if_absent=fit, durable=True, shared=True)
+
+    def _probed(self, endpoint: str) -> bool:
+        def reopen() -> S3Store:
+            return S3Store(self._spec, self._options, fresh=True)
+
+        place = f"{endpoint}/{self._bucket}"
+        adapter = _versions()
+        return establish(ProbeSubject(self, reopen, adapter, place), clock=self._clock).fit
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}".lstrip("/")
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List page by page, as the server sorts: by path."""
+        top = prefix.rstrip("/")
+        start = self._key(f"{check_path(top)}/") if top else self._key("")
+        skip = len(self._key(""))
+        more: dict[str, object] = {}
+        while True:
+            with self._translated("list", prefix):
+                page = self._files.call_s3(
+                    "list_objects_v2", Bucket=self._bucket, Prefix=start, **more
+                )
+            for found in page.get("Contents", ()):
+                path = found["Key"][skip:]
+                if path and not path.endswith("/"):
+                    modified_ms = int(found["LastModified"].timestamp() * 1000)
+                    yield FileInfo(path, int(found["Size"]), modified_ms)
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects, up to 1,000 with one request; one that is not there is no error."""
+        keys = iter([self._key(check_path(path)) for path in paths])
+        while batch := list(itertools.islice(keys, _DELETE_MAX)):
+            with self._translated("delete", f"{len(batch)} files, first {batch[0]}"):
+                if len(batch) <= _ONE_BY_ONE_MAX:
+                    for key in batch:
+                        self._files.call_s3("delete_object", Bucket=self._bucket, Key=key)
+                    continue
+                order = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                reply = self._files.call_s3("delete_objects", Bucket=self._bucket, Delete=order)
+            if failures := reply.get("Errors"):
+                first = failures[0]
+                message = f"cannot delete {len(failures)} files: {first['Code']} of {first['Key']}"
+                raise StorageError(message, path=first["Key"])
+
+    def _ask_server(self) -> int:
+        """Read the Date of a small reply; whole seconds."""
+        with self._translated("ask the time of", self._bucket):
+            reply = self._files.call_s3(
+                "list_objects_v2", Bucket=self._bucket, Prefix=self._key(".meta/"), MaxKeys=1
+            )
+        stamp = reply["ResponseMetadata"]["HTTPHeaders"].get("date")
+        if stamp is None:
+            return self._clock.now_ms()
+        return int(email.utils.parsedate_to_datetime(stamp).timestamp() * 1000)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    scheme = next((scheme for scheme in SCHEMES if uri.startswith(scheme)), "")
+    bucket, _, prefix = uri.removeprefix(scheme).partition("/")
+    prefix = prefix.rstrip("/")
+    if not scheme or not bucket or not prefix or "" in prefix.split("/"):
+        message = f"{uri!r} does not name a place in a bucket"
+        raise OptionError(message, hint="for example s3://bucket/table", key="uri", value=uri)
+    return bucket, prefix
+
+
+def _versions() -> str:
+    import s3fs  # noqa: PLC0415 - the extra's only place, and only when it is used
+
+    return f"s3fs {s3fs.__version__}"
+
+
+def _connect(
+    options: Mapping[str, object], *, fresh: bool
+) -> tuple[AbstractFileSystem, tuple[type[Exception], ...]]:
+    try:
+        import aiohttp  # noqa: PLC0415 - comes with s3fs
+        import botocore  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with s3fs
+        import botocore.exceptions  # type: ignore[import-untyped]  # noqa: PLC0415 - the same
+        import s3fs  # noqa: PLC0415 - the extra's only place, and only when it is used
+    except ImportError as error:
+        message = "tables in S3 need s3fs"
+        hint = "pip install 'plait[s3]'"
+        raise MissingDependencyError(message, hint=hint, library="s3fs", extra="s3") from error
+    version = tuple(int(part) for part in botocore.__version__.split(".")[:3])
+    if version < _BOTOCORE_MIN:  # older ones drop the condition silently
+        message = f"botocore {botocore.__version__} knows no conditional writes"
+        hint = "pip install --upgrade 'plait[s3]'"
+        raise MissingDependencyError(message, hint=hint, library="botocore", extra="s3")
+    foreign = (OSError, aiohttp.ClientError, botocore.exceptions.BotoCoreError)
+    own = {**options, "use_listings_cache": False, "skip_instance_cache": fresh}
+    try:
+        return s3fs.S3FileSystem(**own), foreign
+    except (TypeError, KeyError, ValueError) as error:
+        message = f"s3fs refuses the storage options: {error}"
+        raise OptionError(message, hint="see s3fs.S3FileSystem", key="storage_options") from error

@@ -1,0 +1,51 @@
+"""The store's clock, where the store is another machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.ports import Clock
+
+AGE_S_MAX = 900.0
+_JUMP_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    server_ms: int
+    local_ms: int
+    monotonic: float
+
+
+class ServerClock:
+    """Follows a server's clock from one reading, by this machine's monotonic clock.
+
+    The server is asked again after 15 minutes, and when this machine's wall clock and its
+    monotonic one disagree by two seconds: it slept, or somebody set it. The time given lies
+    behind the server's by at most the way of the reply and the server's rounding.
+    """
+
+    def __init__(self, clock: Clock, ask: Callable[[], int]) -> None:
+        self._clock, self._ask = clock, ask
+        self._reading: _Reading | None = None
+        self._mutex = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Give the server's time, ms since the epoch."""
+        with self._mutex:
+            reading = self._reading
+            if reading is None or self._stale(reading):
+                server_ms = self._ask()
+                reading = _Reading(server_ms, self._clock.now_ms(), self._clock.monotonic())
+                self._reading = reading
+        return reading.server_ms + self._elapsed_ms(reading)
+
+    def _elapsed_ms(self, reading: _Reading) -> int:
+        return int((self._clock.monotonic() - reading.monotonic) * 1000)
+
+    def _stale(self, reading: _Reading) -> bool:
+        elapsed_ms = self._elapsed_ms(reading)
+        drift_ms = abs(self._clock.now_ms() - reading.local_ms - elapsed_ms)
+        return elapsed_ms > AGE_S_MAX * 1000 or drift_ms > _JUMP_MS

@@ -1,0 +1,37 @@
+"""For tests of Plait and of what is built on it: fakes, faults, and conformance kits.
+
+The kits are for adapters of your own. Subclass one in a pytest module and give its fixture::
+
+    class TestMyStore(StoreKit):
+        @pytest.fixture
+        def store(self):
+            return MyStore(...)
+
+``pytest.register_assert_rewrite("plait.testing")`` in ``conftest.py`` makes failures tell more.
+"""
+
+from __future__ import annotations
+
+from plait.testing.counting import Call, CountingStore
+from plait.testing.faults import Fault, FaultStore, SimulatedCrashError
+from plait.testing.lock_kit import LockKit, SharedLockKit
+from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
+from plait.testing.store_kit import SharedStoreKit, StoreKit
+from plait.testing.tables import open_wrapped
+
+__all__ = [
+    "Call",
+    "CountingStore",
+    "Fault",
+    "FaultStore",
+    "LockKit",
+    "ManualBackground",
+    "SeqIds",
+    "SharedLockKit",
+    "SharedStoreKit",
+    "SimClock",
+    "SimulatedCrashError",
+    "StoreKit",
+    "open_wrapped",
+    "sim_ports",
+]

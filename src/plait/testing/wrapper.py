@@ -1,0 +1,100 @@
+"""A store around a store: every call passes through ``call``, also those of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from plait.model.plan import StoreSpec
+from plait.storage.arrow import RootedHandler
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, Store
+
+T = TypeVar("T")
+METADATA = ".meta/"
+
+
+def is_metadata(path: str) -> bool:
+    """Tell whether a path is Plait's own, not a data file."""
+    return path.startswith(METADATA) or path == METADATA.rstrip("/")
+
+
+class WrappedStore:
+    """Passes everything on. Subclasses say in ``call`` what happens before and after."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def call(self, operation: str, path: str, run: Callable[[], T]) -> T:  # noqa: ARG002 - for subclasses
+        """Make one call of the store."""
+        return run()
+
+    @property
+    def spec(self) -> StoreSpec:
+        """Where the inner store is; what opens it anew opens it bare."""
+        return self.inner.spec
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the inner store can do."""
+        return self.inner.capabilities
+
+    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+        """Read a whole file."""
+        return self.call("find", path, lambda: self.inner.find(path, size_max=size_max))
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write a whole file."""
+        self.call("put", path, lambda: self.inner.put(path, body))
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        """Write a whole file if the name is free."""
+        return self.call("put_if_absent", path, lambda: self.inner.put_if_absent(path, body))
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List files; the whole listing is one call."""
+        yield from self.call("list", prefix, lambda: list(self.inner.list(prefix)))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; each is a call."""
+        for path in paths:
+            self.call("delete", path, partial(self.inner.delete, [path]))
+
+    def persist(self, paths: Iterable[str]) -> None:
+        """Make files durable; all of them are one call."""
+        listed = list(paths)
+        first = listed[0] if listed else ""
+        self.call("persist", first, lambda: self.inner.persist(listed))
+
+    def now_ms(self) -> int:
+        """Give the store's clock."""
+        return self.inner.now_ms()
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Give the Arrow file system; opening a file is a call."""
+        return pafs.PyFileSystem(_Handler(self))
+
+    def location(self, path: str) -> str:
+        """Give the address of a file."""
+        return self.inner.location(path)
+
+
+class _Handler(RootedHandler):
+    def __init__(self, store: WrappedStore) -> None:
+        super().__init__(store.inner.filesystem(), "wrapped")
+        self._store = store
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        run = super().open_input_file
+        return self._store.call("open_input", path, lambda: run(path))
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        run = super().open_input_stream
+        return self._store.call("open_input", path, lambda: run(path))
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:
+        run = super().open_output_stream
+        return self._store.call("open_output", path, lambda: run(path, metadata))

@@ -1,0 +1,121 @@
+"""The public face: names, what importing costs, what is documented."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import plait
+from plait import errors
+from plait.cli.exits import EXITS, MEANING, Exit, exit_for
+from plait.model.options import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("deltalake", "filelock", "kazoo", "pandas", "polars", "pyspark", "s3fs", "sqlglot")
+IMPORT_MS = 300
+LOAD = """
+import json, sys, time
+before = time.process_time()
+{statement}
+spent = (time.process_time() - before) * 1000
+print(json.dumps({{"ms": spent, "modules": sorted(sys.modules)}}))
+"""
+
+
+def error_classes() -> list[type[errors.TableError]]:
+    found = [value for value in vars(errors).values() if inspect.isclass(value)]
+    return [each for each in found if issubclass(each, errors.TableError)]
+
+
+def load(statement: str) -> tuple[float, set[str]]:
+    """Import in a fresh interpreter; give CPU ms and the modules that are there after it."""
+    command = [sys.executable, "-c", LOAD.format(statement=statement)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    found = json.loads(done.stdout)
+    return found["ms"], set(found["modules"])
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert plait.__all__ == sorted(plait.__all__)
+    assert all(hasattr(plait, name) for name in plait.__all__)
+    assert set(plait.__all__) <= set(dir(plait))
+
+
+def test_public_names_have_every_error() -> None:
+    assert set(errors.__all__) <= set(plait.__all__)
+    assert {each.__name__ for each in error_classes()} <= set(errors.__all__)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        plait.Tabel  # noqa: B018 - looked up for its error
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import plait",
+        "from plait import Table",
+        "import plait.spark",
+        "from plait.cli.main import main",
+    ],
+)
+def test_import_is_light(statement: str) -> None:
+    """CPU time, the least of three: the machine's load is not the library's."""
+    runs = [load(statement) for _ in range(3)]
+    modules = {name.split(".", 1)[0] for name in runs[0][1]}
+    assert not modules & set(HEAVY)
+    if statement != "from plait import Table":  # most of that is Arrow's own
+        assert "pyarrow" not in modules
+        assert min(spent for spent, _ in runs) < IMPORT_MS
+
+
+def test_error_codes_are_unique_and_drawn() -> None:
+    codes = [each.code for each in error_classes()]
+    assert len(codes) == len(set(codes))
+    assert all(each.__name__ in (errors.__doc__ or "") for each in error_classes())
+
+
+def test_every_error_has_its_section() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
+    missing = {each.code for each in error_classes()} - headings
+    assert not missing, f"add to src/plait/cli/errors.md: {sorted(missing)}"
+
+
+def test_every_error_has_an_exit_code() -> None:
+    assert set(MEANING) == set(Exit)
+    for each in error_classes():
+        assert any(base in EXITS for base in each.__mro__) or each is errors.TableError
+        assert exit_for(each) in Exit
+
+
+def test_every_option_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
+    assert all(f"`{key}`" in page for key in OPTIONS)
+    assert all(option.parse(option.default) is not None for option in OPTIONS.values())
+
+
+def test_version_is_the_changelogs() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "([^"]+)"$', project, re.MULTILINE)
+    assert version is not None
+    assert version[1] in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_library_never_prints() -> None:
+    """The command line renders; ruff's T20 sees calls, this sees names too."""
+    for path in (ROOT / "src").rglob("*.py"):
+        names = {
+            node.id
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Name)
+        }
+        assert not names & {"print", "eval", "exec"}, path

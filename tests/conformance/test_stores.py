@@ -1,0 +1,93 @@
+"""Our stores under the kit that is shipped to users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plait.model.plan import StoreSpec
+from plait.storage import open_store
+from plait.storage.fsspec_store import FsspecStore
+from plait.storage.local import LocalStore
+from plait.storage.memory import forget
+from plait.storage.port import Store
+from plait.testing import CountingStore, FaultStore, SharedStoreKit, StoreKit
+from tests.services.s3 import S3Server
+
+
+class TestLocalStore(StoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return open_store(str(tmp_path / "deep" / "table"))
+
+
+class TestLocalStoreByUri(StoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return open_store(f"file://{tmp_path}/a table, 100%")
+
+
+class TestLocalStoreWithoutNamelessFiles(StoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return LocalStore(str(tmp_path / "table"), nameless=False)
+
+    def reopen(self, store: Store) -> Store:
+        return LocalStore(store.spec.uri, nameless=False)
+
+
+@pytest.mark.processes
+class TestLocalStoreAmongProcesses(SharedStoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return open_store(str(tmp_path / "table"))
+
+
+class TestMemoryStore(StoreKit):
+    @pytest.fixture
+    def store(self, request: pytest.FixtureRequest) -> Store:
+        uri = f"memory://{request.node.name}"
+        forget(uri)
+        return open_store(uri)
+
+
+class TestCountingStore(StoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return CountingStore(open_store(str(tmp_path / "table")))
+
+
+class TestFaultStoreWithoutFaults(StoreKit):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return FaultStore(open_store(str(tmp_path / "table")))
+
+
+class TestFsspecStore(StoreKit):
+    """A local directory through fsspec: readable; not for writers (see the unit tests)."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return FsspecStore(StoreSpec(f"local://{tmp_path}/table"), {})
+
+    def reopen(self, store: Store) -> Store:
+        return FsspecStore(store.spec, {}, fresh=True)
+
+
+@pytest.mark.s3
+class TestS3Store(StoreKit):
+    rounds = 6
+
+    @pytest.fixture
+    def store(self, s3_server: S3Server, request: pytest.FixtureRequest) -> Store:
+        return open_store(s3_server.uri(f"kit/{request.node.name}"), s3_server.options)
+
+
+@pytest.mark.s3
+class TestS3StoreAmongProcesses(SharedStoreKit):
+    rounds = 6
+
+    @pytest.fixture
+    def store(self, s3_server: S3Server) -> Store:
+        return open_store(s3_server.uri("kit/processes"), s3_server.options)

@@ -1,0 +1,65 @@
+"""What every suite shares: markers by folder, services that start when first asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.services.s3 import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+SLOW = [HealthCheck.too_slow]
+
+settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
+settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts processes of its own by its folder."""
+    for item in items:
+        if item.path.is_relative_to(HERE / "processes"):
+            item.add_marker(pytest.mark.processes)
+
+
+def missing(reason: str) -> None:
+    """Skip a test for want of a service; fail it where the service must be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"in CI this must be there: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one Spark session of the run: two cores, little memory."""
+    if find_spec("pyspark") is None:
+        missing("pyspark is not installed")
+    from plait.spark import session
+
+    config = {
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    found = session(master="local[2]", **config)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Give the one S3 server of the run; tests keep apart by the names of their tables."""
+    for library in ("s3fs", "moto", "flask"):
+        if find_spec(library) is None:
+            missing(f"{library} is not installed")
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server

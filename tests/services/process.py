@@ -1,0 +1,63 @@
+"""A child process that dies with its parent and writes to a log file."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_STOP_S = 10
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """Start from the main thread: the kernel's signal comes when the starting thread ends."""
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = log
+        with log.open("wb") as sink:
+            self._child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads yet
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has written."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, text: str, *, wait_s: float = 30) -> str:
+        """Wait until a line with this text is written; give what follows it."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline and self._child.poll() is None:
+            for line in self.output.splitlines(keepends=True):
+                if text in line and line.endswith("\n"):
+                    return line.split(text, 1)[1].strip()
+            time.sleep(0.02)
+        message = f"no {text!r} (exit {self._child.poll()}):\n{self.output[-4000:]}"
+        raise RuntimeError(message)
+
+    def stop(self) -> None:
+        """End it."""
+        if self._child.poll() is None:
+            self._child.terminate()
+            try:
+                self._child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait(_STOP_S)

@@ -1,0 +1,350 @@
+"""What tests of the commit protocol share: a clock by hand, and writers without Parquet.
+
+``Hand`` stages one tiny file a bucket. The file of a bucket holds the marks of every writer that
+ever wrote to it, so that a lost update shows in the data as well as in the timeline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait.errors import CommitOutcomeUnknownError
+from plait.files.names import data_path
+from plait.locks.port import Holder
+from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
+from plait.model.changes import (
+    ADDED,
+    BASE,
+    KEYS_FILES,
+    KEYS_NONE,
+    LOG,
+    PATHS,
+    TOUCHED,
+    Changes,
+    WriteStats,
+    WriteStatus,
+)
+from plait.model.contract import Contract
+from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope
+from plait.model.instant import Action, Operation
+from plait.model.plan import Snapshot
+from plait.ports import Observer, Ports
+from plait.state.cache import StateCache
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
+from plait.txn.site import Site
+from plait.txn.transaction import Request, Transaction
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
+_NAMES = itertools.count()
+
+
+class HandClock:
+    """Time that passes only when somebody sleeps, or a test says so."""
+
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self.ms = float(now_ms)
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return int(self.ms)
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.ms += seconds * 1000
+
+    def advance(self, seconds: float) -> None:
+        self.ms += seconds * 1000
+
+
+class CountedIds:
+    """Random marks that are the same in each run."""
+
+    def __init__(self, seed: str = "") -> None:
+        self._seed = seed
+        self._numbers = itertools.count()
+
+    def nonce(self) -> str:
+        text = f"{self._seed}/{next(self._numbers)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def jitter(self) -> float:
+        return 0.5
+
+
+class HandBackground:
+    """Background steps that run when a test says so."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+
+    def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
+        self.steps.append(step)
+
+        def cancel() -> None:
+            if step in self.steps:
+                self.steps.remove(step)
+
+        return cancel
+
+    def run(self) -> None:
+        for step in list(self.steps):
+            step()
+
+
+@dataclass
+class Phases:
+    """An observer that hears, and does what a test asks when a phase comes."""
+
+    heard: list[str] = field(default_factory=list)
+    on: dict[str, Callable[[], object]] = field(default_factory=dict)
+
+    def phase(self, name: str, **facts: object) -> None:
+        self.heard.append(name)
+        act = self.on.pop(name, None)
+        if act is not None:
+            act()
+
+
+class NoLock:
+    """A lock that everybody gets; counts how often it was asked for."""
+
+    name = "none"
+    token: int | None = None
+    lost: str | None = None
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @contextlib.contextmanager
+    def acquire(self, *, wait_s: float, owner: str) -> Iterator[NoLock]:
+        self.asked += 1
+        yield self
+
+    def holder(self) -> Holder | None:
+        return None
+
+
+def ports(
+    clock: HandClock | None = None,
+    *,
+    seed: str = "",
+    observer: Observer | None = None,
+    background: HandBackground | None = None,
+) -> Ports:
+    return Ports(
+        clock or HandClock(), CountedIds(seed), observer or Phases(), background or HandBackground()
+    )
+
+
+def memory(clock: HandClock | None = None) -> MemoryStore:
+    """Give a store that nobody else has."""
+    return MemoryStore(f"memory://protocol-{next(_NAMES)}", clock=clock or HandClock())
+
+
+def client(
+    store: Store,
+    clock: HandClock | None = None,
+    *,
+    seed: str = "client",
+    observer: Observer | None = None,
+    background: HandBackground | None = None,
+) -> Site:
+    """Give one client of the table in a store, with nothing known yet."""
+    mine = ports(clock, seed=seed, observer=observer, background=background)
+    return Site(store, mine, StateCache(store, mine), NoLock())
+
+
+def create(
+    store: Store,
+    *,
+    partition_by: tuple[str, ...] = (),
+    keyed: bool = True,
+    buckets: int = 4,
+    contract: Contract | None = None,
+    properties: dict[str, object] | None = None,
+) -> None:
+    """Create a table of (id, value) and text partitions."""
+    schema = SCHEMA
+    for name in partition_by:
+        schema = schema.append(pa.field(name, pa.string()))
+    definition = Definition(
+        record_key=("id",) if keyed else (),
+        partition_by=partition_by,
+        buckets=buckets if keyed else None,
+        contract=contract or Contract(lock="none"),
+        properties=properties or {},
+    )
+    create_table(store, ports(seed="create"), definition.table(schema))
+
+
+class Hand:
+    """Stages tiny files by hand, as the writers do with Parquet."""
+
+    def __init__(
+        self, store: Store, txn: Transaction, buckets: Iterable[BucketId], mark: str
+    ) -> None:
+        self._store, self._txn, self._mark = store, txn, mark
+        self._wanted = list(buckets)
+        self._staged: dict[BucketId, tuple[dict[str, object], list[str]]] = {}
+        self._numbers = itertools.count()
+        self.written: list[str] = []
+        self.rounds: list[frozenset[BucketId] | None] = []
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None = None) -> WriteStatus:
+        """Write what is asked for again on a snapshot; give the status of the whole."""
+        self.rounds.append(buckets)
+        todo = self._wanted if buckets is None else sorted(buckets, key=str)
+        self._txn.announce(partition for partition, _ in todo)
+        for each in todo:
+            self._stage(snapshot, each)
+        return self._status()
+
+    def _stage(self, snapshot: Snapshot, at: BucketId) -> None:
+        appending = at[1] == UNKEYED
+        kind = LOG if appending else BASE
+        old = [] if appending else _files_of(snapshot, at)
+        lines = [line for path in old for line in _lines(self._store, path)]
+        attempt = f"0-{next(self._numbers):04d}"
+        path = data_path(at[0], at[1], self._txn.instant, attempt, kind)
+        body = "\n".join([*lines, self._mark]).encode()
+        self._store.put(path, body)
+        self.written.append(path)
+        row = {
+            "path": path,
+            "partition": partition_text(at[0]),
+            "bucket": at[1],
+            "kind": kind,
+            "rows": len(lines) + 1,
+            "bytes": len(body),
+            "sorted": True,
+            "schema_id": 0,
+            "stats": None,
+        }
+        self._staged[at] = (row, old)
+
+    def _status(self) -> WriteStatus:
+        rows = [row for row, _ in self._staged.values()]
+        removed = [path for _, old in self._staged.values() for path in old]
+        touched = [
+            {
+                "partition": row["partition"],
+                "bucket": row["bucket"],
+                "keys": KEYS_NONE if row["bucket"] == UNKEYED else KEYS_FILES,
+                "key_count": 1,
+            }
+            for row in rows
+        ]
+        used = {row["path"] for row in rows}
+        changes = Changes(
+            added=pa.Table.from_pylist(rows, schema=ADDED),
+            touched=pa.Table.from_pylist(touched, schema=TOUCHED),
+            removed=pa.table({"path": removed}, schema=PATHS),
+            garbage=pa.table({"path": [p for p in self.written if p not in used]}, schema=PATHS),
+        )
+        return WriteStatus(changes, WriteStats(rows_in=len(rows), files_added=len(rows)))
+
+
+def _files_of(snapshot: Snapshot, at: BucketId) -> list[str]:
+    rows = snapshot.files.select(["path", "partition", "bucket"]).to_pylist()
+    wanted = (partition_text(at[0]), at[1])
+    return [row["path"] for row in rows if (row["partition"], row["bucket"]) == wanted]
+
+
+def _lines(store: Store, path: str) -> list[str]:
+    body = store.find(path)
+    assert body is not None, f"{path} is missing"
+    return body.decode().split("\n")
+
+
+@dataclass
+class Work:
+    """One write by hand: begun, staged, not yet committed."""
+
+    site: Site
+    txn: Transaction
+    hand: Hand
+    scope: Scope
+    status: WriteStatus
+
+    @classmethod
+    def begin(
+        cls,
+        site: Site,
+        buckets: Iterable[BucketId] = (((), 0),),
+        *,
+        operation: Operation = Operation.UPSERT,
+        scope: Scope | None = None,
+        mark: str = "mark",
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+    ) -> Work:
+        wanted = list(buckets)
+        partitions: tuple[Partition, ...] = tuple(dict.fromkeys(p for p, _ in wanted))
+        request = Request(
+            operation, Action.COMMIT, partitions, commit_id=commit_id, on_conflict=on_conflict
+        )
+        txn = Transaction.begin(site, request)
+        hand = Hand(site.store, txn, wanted, mark)
+        appending = operation is Operation.APPEND
+        scope = scope or Scope(SCOPE_APPEND if appending else SCOPE_BUCKETS)
+        work = cls(site, txn, hand, scope, WriteStatus())
+        with work.giving_up():
+            work.status = hand.stage(txn.base.snapshot(site.store))
+        return work
+
+    @contextlib.contextmanager
+    def giving_up(self) -> Iterator[None]:
+        """Roll back if the block raises, as the writer does."""
+        try:
+            yield
+        except CommitOutcomeUnknownError:
+            raise
+        except BaseException as error:
+            self.txn.abort(f"{type(error).__name__} in a test")
+            raise
+
+    def commit(self) -> CommitResult:
+        with self.giving_up():
+            return self.txn.commit(self.status, self.scope, self.hand.stage)
+
+
+def upsert(
+    site: Site,
+    *buckets: int,
+    mark: str = "mark",
+    commit_id: str | None = None,
+    on_conflict: str = "raise",
+) -> CommitResult:
+    """Write into some buckets of a table without partitions."""
+    chosen: list[BucketId] = [((), number) for number in buckets or (0,)]
+    return Work.begin(
+        site, chosen, mark=mark, commit_id=commit_id, on_conflict=on_conflict
+    ).commit()
+
+
+def append(site: Site, mark: str = "mark") -> CommitResult:
+    """Append to a table without keys."""
+    return Work.begin(site, [((), UNKEYED)], operation=Operation.APPEND, mark=mark).commit()
+
+
+def live_marks(store: Store) -> list[str]:
+    """Give the marks in all live files, as a new client sees them."""
+    files = client(store, seed="reader").cache.snapshot().files
+    return sorted(line for path in files["path"].to_pylist() for line in _lines(store, path))
+
+
+def listed(store: Store, prefix: str = "") -> list[str]:
+    return [info.path for info in store.list(prefix)]

@@ -1,0 +1,53 @@
+"""Running ``tablectl`` in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from plait.cli.main import main
+from plait.cli.render import Streams
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a call of ``tablectl`` came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self):
+        """The ``data`` of the JSON document on stdout."""
+        return json.loads(self.out)["data"]
+
+    @property
+    def error(self):
+        """The ``error`` of the JSON document on stderr."""
+        return json.loads(self.err)["error"]
+
+
+def tablectl(*arguments: object, answer: str | None = None) -> Ran:
+    """Run a command; with an ``answer`` at a terminal, else in a pipe."""
+    stdin, out, err = io.StringIO(), io.StringIO(), io.StringIO()
+    if answer is not None:
+        stdin, err = Terminal(answer), Terminal()
+    code = main([str(argument) for argument in arguments], Streams(stdin, out, err))
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(name="tablectl")
+def tablectl_fixture():
+    """Run commands of ``tablectl``."""
+    return tablectl

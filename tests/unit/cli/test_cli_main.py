@@ -1,0 +1,166 @@
+"""The root: quick start, where output goes, errors, questions."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from plait.cli import reference
+from plait.cli.application import Application, Settings
+from plait.cli.exits import RefusedError
+from plait.cli.main import ENTRIES, ROOT, main
+from plait.cli.render import Streams
+
+_HEAVY = ("pyarrow", "rich", "numpy", "pyspark", "plait.table", "fsspec")
+_PROBE = """
+import sys
+from plait.cli.main import main
+code = main(sys.argv[1:])
+sys.stderr.write(",".join(name for name in {heavy!r} if name in sys.modules))
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_start_up_loads_neither_arrow_nor_rich_nor_spark(argument):
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROBE.format(heavy=_HEAVY), argument],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "tablectl" in ran.stdout
+    assert ran.stderr == ""
+
+
+def test_help_of_the_root_says_what_the_help_of_each_command_says():
+    """The root knows commands without loading them: the two texts must not drift apart."""
+    for name, entry in ENTRIES.items():
+        command = ROOT.get_command(None, name)
+        assert command.help.splitlines()[0] == entry.help
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_help_of_each_command_shows_two_examples_that_parse(name):
+    command = ROOT.get_command(None, name)
+    assert len(command.examples) == 2
+    for example in command.examples:
+        assert example.split()[0] == name
+
+
+def test_reference_pages_are_what_the_commands_say():
+    root = next(p for p in reference.Path(__file__).parents if (p / "src" / "plait").is_dir())
+    assert reference.main([str(root / "docs" / "reference"), "--check"]) == 0
+
+
+def test_reference_check_names_a_stale_page(tmp_path, capsys):
+    assert reference.main([str(tmp_path)]) == 0
+    (tmp_path / "cli.md").write_text("old")
+    assert reference.main([str(tmp_path), "--check"]) == 1
+    assert "cli.md" in capsys.readouterr().err
+
+
+def test_usage_error_ends_in_2_on_stderr_with_a_hint(tablectl):
+    ran = tablectl("explain")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error[usage]: ")
+    assert "hint: see `tablectl explain --help`" in ran.err
+
+
+def test_unknown_command_ends_in_2(tablectl):
+    assert tablectl("frobnicate").code == 2
+
+
+def test_error_in_json_is_a_document_on_stderr_and_nothing_on_stdout(tablectl):
+    ran = tablectl("explain", "nothing-like-it", "--json")
+    assert (ran.code, ran.out) == (3, "")
+    document = json.loads(ran.err)
+    assert list(document) == ["schema", "command", "table", "error"]
+    assert document["schema"] == "tablectl/v1"
+    assert document["command"] == "explain"
+    assert document["error"]["exit"] == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--json", "explain", "lock"), ("explain", "lock", "--json")]
+)
+def test_shared_options_may_stand_before_or_after_the_command(tablectl, arguments):
+    document = json.loads(tablectl(*arguments).out)
+    assert document["data"]["code"] == "lock"
+
+
+def test_explain_gives_the_section_of_the_errors_page(tablectl):
+    ran = tablectl("explain", "outcome_unknown")
+    assert ran.code == 0
+    assert "nothing was deleted" in ran.out
+    assert ran.err == ""
+
+
+def test_defect_shows_its_trace_only_with_debug(tablectl, monkeypatch):
+    def broken():
+        message = "boom"
+        raise ZeroDivisionError(message)
+
+    monkeypatch.setattr("plait.cli.commands.explain.load_explanations", broken)
+    ran = tablectl("explain", "lock")
+    assert ran.code == 1
+    assert ran.err.startswith("error[bug]: ZeroDivisionError: boom")
+    assert "Traceback" not in ran.err
+    assert "Traceback" in tablectl("explain", "lock", "--debug").err
+
+
+def test_interrupt_ends_in_130(tablectl, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plait.cli.commands.explain.load_explanations", interrupted)
+    assert tablectl("explain", "lock").code == 130
+
+
+def test_reader_that_leaves_early_is_no_failure():
+    command = [sys.executable, "-m", "plait.cli", "explain", "lock"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
+def _application(answer: str | None) -> Application:
+    class Person(io.StringIO):
+        def isatty(self) -> bool:
+            return answer is not None
+
+    return Application(Settings(), Streams(Person(answer or ""), io.StringIO(), Person()))
+
+
+def test_confirm_goes_on_with_yes_given():
+    _application(None).confirm("delete?", yes=True)
+
+
+def test_confirm_refuses_where_nobody_can_be_asked():
+    with pytest.raises(RefusedError, match="nobody can be asked") as caught:
+        _application(None).confirm("delete?", yes=False)
+    assert "--yes" in caught.value.hint
+
+
+@pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
+def test_confirm_takes_a_yes_at_a_terminal(answer):
+    app = _application(answer)
+    app.confirm("delete?", yes=False)
+    assert app.streams.err.getvalue() == "delete? [y/N] "
+
+
+@pytest.mark.parametrize("answer", ["\n", "n\n", "", "sure\n"])
+def test_confirm_takes_anything_else_as_no(answer):
+    with pytest.raises(RefusedError, match="not confirmed"):
+        _application(answer).confirm("delete?", yes=False)
+
+
+def test_no_arguments_show_help_and_end_in_2(capsys):
+    assert main([]) == 2
+    assert "Commands:" in capsys.readouterr().err

@@ -1,0 +1,301 @@
+"""Data files: what is written comes back, whole or not at all, in bounded pieces."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from plait.errors import CorruptMetadataError, InvariantError
+from plait.files.data import DataFileWriter, Place
+from plait.files.live import LiveFile
+from plait.files.opened import OpenFile, Schemas
+from plait.files.stats import LENGTH_MAX, Range, parse_stats
+from plait.model.bucket import BucketSpec
+from plait.model.changes import ADDED, BASE
+from plait.model.plan import COW, TableSpec
+from plait.model.schema import FIELD_ID, Schema
+from plait.storage.local import LocalStore
+from plait.storage.port import Store
+
+PLACE = Place("data/file.base.parquet", (), 0, BASE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return LocalStore(str(tmp_path))
+
+
+def spec_of(schema: pa.Schema, *key: str, ordering: str | None = None) -> TableSpec:
+    return TableSpec(Schema.create(schema), (), BucketSpec(0, key, 1), ordering, COW)
+
+
+def write(store: Store, spec: TableSpec, *parts: pa.Table, rows: int = 1 << 17) -> pa.Table:
+    with DataFileWriter(store, PLACE, spec, group_rows=rows) as writer:
+        for part in parts:
+            writer.write(part.cast(spec.schema.arrow))
+        return writer.close()
+
+
+def live(record: pa.Table, **changed: object) -> LiveFile:
+    row = record.to_pylist()[0]
+    row["size_bytes"], row["sorted_by_key"] = row.pop("bytes"), row.pop("sorted")
+    row.pop("stats")
+    return LiveFile(**{**row, "partition": (), "version": 1, "masked": 0, **changed})
+
+
+def read(store: Store, file: LiveFile, schema: Schema, *written: Schema) -> pa.Table:
+    schemas = Schemas(schema, {s.id: s for s in (schema, *written)})
+    with OpenFile(store, file, schemas) as source:
+        batches = [b for g in range(source.group_count) for b in source.batches(g, schema.names)]
+    return pa.Table.from_batches(batches, schema=schema.arrow)
+
+
+EVERY_TYPE = pa.table(
+    {
+        "flag": [True, None, False],
+        "tiny": pa.array([-128, None, 127], pa.int8()),
+        "small": pa.array([-1, None, 1], pa.int16()),
+        "int": pa.array([-1, None, 1], pa.int32()),
+        "big": pa.array([-(2**63), None, 2**63 - 1], pa.int64()),
+        "float": pa.array([1.5, None, -0.0], pa.float32()),
+        "double": pa.array([1e300, None, math.inf], pa.float64()),
+        "text": ["é", None, ""],
+        "bytes": pa.array([b"\xff\x00", None, b""], pa.binary()),
+        "day": pa.array([0, None, 2**31 - 1], pa.int32()).cast(pa.date32()),
+        "moment": pa.array([-(2**62), None, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "local": pa.array([0, None, 1], pa.int64()).cast(pa.timestamp("us")),
+        "price": pa.array([Decimal("-1.50"), None, Decimal("99999999.99")], pa.decimal128(10, 2)),
+        "huge": pa.array([Decimal(10**37), None, Decimal(-1)], pa.decimal128(38, 0)),
+        "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+        "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int32())),
+        "struct": [{"x": 1, "y": {"z": "a"}}, None, {"x": None, "y": None}],
+        "a.b": [1, 2, 3],
+        "a": [{"b": "namesake"}, None, {"b": None}],
+    }
+)
+
+
+def test_every_type_comes_back_as_it_was_written(store: Store) -> None:
+    spec = spec_of(EVERY_TYPE.schema)
+    record = write(store, spec, EVERY_TYPE)
+    found = read(store, live(record), spec.schema)
+    found.validate(full=True)
+    assert found.equals(EVERY_TYPE.cast(spec.schema.arrow))
+
+
+def test_file_is_plain_parquet_with_the_table_s_field_ids(store: Store) -> None:
+    spec = spec_of(EVERY_TYPE.schema)
+    write(store, spec, EVERY_TYPE)
+    found = pq.read_schema(store.location(PLACE.path))
+    ids = {field.name: int(field.metadata[FIELD_ID]) for field in found}
+    assert ids == {name: spec.schema.field_id(name) for name in spec.schema.names}
+    assert pq.read_table(store.location(PLACE.path)).num_rows == 3
+
+
+def test_record_says_what_the_file_is(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]), "id")
+    record = write(store, spec, pa.table({"id": [3, 1]}))
+    assert record.schema.equals(ADDED)
+    row = record.to_pylist()[0]
+    assert (row["path"], row["partition"], row["bucket"], row["kind"]) == (
+        PLACE.path,
+        "[]",
+        0,
+        BASE,
+    )
+    assert (row["rows"], row["schema_id"], row["sorted"]) == (2, 0, False)
+    assert row["bytes"] == Path(store.location(PLACE.path)).stat().st_size
+    assert json.loads(row["stats"]) == {"1": ["1", "3", 0]}
+
+
+def test_row_groups_have_the_size_asked_for_whatever_pieces_come(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+    whole = pa.table({"id": np.arange(2500)})
+    pieces = [whole.slice(0, 1), whole.slice(1, 1999), whole.slice(2000, 0), whole.slice(2000)]
+    record = write(store, spec, *pieces, rows=1000)
+    footer = pq.read_metadata(store.location(PLACE.path))
+    assert [footer.row_group(i).num_rows for i in range(3)] == [1000, 1000, 500]
+    assert read(store, live(record), spec.schema)["id"].to_pylist() == list(range(2500))
+
+
+def test_writer_holds_no_more_than_a_row_group(store: Store) -> None:
+    spec = spec_of(pa.schema([("v", pa.binary())]))
+    before = pa.total_allocated_bytes()
+    peak = 0
+    with DataFileWriter(store, PLACE, spec, group_rows=100) as writer:
+        for _ in range(50):
+            writer.write(pa.table({"v": [b"x" * 10_000] * 30}).cast(spec.schema.arrow))
+            peak = max(peak, pa.total_allocated_bytes() - before)
+        writer.close()
+    assert peak < 3 * 100 * 10_000
+
+
+def test_empty_file_is_a_file(store: Store) -> None:
+    spec = spec_of(EVERY_TYPE.schema)
+    record = write(store, spec)
+    assert record["rows"].to_pylist() == [0]
+    assert read(store, live(record), spec.schema).num_rows == 0
+
+
+def test_rows_of_another_schema_are_refused(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+    with DataFileWriter(store, PLACE, spec) as writer, pytest.raises(InvariantError):
+        writer.write(pa.table({"id": ["1"]}))
+
+
+def test_abandoned_file_has_no_record_and_no_footer(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+
+    def fail() -> None:
+        with DataFileWriter(store, PLACE, spec) as writer:
+            writer.write(pa.table({"id": [1]}))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with pytest.raises(pa.ArrowInvalid):
+        pq.read_metadata(store.location(PLACE.path))
+
+
+@pytest.mark.parametrize("declared", [1, 3])
+def test_file_with_other_rows_than_declared_is_refused_by_name(store: Store, declared: int) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+    file = live(write(store, spec, pa.table({"id": [1, 2]})), rows=declared)
+    with pytest.raises(CorruptMetadataError) as caught:
+        read(store, file, spec.schema)
+    assert caught.value.path == PLACE.path
+    assert caught.value.found == "2 rows"
+
+
+def test_missing_and_damaged_files_are_refused_by_name(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+    file = live(write(store, spec, pa.table({"id": [1, 2]})))
+    place = Path(store.location(PLACE.path))
+    place.write_bytes(place.read_bytes()[:-10])
+    with pytest.raises(CorruptMetadataError, match=PLACE.path):
+        read(store, file, spec.schema)
+    place.unlink()
+    with pytest.raises(CorruptMetadataError, match=PLACE.path):
+        read(store, file, spec.schema)
+
+
+def test_path_that_leaves_the_table_is_refused(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64())]))
+    file = live(write(store, spec, pa.table({"id": [1]})), path="../elsewhere.parquet")
+    with pytest.raises(CorruptMetadataError):
+        read(store, file, spec.schema)
+
+
+def _evolved(*fields: tuple[int, str, pa.DataType]) -> Schema:
+    made = [pa.field(n, t, metadata={FIELD_ID: str(number).encode()}) for number, n, t in fields]
+    return Schema(1, pa.schema(made))
+
+
+def test_old_file_is_read_with_renamed_added_and_widened_columns(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int32()), ("name", pa.string()), ("gone", pa.int64())]))
+    rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"], "gone": [0, 0]})
+    file = live(write(store, spec, rows))
+    newer = _evolved((2, "title", pa.string()), (9, "name", pa.float64()), (1, "id", pa.int64()))
+    found = read(store, file, newer, spec.schema)
+    assert found.to_pylist() == [
+        {"title": "a", "name": None, "id": 1},
+        {"title": "b", "name": None, "id": 2},
+    ]
+
+
+def test_file_without_field_ids_is_read_by_the_names_of_its_schema(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    file = live(write(store, spec, pa.table({"id": [1, 2], "name": ["a", "b"]})))
+    pq.write_table(pa.table({"name": ["a", "b"], "id": [1, 2]}), store.location(PLACE.path))
+    newer = _evolved((2, "title", pa.string()), (1, "id", pa.int64()))
+    assert read(store, file, newer, spec.schema)["title"].to_pylist() == ["a", "b"]
+
+
+def test_file_that_lacks_a_column_of_its_own_schema_is_refused(store: Store) -> None:
+    spec = spec_of(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    file = live(write(store, spec, pa.table({"id": [1], "name": ["a"]})))
+    narrower = spec_of(pa.schema([("id", pa.int64())]))
+    write(store, narrower, pa.table({"id": [1]}))
+    with pytest.raises(CorruptMetadataError, match="'name'"):
+        read(store, file, spec.schema)
+
+
+def _stats(store: Store, table: pa.Table, **kinds: pa.DataType) -> dict[str, Range]:
+    spec = spec_of(table.schema)
+    record = write(store, spec, table, rows=2)
+    ids = {spec.schema.field_id(name): kind for name, kind in kinds.items()}
+    found = parse_stats(record["stats"][0].as_py(), ids)
+    return {name: found[spec.schema.field_id(name)] for name in kinds}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([3, None, 1, 2], pa.int64(), Range(1, 3, 1)),
+        ([None, None, None], pa.int64(), Range(None, None, 3)),
+        ([None, None, 5], pa.int8(), Range(5, 5, 2)),
+        ([1.0, 2.0, math.nan], pa.float64(), Range(None, None, 0)),
+        ([0.0, 0.0], pa.float64(), Range(-0.0, 0.0, 0)),
+        ([-math.inf, math.inf], pa.float32(), Range(-math.inf, math.inf, 0)),
+        (["b", "a", None], pa.string(), Range("a", "b", 1)),
+        ([b"\xff", b"a"], pa.binary(), Range(b"a", b"\xff", 0)),
+        ([Decimal("-0.01"), None], pa.decimal128(38, 2), Range(*[Decimal("-0.01")] * 2, 1)),
+        ([True, False], pa.bool_(), Range(lower=False, upper=True, null_count=0)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bounds_hold_every_value(
+    store: Store, values: list[object], kind: pa.DataType, expected: Range
+) -> None:
+    found = _stats(store, pa.table({"v": pa.array(values, kind)}), v=kind)["v"]
+    assert found == expected
+    assert str(found.lower) == str(expected.lower)  # the sign of zero
+
+
+def test_bounds_of_dates_and_timestamps_beyond_python_s_calendar(store: Store) -> None:
+    kind = pa.timestamp("us", "UTC")
+    table = pa.table({"v": pa.array([2**62, -(2**62)], pa.int64()).cast(kind)})
+    assert _stats(store, table, v=kind)["v"] == Range(-(2**62), 2**62, 0)
+
+
+def _long_texts() -> Iterator[str]:
+    yield "z" * 500
+    yield "a" * 500
+    yield "\U0010ffff" * 500
+    yield "a" * (LENGTH_MAX - 1) + "\ud7ff" + "b"
+    yield "é" * 300
+
+
+@pytest.mark.parametrize("text", list(_long_texts()), ids=lambda t: ascii(t[-1]))
+def test_bounds_of_long_texts_are_short_and_still_hold(store: Store, text: str) -> None:
+    found = _stats(store, pa.table({"v": [text]}), v=pa.string())["v"]
+    assert isinstance(found.lower, str)
+    assert len(found.lower) <= LENGTH_MAX
+    assert found.lower.encode() <= text.encode()
+    if found.upper is not None:
+        assert isinstance(found.upper, str)
+        assert len(found.upper) <= LENGTH_MAX
+        assert found.upper.encode() >= text.encode()
+
+
+def test_bounds_are_for_the_first_plain_columns_the_key_and_the_ordering(store: Store) -> None:
+    names = [f"c{index}" for index in range(40)]
+    table = pa.table({"l": [[1]], **{name: [1] for name in names}})
+    spec = spec_of(table.schema, "c38", ordering="c39")
+    found = json.loads(write(store, spec, table)["stats"][0].as_py())
+    expected = [*names[:32], "c38", "c39"]
+    assert list(found) == [str(spec.schema.field_id(name)) for name in expected]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"1": 5}', '{"1": ["x", "3", 0]}', '{"1": ["1"]}'])
+def test_damaged_bounds_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"bounds|text of|Expecting"):
+        parse_stats(text, {1: pa.int64()})

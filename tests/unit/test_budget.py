@@ -1,0 +1,71 @@
+"""What a small commit costs, in calls of the storage port: the budget of RFC 0001."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.model.bucket import partition_path
+from plait.testing import CountingStore, open_wrapped
+
+ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "place": ["a"] * 100})
+PLACE = partition_path(("a",))
+LEAN = {"find": 1, "put": 1, "put_if_absent": 1, "delete": 1}
+"""One look at the head, the pending record, the slot, the record removed. No list, no lock."""
+
+
+def warm(place: Path, *, versions: int, partitioned: bool) -> tuple[Table, CountingStore]:
+    partition_by = ["place"] if partitioned else []
+    uri = str(place / "t")
+    table = Table.create(uri, ROWS.schema, partition_by=partition_by)
+    while table.version < versions - 1:
+        table.append(ROWS.slice(0, 1))
+    opened, store = open_wrapped(uri, CountingStore)
+    opened.append(ROWS)  # a client's first commit meets each directory, and syncs the way to it
+    assert opened.version == versions
+    store.reset()
+    return opened, store
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("versions", [10, 320])
+def test_a_small_append_stays_in_its_budget_at_any_version(
+    tmp_path: Path, versions: int, *, partitioned: bool
+) -> None:
+    """2 metadata writes, 1 read, 1 delete, no listing, no lock; not more with history."""
+    table, store = warm(tmp_path, versions=versions, partitioned=partitioned)
+    table.append(ROWS)
+    assert store.counts("metadata") == LEAN
+    assert store.count("list") == 0
+    assert not any("/locks/" in call.path for call in store.calls)
+
+
+def test_a_small_append_syncs_file_slot_and_their_names(tmp_path: Path) -> None:
+    """Durable: data file, its directory, the slot, its directory."""
+    table, store = warm(tmp_path, versions=3, partitioned=False)
+    table.append(ROWS)
+    assert store.fsyncs == 4
+
+
+def test_opening_reads_the_newest_checkpoint_and_what_follows(tmp_path: Path) -> None:
+    """Opening never replays history: hint, checkpoint, at most an interval of slots, the head."""
+    warm(tmp_path, versions=320, partitioned=False)
+    _, store = open_wrapped(str(tmp_path / "t"), CountingStore)
+    assert store.counts("metadata") == {"find": 2 + 20 + 1}
+
+
+def test_a_writer_that_learns_of_a_partition_writes_one_record_more(tmp_path: Path) -> None:
+    """The partition is named before a file appears in it."""
+    table, store = warm(tmp_path, versions=1, partitioned=True)
+    with table.writer() as writer:
+        writer.write(ROWS)
+    assert [path.split("/")[0] for path in table.files()["path"].to_pylist()] == [PLACE] * 2
+    assert store.count("put", "metadata") == 2
+    assert store.count("put_if_absent") == 1
+    calls = [(call.operation, call.path) for call in store.calls]
+    named = next(n for n, (_, path) in enumerate(calls) if ".inflight" in path)
+    written = next(n for n, (name, _) in enumerate(calls) if name == "open_output")
+    assert named < written
