@@ -27,7 +27,9 @@ from plait import Table
 
 RESULTS = Path(__file__).with_name("results") / "memory.json"
 ROWS = 8192
-SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("b", pa.float64()), ("s", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("a", pa.float64()), ("b", pa.float64()), ("s", pa.string())]
+)
 ROW_BYTES = 8 * 3 + 4 + 20
 BUCKETS = 4
 
@@ -39,9 +41,9 @@ def batches(total_bytes: int) -> Iterator[pa.RecordBatch]:
     for number in range(count):
         # multiplication by an odd number permutes 64-bit keys: no memory, no duplicates
         first = number * ROWS
-        ids = (np.arange(first, first + ROWS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(
-            np.int64
-        )
+        ids = (
+            np.arange(first, first + ROWS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        ).view(np.int64)
         values = chance.random(ROWS)
         text = pa.array(np.char.mod("text-%015d", np.arange(first, first + ROWS)))
         yield pa.record_batch([ids, values, values * 2, text], schema=SCHEMA)

@@ -54,9 +54,7 @@ class Engine(Protocol):
         """Tell whether this engine takes such data."""
         ...
 
-    def staging(
-        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
-    ) -> Staging:
+    def staging(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> Staging:
         """Begin. ``announce`` must have returned before a file appears in a new partition."""
         ...
 

@@ -29,8 +29,7 @@ from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.lease import Lease
 from plait.txn.properties import set_properties
-from plait.txn.site import Site
-from plait.txn.transaction import require_slots
+from plait.txn.site import Site, require_slots
 from plait.write.engine import ArrowEngine
 from plait.write.oneshot import write_once
 from plait.write.writer import Order, Writer, find_result
@@ -114,8 +113,16 @@ class Table:
         store = open_store(uri, storage_options, create=True)
         contract = Contract(concurrency, lock or default_lock(store), failed_writes)
         definition = Definition(
-            tuple(record_key), tuple(partition_by), ordering, table_type, buckets, policy,
-            isolation, unique, contract, dict(properties or {}),
+            tuple(record_key),
+            tuple(partition_by),
+            ordering,
+            table_type,
+            buckets,
+            policy,
+            isolation,
+            unique,
+            contract,
+            dict(properties or {}),
         )
         table = definition.table(schema)
         site = _site(store, ports, contract.lock)
@@ -164,8 +171,14 @@ class Table:
             where: for ``overwrite`` and ``delete``: the rows that go.
             partitions: ``dynamic``: ``overwrite`` just the partitions that the rows are in.
         """
-        order = self._order(operation, commit_id=commit_id, on_conflict=on_conflict,
-                            on_duplicate=on_duplicate, where=where, partitions=partitions)
+        order = self._order(
+            operation,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+            where=where,
+            partitions=partitions,
+        )
         return self._writer(order)
 
     def append(self, data: object, *, commit_id: str | None = None) -> CommitResult:
@@ -173,12 +186,17 @@ class Table:
         return self._write(self._order("append", commit_id=commit_id), data)
 
     def insert(
-        self, data: object, *, on_duplicate: str = "raise", commit_id: str | None = None,
+        self,
+        data: object,
+        *,
+        on_duplicate: str = "raise",
+        commit_id: str | None = None,
         on_conflict: str = "raise",
     ) -> CommitResult:
         """Add rows whose keys are not there yet; see ``writer``."""
-        order = self._order("insert", commit_id=commit_id, on_conflict=on_conflict,
-                            on_duplicate=on_duplicate)
+        order = self._order(
+            "insert", commit_id=commit_id, on_conflict=on_conflict, on_duplicate=on_duplicate
+        )
         return self._write(order, data)
 
     def upsert(
@@ -189,16 +207,30 @@ class Table:
         return self._write(order, data)
 
     def overwrite(
-        self, data: object, *, where: Where = None, partitions: str | None = None,
-        commit_id: str | None = None, on_conflict: str = "raise",
+        self,
+        data: object,
+        *,
+        where: Where = None,
+        partitions: str | None = None,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
     ) -> CommitResult:
         """Replace the table, the rows that match ``where``, or the partitions of the rows."""
-        order = self._order("overwrite", commit_id=commit_id, on_conflict=on_conflict,
-                            where=where, partitions=partitions)
+        order = self._order(
+            "overwrite",
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            where=where,
+            partitions=partitions,
+        )
         return self._write(order, data)
 
     def delete(
-        self, *, where: Where = None, keys: object = None, commit_id: str | None = None,
+        self,
+        *,
+        where: Where = None,
+        keys: object = None,
+        commit_id: str | None = None,
         on_conflict: str = "raise",
     ) -> CommitResult:
         """Delete the rows that match ``where``, or those with the keys given (Arrow data)."""
@@ -324,20 +356,34 @@ class Table:
     # --- inside ----------------------------------------------------------------------------
 
     def _order(
-        self, operation: str, *, commit_id: str | None = None, on_conflict: str = "raise",
-        on_duplicate: str = "raise", where: Where = None, partitions: str | None = None,
+        self,
+        operation: str,
+        *,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        on_duplicate: str = "raise",
+        where: Where = None,
+        partitions: str | None = None,
     ) -> Order:
         spec = self._site.cache.known().table.spec
         predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
         return Order.of(
-            operation, spec, commit_id=commit_id, on_conflict=on_conflict,
-            on_duplicate=on_duplicate, predicate=predicate, partitions=partitions,
+            operation,
+            spec,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+            predicate=predicate,
+            partitions=partitions,
         )
 
     def _writer(self, order: Order) -> Writer:
         before_writer(self._site)
         return Writer(
-            self._site, order, default=ArrowEngine(store=self._site.store), after=lambda: after_commit(self._site)
+            self._site,
+            order,
+            default=ArrowEngine(store=self._site.store),
+            after=lambda: after_commit(self._site),
         )
 
     def _write(self, order: Order, data: object) -> CommitResult:

@@ -83,7 +83,9 @@ def test_refused_commits_name_their_winner_and_leave_nothing(
         assert winner.operation == "upsert"
         assert facts["file_groups"]
     expected = {
-        ("shared", int(str(r["first"])) + row): r["number"] for r in committed for row in range(ROWS)
+        ("shared", int(str(r["first"])) + row): r["number"]
+        for r in committed
+        for row in range(ROWS)
     }
     assert contents(table) == expected
     assert table.verify().problems == ()
@@ -157,5 +159,3 @@ def check_after_kill(table: Table, said: int | None, *, seed: object) -> None:
     if said is not None:
         assert len(values) == ROWS, seed
         assert distinct[0] in (said, said + 1), seed
-
-

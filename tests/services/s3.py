@@ -22,7 +22,7 @@ class S3Server:
     def __init__(self, folder: Path) -> None:
         self._process = Process([sys.executable, str(_SERVER)], folder / "s3.log")
         self.url = f"http://127.0.0.1:{self._process.wait_for('serving on')}"
-        self._send("PUT", f"/{self.bucket}", b"")
+        self.make_bucket(self.bucket)
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +48,10 @@ class S3Server:
     def uri(self, name: str) -> str:
         """Give the URI of a table in its bucket."""
         return f"s3://{self.bucket}/{name}"
+
+    def make_bucket(self, name: str) -> None:
+        """Make another bucket."""
+        self._send("PUT", f"/{name}", b"")
 
     def fault(self, method: str, part: str, what: str, *, times: int = 1) -> None:
         """Order a fault for the next requests with this method and part of the path."""

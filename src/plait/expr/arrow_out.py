@@ -116,6 +116,7 @@ def _in(leaf: In) -> pc.Expression:
 
 
 def like_regex(pattern: str) -> str:
+    """Give the regular expression of an SQL pattern, for the whole text."""
     parts, escaped = [], False
     for char in pattern:
         if escaped or char not in "\\%_":

@@ -59,15 +59,18 @@ class _Parser:
         while at < len(rest):
             match = _TOKEN.match(rest, at)
             if match is None:
-                raise self._error("a name or type", at)
+                msg = "a name or type"
+                raise self._expected(msg, at)
             quoted = match[1] is not None
             word = match[1][1:-1].replace("``", "`") if quoted else match[0].strip()
-            tokens.append(_Token(word, match.start() + len(match[0]) - len(match[0].lstrip()), quoted))
+            tokens.append(
+                _Token(word, match.start() + len(match[0]) - len(match[0].lstrip()), quoted)
+            )
             at = match.end()
         return tokens
 
-    def _error(self, expected: str, at: int) -> SchemaError:
-        message = f"cannot read the schema at character {at}: expected {expected}"
+    def _expected(self, what: str, at: int) -> SchemaError:
+        message = f"cannot read the schema at character {at}: expected {what}"
         hint = "for example: id bigint not null, day date, tags array<string>"
         return SchemaError(message, hint=hint, text=self._text[:200], position=at)
 
@@ -80,13 +83,13 @@ class _Parser:
 
     def _take(self, expected: str) -> str:
         if self._next >= len(self._tokens):
-            raise self._error(expected, len(self._text))
+            raise self._expected(expected, len(self._text))
         self._next += 1
         return self._tokens[self._next - 1].text
 
     def _require(self, text: str) -> None:
         if self._peek() != text:
-            raise self._error(repr(text), self._at())
+            raise self._expected(repr(text), self._at())
         self._next += 1
 
     def fields(self, separator: str, *, end: str, depth: int = 0) -> list[pa.Field]:
@@ -103,7 +106,7 @@ class _Parser:
                 break
             self._next += 1
         if self._peek() != end:
-            raise self._error(repr(end) if end else "a comma", self._at())
+            raise self._expected(repr(end) if end else "a comma", self._at())
         return fields
 
     def _not_null(self) -> bool:
@@ -119,7 +122,8 @@ class _Parser:
     def type(self, depth: int) -> pa.DataType:
         """Read one type."""
         if depth > _NESTING_MAX:
-            raise self._error("fewer nested types", self._at())
+            msg = "fewer nested types"
+            raise self._expected(msg, self._at())
         at = self._at()
         word = self._take("a type").lower()
         word = _ALIASES.get(word, word)
@@ -150,7 +154,8 @@ class _Parser:
         try:
             return plain_type(word)
         except ValueError as error:
-            raise self._error(f"a type, found {word!r}", at) from error
+            msg = f"a type, found {word!r}"
+            raise self._expected(msg, at) from error
 
     def _decimal(self) -> str:
         precision, scale = "10", "0"

@@ -27,7 +27,6 @@ from plait.expr.tree import (
 )
 from plait.model.value import raw_value
 
-
 _LEAVES = ("fixed", "compare", "in", "null", "like")
 
 
@@ -127,9 +126,7 @@ def _opaque_json(predicate: Opaque) -> dict[str, object]:
     from pyarrow import substrait  # noqa: PLC0415 - large, and rarely needed
 
     try:
-        body = substrait.serialize_expressions(
-            [predicate.expression], ["where"], predicate.schema
-        )
+        body = substrait.serialize_expressions([predicate.expression], ["where"], predicate.schema)
     except (pa.ArrowException, NotImplementedError) as error:
         message = f"the pyarrow expression {predicate.expression} cannot be recorded: {error}"
         hint = "give the predicate as SQL text"

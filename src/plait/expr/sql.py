@@ -83,7 +83,7 @@ class _Reader:
             exp.GTE: ">=",
             exp.NullSafeEQ: "<=>",
         }
-        self._nodes: dict[type, Callable[[exp.Expression, int], Predicate]] = {
+        self._nodes: dict[type, Callable[[exp.Expr, int], Predicate]] = {
             exp.Paren: lambda node, depth: self.read(node.this, depth + 1),
             exp.Not: lambda node, depth: negate(self.read(node.this, depth + 1)),
             exp.And: self._and,
@@ -97,7 +97,7 @@ class _Reader:
             exp.Column: lambda node, _: self._truth(node),
         }
 
-    def read(self, node: exp.Expression, depth: int) -> Predicate:
+    def read(self, node: exp.Expr, depth: int) -> Predicate:
         """Read one condition."""
         if depth > DEPTH_MAX:
             message = "the predicate is nested too deeply"
@@ -112,13 +112,13 @@ class _Reader:
             raise self._unsupported(node)
         return reader(node, depth)
 
-    def _and(self, node: exp.Expression, depth: int) -> Predicate:
+    def _and(self, node: exp.Expr, depth: int) -> Predicate:
         return all_of(*(self.read(item, depth + 1) for item in node.flatten()))
 
-    def _or(self, node: exp.Expression, depth: int) -> Predicate:
+    def _or(self, node: exp.Expr, depth: int) -> Predicate:
         return any_of(*(self.read(item, depth + 1) for item in node.flatten()))
 
-    def _comparison(self, node: exp.Expression, op: str) -> Predicate:
+    def _comparison(self, node: exp.Expr, op: str) -> Predicate:
         left, right = node.this, node.expression
         if not self._is_column(left) and self._is_column(right):
             left, right, op = right, left, _MIRRORED[op]
@@ -129,7 +129,7 @@ class _Reader:
             return null_safe(column, literal, text=self._text)
         return compare(column, op, literal, text=self._text)
 
-    def _in(self, node: exp.Expression, _depth: int) -> Predicate:
+    def _in(self, node: exp.Expr, _depth: int) -> Predicate:
         column = self._column(node.this)
         if node.args.get("query") is not None or node.args.get("unnest") is not None:
             raise self._unsupported(node)
@@ -143,7 +143,7 @@ class _Reader:
         # x IN (1, NULL) is TRUE for 1 and NULL for everything else
         return found if len(known) == len(literals) else any_of(found, Always(None))
 
-    def _between(self, node: exp.Expression, _depth: int) -> Predicate:
+    def _between(self, node: exp.Expr, _depth: int) -> Predicate:
         column = self._column(node.this)
         low, high = self._literal(node.args["low"]), self._literal(node.args["high"])
         if low is None or high is None:
@@ -153,13 +153,13 @@ class _Reader:
             compare(column, "<=", high, text=self._text),
         )
 
-    def _like(self, node: exp.Expression, _depth: int) -> Predicate:
+    def _like(self, node: exp.Expr, _depth: int) -> Predicate:
         column, pattern = self._column(node.this), self._literal(node.expression)
         if not isinstance(pattern, str) or not pa.types.is_string(column.type):
             raise self._unsupported(node)
         return Like(column, pattern, negated=bool(node.args.get("negate")))
 
-    def _is(self, node: exp.Expression, _depth: int) -> Predicate:
+    def _is(self, node: exp.Expr, _depth: int) -> Predicate:
         column = self._column(node.this)
         right = node.expression
         if isinstance(right, self._exp.Null):
@@ -168,28 +168,26 @@ class _Reader:
             return null_safe(column, bool(right.this), text=self._text)
         raise self._unsupported(node)
 
-    def _truth(self, node: exp.Expression) -> Predicate:
+    def _truth(self, node: exp.Expr) -> Predicate:
         column = self._column(node)
         if not pa.types.is_boolean(column.type):
             raise self._unsupported(node)
         return compare(column, "=", literal=True, text=self._text)
 
-    def _is_column(self, node: exp.Expression) -> bool:
+    def _is_column(self, node: exp.Expr) -> bool:
         return isinstance(node, (self._exp.Column, self._exp.Dot))
 
-    def _column(self, node: exp.Expression) -> Column:
+    def _column(self, node: exp.Expr) -> Column:
         exp = self._exp
         if isinstance(node, exp.Paren):
             return self._column(node.this)
-        if isinstance(node, exp.Column):
-            path = tuple(part.name for part in node.parts)
-        elif isinstance(node, exp.Dot):
+        if isinstance(node, (exp.Column, exp.Dot)):
             path = tuple(part.name for part in node.parts)
         else:
             raise self._unsupported(node)
         return find_column(self._schema, path, self._text)
 
-    def _literal(self, node: exp.Expression) -> Literal | None:
+    def _literal(self, node: exp.Expr) -> Literal | None:
         exp = self._exp
         if isinstance(node, exp.Paren):
             return self._literal(node.this)
@@ -209,13 +207,13 @@ class _Reader:
             return self._cast(node)
         raise self._unsupported(node)
 
-    def _number(self, node: exp.Expression) -> Decimal:
+    def _number(self, node: exp.Expr) -> Decimal:
         try:
             return Decimal(node.this)
         except InvalidOperation as error:
             raise self._unsupported(node) from error
 
-    def _bytes(self, node: exp.Expression) -> bytes:
+    def _bytes(self, node: exp.Expr) -> bytes:
         try:
             digits = str(node.this)
             number = digits if node.args.get("is_integer") is None else f"{int(digits):x}"
@@ -223,7 +221,7 @@ class _Reader:
         except ValueError as error:
             raise self._unsupported(node) from error
 
-    def _cast(self, node: exp.Expression) -> Literal:
+    def _cast(self, node: exp.Expr) -> Literal:
         text = self._literal(node.this)
         kind = node.args["to"].this if isinstance(node, self._exp.Cast) else None
         types = self._exp.DataType.Type
@@ -241,7 +239,7 @@ class _Reader:
                 raise PredicateError(message, hint=hint, text=self._text) from error
         raise self._unsupported(node)
 
-    def _typed_number(self, text: str, node: exp.Expression) -> Literal:
+    def _typed_number(self, text: str, node: exp.Expr) -> Literal:
         if text in ("nan", "NaN", "inf", "-inf", "Infinity", "-Infinity"):
             return float(text)
         try:
@@ -249,11 +247,10 @@ class _Reader:
         except InvalidOperation as error:
             raise self._unsupported(node) from error
 
-    def _unsupported(self, node: exp.Expression) -> PredicateError:
+    def _unsupported(self, node: exp.Expr) -> PredicateError:
         part = node.sql(dialect="spark")[:100]
         message = f"{part!r} is not supported in the predicate {self._text[:200]!r}"
         position = self._text.find(part)
         return PredicateError(
             message, hint=f"supported: {_SUPPORTED}", text=self._text, position=position
         )
-

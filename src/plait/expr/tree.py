@@ -106,7 +106,7 @@ class Or:
     items: tuple[Predicate, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opaque:
     """A pyarrow expression: evaluated by Arrow, never looked into, so it prunes nothing."""
 
@@ -116,9 +116,7 @@ class Opaque:
     negated: bool = False
 
 
-Predicate: TypeAlias = (
-    Always | Fixed | Compare | In | IsNull | Like | And | Or | Opaque
-)
+Predicate: TypeAlias = Always | Fixed | Compare | In | IsNull | Like | And | Or | Opaque
 
 
 def negate(predicate: Predicate) -> Predicate:

@@ -105,9 +105,7 @@ class WriteStats:
 
     def __add__(self, other: WriteStats) -> WriteStats:
         """Add count by count."""
-        return WriteStats(
-            **{name: getattr(self, name) + getattr(other, name) for name in STATS}
-        )
+        return WriteStats(**{name: getattr(self, name) + getattr(other, name) for name in STATS})
 
     def to_dict(self) -> dict[str, int]:
         """Give it as plain values."""

@@ -135,7 +135,8 @@ def _unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
     result = list(_pairs(files, "until"))
     in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
     ended_with_file = dict(result)
-    keep, over = set(), {}
+    keep: set[str] = set()
+    over: dict[str, int] = {}
     rows = zip(
         in_files["path"].to_pylist(),
         in_files["dv_path"].to_pylist(),

@@ -46,9 +46,7 @@ def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
     nonce = ports.ids.nonce()
     part = write_part(store, events, first=first, last=state.version, nonce=nonce)
     known = [Events.concat([*state.loaded, *state.tail])] if state.loaded else []
-    based = replace(
-        state, parts=(*parts, part), tail=(), checkpoint=state.version, loaded=known
-    )
+    based = replace(state, parts=(*parts, part), tail=(), checkpoint=state.version, loaded=known)
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
     if not store.put_if_absent(paths.checkpoint(state.version), sealed):

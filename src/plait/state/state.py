@@ -6,7 +6,7 @@ parts (on storage, loaded when first needed) and a tail (since then).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -271,7 +271,7 @@ class State:
                 return int(pc.max(found["version"]).as_py())
         return None
 
-    def _commits_backwards(self, store: Store):  # noqa: ANN202 - an iterator of pa.Table
+    def _commits_backwards(self, store: Store) -> Iterator[pa.Table]:
         if self.tail:
             yield Events.concat(self.tail).commits
         for part in reversed(self.parts):

@@ -139,8 +139,8 @@ class ObjectStore:
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         """Write a whole file if the name is free; read it back whenever that is in doubt."""
-        self._require_atomic()
         full = self._at(path)
+        self._require_atomic()
         deadline = self._clock.monotonic() + RETRY_S_MAX
         cause: Exception | None = None
         for attempt in range(ATTEMPTS_MAX):

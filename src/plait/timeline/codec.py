@@ -167,9 +167,9 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
-        outcome=Outcome(document["outcome"]),
-        action=Action(document["action"]),
-        operation=Operation(document["operation"]),
+        outcome=Outcome(_typed(document["outcome"], str)),
+        action=Action(_typed(document["action"], str)),
+        operation=Operation(_typed(document["operation"], str)),
         base=_typed(document["base"], int),
         completed_ms=_typed(document["completed_ms"], int),
         attempt=_typed(document["attempt"], str),

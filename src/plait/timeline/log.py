@@ -51,9 +51,7 @@ class Timeline:
         decision = codec.decode(data, path=path, load=self._load_section)
         if decision.version != version:
             message = f"{path} holds the decision of version {decision.version}"
-            raise CorruptMetadataError(
-                message, path=path, expected=version, found=decision.version
-            )
+            raise CorruptMetadataError(message, path=path, expected=version, found=decision.version)
         return decision
 
     def load_after(self, version: int, *, limit: int) -> Iterator[Decision]:

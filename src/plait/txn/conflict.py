@@ -55,8 +55,8 @@ SERVICES = (Operation.CLEAN, Operation.ARCHIVE, Operation.SAVEPOINT, Operation.R
 REWRITES = (Operation.COMPACT, Operation.CLUSTER)
 
 MATRIX: Mapping[Operation, tuple[Meets, Verdict]] = {
-    **{theirs: (Meets.SCOPES, Verdict.RETRY) for theirs in (*DATA, *REWRITES)},
-    **{theirs: (Meets.NEVER, Verdict.COMPATIBLE) for theirs in SERVICES},
+    **dict.fromkeys((*DATA, *REWRITES), (Meets.SCOPES, Verdict.RETRY)),
+    **dict.fromkeys(SERVICES, (Meets.NEVER, Verdict.COMPATIBLE)),
     Operation.PROPERTY: (Meets.NEVER, Verdict.COMPATIBLE),
     Operation.SCHEMA: (Meets.ALWAYS, Verdict.RETRY),
     Operation.RESTORE: (Meets.ALWAYS, Verdict.INCOMPATIBLE),

@@ -66,10 +66,9 @@ def delete_files_of(site: Site, instant: Instant, partitions: Iterable[Partition
 
     Only files whose names carry its nonce; whoever else does the same at once does no harm.
     """
-    doomed = []
+    doomed: list[str] = []
     for partition in partitions:
-        for info in site.store.list(partition_path(partition)):
-            if instant.nonce in info.path.rsplit("/", 1)[-1]:
-                doomed.append(info.path)
+        listed = [info.path for info in site.store.list(partition_path(partition))]
+        doomed += [path for path in listed if instant.nonce in path.rsplit("/", 1)[-1]]
     site.store.delete(doomed)
     return doomed

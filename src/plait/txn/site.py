@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 
+from plait.errors import CapabilityMissingError
 from plait.locks.port import LockProvider
 from plait.model.instant import Instant, time_ms
 from plait.ports import Ports
@@ -32,3 +33,12 @@ class Site:
 def client() -> dict[str, object]:
     """Tell who this process is, for the timeline."""
     return {"host": platform.node(), "pid": os.getpid()}
+
+
+def require_slots(site: Site) -> None:
+    """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
+    if not site.store.capabilities.put_if_absent:
+        uri = site.store.spec.uri
+        message = f"the store of {uri} has no atomic put-if-absent"
+        hint = "use a local disk, an S3-compatible store with conditional writes, or copy the table"
+        raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

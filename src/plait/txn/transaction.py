@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 import pyarrow.compute as pc
 
 from plait.errors import (
-    CapabilityMissingError,
+    CommitError,
     CommitOutcomeUnknownError,
     CommitRetriesExhaustedError,
     ContractError,
-    LockError,
     RolledBackError,
     StorageError,
 )
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope, Token
-from plait.model.instant import Action, Instant, Operation, Outcome, State as InstantState
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import State as InstantState
 from plait.model.plan import Snapshot
 from plait.state.state import State
 from plait.timeline import paths
@@ -35,9 +35,10 @@ from plait.txn.conflict import (
     touched_buckets,
 )
 from plait.txn.heartbeat import Heartbeat
+from plait.txn.order import Ordered
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.rollback import delete_files_of, publish_rollback
-from plait.txn.site import Site, client
+from plait.txn.site import Site, client, require_slots
 
 _log = logging.getLogger(__name__)
 _WINDOW_MAX = 100_000
@@ -165,47 +166,58 @@ class Transaction:
             RolledBackError: this instant was ended by a recoverer.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        clock = self.site.ports.clock
-        options = self.base.table.options
-        started = clock.monotonic()
-        deadline = started + options.seconds("commit.deadline")
+        started = self.site.ports.clock.monotonic()
         head = self.base
-        last: Conflict | None = None
         while True:
             self.check_alive()
             self.attempts += 1
             with self._order(head):
-                conflicts, head = self._validate(status, scope, head, look=self.attempts > 1)
+                conflicts: list[Conflict] = []
+                if self.attempts > 1:
+                    conflicts, head = self._judge(status, scope, head, None)
                 if not conflicts:
                     outcome = self._publish(head, status, scope)
                     if isinstance(outcome, Won):
                         return self._finish(outcome.decision)
                     conflicts, head = self._judge(status, scope, head, outcome.theirs)
-            if not conflicts:
-                continue
-            last = conflicts[0]
-            retries = options.count("commit.retries")
-            if self.rounds >= retries or clock.monotonic() > deadline:
-                self._give_up(status, conflicts, exhausted=started, last=last)
-            if redo is None or any(c.verdict is not Verdict.RETRY for c in conflicts):
-                self._give_up(status, conflicts)
-            if self.request.on_conflict != "retry":
-                self._give_up(status, conflicts)
-            status = self._redo(status, redo, head, conflicts)
+            self._require_time(conflicts, started)
+            if conflicts:
+                status = self._redo(status, self._redoer(redo, conflicts), head, conflicts)
 
     def _order(self, head: State) -> AbstractContextManager[object]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
         if self.attempts <= 1:
             return nullcontext()
-        wait_s = head.table.options.seconds("lock.wait")
-        return _Ordered(self.site, wait_s, str(self.instant))
+        return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
 
-    def _validate(
-        self, status: WriteStatus, scope: Scope, head: State, *, look: bool
-    ) -> tuple[list[Conflict], State]:
-        if not look:
-            return [], head
-        return self._judge(status, scope, head, None)
+    def _redoer(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
+        """Give the function that does buckets again, if that is allowed; else give up."""
+        retry = all(conflict.verdict is Verdict.RETRY for conflict in conflicts)
+        if redo is None or not retry or self.request.on_conflict != "retry":
+            raise self._give_up(conflict_error(self.instant, conflicts))
+        return redo
+
+    def _require_time(self, conflicts: list[Conflict], started: float) -> None:
+        """Give up when the table allows no more attempts: by count of redos, and by time."""
+        options = self.base.table.options
+        elapsed = self.site.ports.clock.monotonic() - started
+        late = elapsed > options.seconds("commit.deadline")
+        spent = bool(conflicts) and self.rounds >= options.count("commit.retries")
+        if not late and not (spent and self.request.on_conflict == "retry"):
+            return
+        last = conflict_error(self.instant, conflicts) if conflicts else None
+        reason = last.message if last else "others took every slot"
+        message = f"gave up after {self.attempts} attempts: {reason}"
+        hint = "raise commit.retries or commit.deadline, or write less at once"
+        raise self._give_up(
+            CommitRetriesExhaustedError(
+                message,
+                hint=hint,
+                conflict=last,
+                attempts=self.attempts,
+                elapsed_ms=int(elapsed * 1000),
+            )
+        )
 
     def _judge(
         self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
@@ -286,7 +298,9 @@ class Transaction:
         self.validated_from = head.version
         self.rebased += len(buckets)
         self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
-        _log.info("instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version)
+        _log.info(
+            "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
+        )
         return redo(head.snapshot(self.site.store), buckets)
 
     # --- finish ----------------------------------------------------------------------------
@@ -348,61 +362,15 @@ class Transaction:
             reason=reason,
         )
 
-    def _give_up(
-        self,
-        status: WriteStatus,
-        conflicts: list[Conflict],
-        *,
-        exhausted: float | None = None,
-        last: Conflict | None = None,
-    ) -> None:
-        error = conflict_error(self.instant, conflicts)
-        self.abort(f"conflict with version {conflicts[0].theirs.version}")
-        if exhausted is None or last is None or self.request.on_conflict != "retry":
-            raise error
-        elapsed = int((self.site.ports.clock.monotonic() - exhausted) * 1000)
-        message = f"gave up after {self.attempts} attempts: {error.message}"
-        raise CommitRetriesExhaustedError(
-            message,
-            hint="raise commit.retries or commit.deadline, or write less at once",
-            conflict=error,
-            attempts=self.attempts,
-            elapsed_ms=elapsed,
-        ) from error
+    def _give_up(self, error: CommitError) -> CommitError:
+        """Roll back, and give the error to raise."""
+        self.abort(error.message)
+        return error
 
 
 class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: the result is there
-    """This commit id was decided meanwhile; the first result is to be given back."""
+    """The commit id was decided meanwhile; the first result is to be given back."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
         self.version = version
-
-
-class _Ordered:
-    """The lock, held if it can be had in time; without it the commit goes on all the same."""
-
-    def __init__(self, site: Site, wait_s: float, owner: str) -> None:
-        self._site, self._wait_s, self._owner = site, wait_s, owner
-        self._held: AbstractContextManager[object] | None = None
-
-    def __enter__(self) -> None:
-        manager = self._site.lock.acquire(wait_s=self._wait_s, owner=self._owner)
-        try:
-            manager.__enter__()
-            self._held = manager
-        except LockError as error:
-            _log.warning("committing without the lock: %s", error)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._held is not None:
-            self._held.__exit__(None, None, None)
-
-
-def require_slots(site: Site) -> None:
-    """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
-    if not site.store.capabilities.put_if_absent:
-        uri = site.store.spec.uri
-        message = f"the store of {uri} has no atomic put-if-absent"
-        hint = "use a local disk, an S3-compatible store with conditional writes, or copy the table"
-        raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

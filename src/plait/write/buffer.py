@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from plait.write.blocks import MAPPED_MIN, settled
 from plait.write.flushes import FlushPolicy
 from plait.write.limits import Limits
 from plait.write.split import Chunk, Group
@@ -123,12 +124,26 @@ class Buffer:
         size, rows = chunk.rows.nbytes, chunk.rows.num_rows
         while not self.ledger.admit(size) and self._compact():
             pass
-        self.ledger.take(size)
-        self._blocks.append(_Block(chunk.rows, chunk.spans, size))
         shares = {
             group: (stop - start) * size // rows for group, (start, stop) in chunk.spans.items()
         }
+        # Large parts have memory of their own, to be free as soon as they are flushed.
+        small = {group: span for group, span in chunk.spans.items() if shares[group] < MAPPED_MIN}
+        for group, span in chunk.spans.items():
+            if group not in small:
+                self._hold(chunk, {group: span})
+        if small:
+            self._hold(chunk, small)
         return [self._hand_over(group) for group in self.policy.add(shares)]
+
+    def _hold(self, chunk: Chunk, spans: Mapping[Group, tuple[int, int]]) -> None:
+        """Copy neighbouring stretches out of a chunk."""
+        first = min(start for start, _ in spans.values())
+        last = max(stop for _, stop in spans.values())
+        rows = settled(chunk.rows.slice(first, last - first))
+        self.ledger.take(rows.nbytes)
+        moved = {group: (start - first, stop - first) for group, (start, stop) in spans.items()}
+        self._blocks.append(_Block(rows, moved, rows.nbytes))
 
     def rest(self) -> list[Order]:
         """Hand over everything that is left."""
@@ -179,7 +194,7 @@ class Buffer:
         block = max(idle, key=lambda each: each.wasted)
         spans = list(block.spans.items())
         kept = np.concatenate([np.arange(start, stop) for _, (start, stop) in spans])
-        block.rows = block.rows.take(pa.array(kept))
+        block.rows = settled(block.rows.take(pa.array(kept)))
         self.ledger.give(block.size - block.rows.nbytes)
         block.size = block.rows.nbytes
         at = 0

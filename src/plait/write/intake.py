@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from plait.write.blocks import owned
 from plait.write.limits import Limits
 
 
 @dataclass(slots=True)
 class Intake:
-    """Puts small batches together, so that dividing them costs little, and cuts loose slices."""
+    """Puts small batches together, so that dividing them costs little."""
 
     limits: Limits
     _ready: list[pa.RecordBatch] = field(default_factory=list)
@@ -25,7 +26,7 @@ class Intake:
         self._size += batch.nbytes
         if self._size >= self.limits.chunk:
             return self.rest()
-        self._ready[-1] = own(batch)
+        self._ready[-1] = owned(batch)
         return []
 
     def rest(self) -> list[pa.RecordBatch]:
@@ -34,16 +35,8 @@ class Intake:
         self.clear()
         if not ready:
             return []
-        return [own(ready[0]) if len(ready) == 1 else pa.concat_batches(ready)]
+        return ready if len(ready) == 1 else [pa.concat_batches(ready)]
 
     def clear(self) -> None:
         """Drop everything."""
         self._ready, self._size = [], 0
-
-
-def own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give rows that keep no memory alive but their own."""
-    if batch.get_total_buffer_size() <= batch.nbytes + batch.nbytes // 4:
-        return batch
-    body = batch.serialize()
-    return pa.ipc.read_record_batch(body, batch.schema)

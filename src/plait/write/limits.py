@@ -58,16 +58,10 @@ class Limits:
         return _between(self.buffer // 1024, _MIB)
 
     @property
-    def working(self) -> int:
-        """What a flush under way needs beside the rows that it writes."""
-        # A round and its keys and order, a slice of it, a row group and its encoding.
-        return 2 * self.round + self.slice + 2 * self.group
-
-    @property
     def admitted(self) -> int:
         """Rows in the buffer and on the way to files, at most."""
-        # Beside them: a batch that is being divided, its copy, and what allocators keep.
-        return self.total - self.working - 4 * self.chunk
+        # The rest of ``total`` is for what is being divided, merged, encoded and written.
+        return self.buffer + self.buffer // 8
 
 
 def _between(wanted: int, most: int) -> int:

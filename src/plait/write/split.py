@@ -27,7 +27,7 @@ _NARROW = 1 << 16
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows in the order of their groups, and which stretch is whose.
+    """Rows in the order of their groups, the largest first, and which stretch is whose.
 
     Each stretch is sorted by record key; rows with one key, or without one, stay in the order in
     which they came.
@@ -47,6 +47,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     elif codes is None:
         return Chunk(batch, {(partitions[0], UNKEYED): (0, batch.num_rows)})
     present, codes = _dense(codes)
+    present, codes, counts = _largest_first(present, codes)
     groups = [_group(number, partitions, spec) for number in present]
     order = keys.sort_order(keys.encode(batch, spec.key)) if spec.keyed else None
     if len(groups) > 1:
@@ -54,7 +55,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
         order = by_group if order is None else order[by_group]
     if order is not None:
         batch = batch.take(pa.array(order))
-    edges = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(groups)))])
+    edges = np.concatenate([[0], np.cumsum(counts)])
     spans = dict(zip(groups, itertools.pairwise(edges.tolist()), strict=True))
     return Chunk(batch, spans)
 
@@ -95,6 +96,17 @@ def _dense(codes: Codes) -> tuple[list[int], npt.NDArray[np.integer]]:
     lookup = np.zeros(top, dtype=np.uint16 if len(found) <= _NARROW else np.int64)
     lookup[found] = np.arange(len(found))
     return found.tolist(), lookup[codes]
+
+
+def _largest_first(
+    present: list[int], codes: npt.NDArray[np.integer]
+) -> tuple[list[int], npt.NDArray[np.integer], npt.NDArray[np.integer]]:
+    """Number groups by their size, so that the small ones are neighbours."""
+    counts = np.bincount(codes, minlength=len(present))
+    by_size = np.argsort(-counts, kind="stable")
+    rank = np.empty(len(present), dtype=codes.dtype)
+    rank[by_size] = np.arange(len(present))
+    return [present[at] for at in by_size], rank[codes], counts[by_size]
 
 
 def _group(number: int, partitions: Sequence[Partition | None], spec: TableSpec) -> Group:

@@ -280,5 +280,3 @@ def find_result(site: Site, commit_id: str) -> CommitResult | None:
         message = f"version {version} has no slot"
         raise InvariantError(message)
     return CommitResult(version, decision.instant, decision.stats)
-
-

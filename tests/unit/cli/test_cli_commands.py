@@ -329,6 +329,7 @@ def test_clean_with_nothing_to_do_needs_no_yes(tablectl, tmp_path):
 
 def test_verify_of_a_sound_table_ends_in_0(tablectl, table):
     data = _documented(tablectl("verify", table, "--json"), table, "verify")
+    assert list(data) == ["problems", "notes", "checked"]
     assert data["problems"] == []
     assert data["checked"]
 
@@ -357,3 +358,6 @@ def test_damaged_metadata_ends_in_7(tablectl, table):
     ran = tablectl("describe", table)
     assert ran.code == 7
     assert ran.err.startswith("error[corrupt]: ")
+    verified = tablectl("verify", table, "--json")
+    assert verified.code == 8
+    assert paths.slot(2) in [problem["path"] for problem in verified.data["problems"]]

@@ -18,7 +18,8 @@ from plait.cli.quickstart.channel import Channel, Event, Listener
 from plait.cli.quickstart.check import check_overlap, compare, expect
 from plait.cli.quickstart.place import MARKER, Place
 from plait.cli.quickstart.processes import start
-from plait.cli.quickstart.progress import Lines, Silent, Status, progress_on
+from plait.cli.quickstart.progress import Lines, Silent, progress_on
+from plait.cli.quickstart.status import Status
 from plait.errors import MissingDependencyError
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant

@@ -164,8 +164,9 @@ LEAF = st.one_of(
 )
 TREE: st.SearchStrategy[Any] = st.recursive(
     LEAF,
-    lambda inner: st.tuples(st.sampled_from(["and", "or"]), inner, inner)
-    | st.tuples(st.just("not"), inner),
+    lambda inner: (
+        st.tuples(st.sampled_from(["and", "or"]), inner, inner) | st.tuples(st.just("not"), inner)
+    ),
     max_leaves=6,
 )
 PLAIN = pa.schema([("id", pa.int64()), ("s", pa.string()), ("f", pa.float64())])

@@ -10,7 +10,8 @@ import click
 from plait.cli.application import Application
 from plait.cli.command import command
 from plait.cli.exits import Exit
-from plait.cli.view import Facts, Grid, number
+from plait.cli.sites import open_for_verify
+from plait.cli.view import Block, Facts, Grid, number
 from plait.errors import IllegalTransitionError
 from plait.model.history import PendingEntry
 from plait.table import Table
@@ -160,16 +161,20 @@ def verify(
 ) -> None:
     """Check the invariants on the table as it is.
 
-    Changes nothing. Ends in exit code 8 if it finds problems.
+    Changes nothing. Ends in exit code 8 if it finds problems. Works on a table that is too damaged
+    to be opened, and beside writers.
     """
-    report = Table.open(uri, storage_options=storage or None).verify(data=not no_data)
-    problems = [
-        {"invariant": p.invariant, "path": p.path, "message": p.message} for p in report.problems
+    report = open_for_verify(uri, storage or None).verify(data=not no_data)
+    found = [(p.invariant, p.path, p.message) for p in report.problems]
+    blocks: list[Block] = [
+        Facts(tuple((k, number(v)) for k, v in report.checked.items()), "checked")
     ]
-    checked = Facts(tuple((name, str(count)) for name, count in report.checked.items()), "checked")
-    found = Grid(("invariant", "path", "problem"), [list(p.values()) for p in problems])
-    data = {"problems": problems, "checked": dict(report.checked)}
-    app.show(data, checked, *([found] if problems else []), items=list(problems))
-    app.note(f"{len(problems)} problem(s) found" if problems else "no problems found")
-    if problems:
+    if report.notes:
+        blocks.append(Grid(("noted", "message"), [(n.path, n.message) for n in report.notes]))
+    if found:
+        blocks.append(Grid(("invariant", "path", "problem"), found))
+    data = report.to_dict()
+    app.show(data, *blocks, items=[problem.to_dict() for problem in report.problems])
+    app.note(f"{len(found)} problem(s) found" if found else "no problems found")
+    if found:
         context.exit(int(Exit.PROBLEMS))

@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from plait.cli.quickstart.progress import Status
+from plait.cli.quickstart.status import Status
 
 _STYLES = {"committed": "green", "killed": "red", "rolled back": "yellow", "failed": "bold red"}
 

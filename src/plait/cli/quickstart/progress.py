@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How far one process is."""
-
-    name: str
-    does: str
-    phase: str = "waiting"
-    rows: int | None = None
-    pid: int | None = None
-    started_s: float = 0.0
-    ended_s: float | None = None
-
-    def elapsed(self, now_s: float) -> float:
-        """Give the seconds that it has been running."""
-        return (now_s if self.ended_s is None else self.ended_s) - self.started_s
-
-    @property
-    def rows_text(self) -> str:
-        """The rows that it writes."""
-        return "" if self.rows is None else f"{self.rows:,} rows"
+from plait.cli.quickstart.status import Status
 
 
 class Progress(Protocol):

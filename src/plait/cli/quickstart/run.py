@@ -19,8 +19,9 @@ from plait.cli.quickstart.channel import Listener
 from plait.cli.quickstart.check import Comparison, Overlap, check_overlap, compare, expect
 from plait.cli.quickstart.place import Place
 from plait.cli.quickstart.processes import Child, start
-from plait.cli.quickstart.progress import Progress, Status
+from plait.cli.quickstart.progress import Progress
 from plait.cli.quickstart.source import extract, load_source
+from plait.cli.quickstart.status import Status
 from plait.model.history import TimelineView
 from plait.ports import Clock
 from plait.table import Table

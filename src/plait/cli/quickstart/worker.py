@@ -13,13 +13,8 @@ from pathlib import Path
 from plait.cli.quickstart.channel import Channel
 from plait.cli.quickstart.processes import die_with_parent
 from plait.cli.quickstart.roles import SOURCE_DDL, Role, role_of
-from plait.locks import open_lock
-from plait.ports import Ports
+from plait.cli.sites import open_observed
 from plait.spark import session
-from plait.state.cache import StateCache
-from plait.storage import open_store
-from plait.table import Table
-from plait.txn.site import Site
 
 _SPARK = {
     "spark.driver.memory": "700m",
@@ -69,15 +64,6 @@ def run(role: Role, uri: str, rows: object, channel: Channel) -> None:
         writer.write(rows)
     result = writer.result
     channel.say("committed", version=result.version, attempts=result.attempts)
-
-
-def open_observed(uri: str, observer: Reporter) -> Table:
-    """Open a table whose commits report their phases."""
-    ports = Ports(observer=observer)
-    store = open_store(uri)
-    cache = StateCache(store, ports)
-    lock = open_lock(cache.refresh().table.contract.lock, store, ports)
-    return Table(Site(store, ports, cache, lock))
 
 
 def main(arguments: list[str], source: Callable[[Role, str], object] = spark_rows) -> int:

@@ -146,11 +146,9 @@ class Explained:
             self._judge(path, None if name is None else name.instant, findings)
         for path in listing.meta:
             if path not in self.meta:
-                self._judge(path, _meta_instant(path), findings, meta=True)
+                self._judge(path, _meta_instant(path), findings)
 
-    def _judge(
-        self, path: str, instant: Instant | None, findings: Findings, *, meta: bool = False
-    ) -> None:
+    def _judge(self, path: str, instant: Instant | None, findings: Findings) -> None:
         nonce = None if instant is None else instant.nonce
         if path.startswith(f"{paths.CHECKPOINTS}/") and path.endswith((".parquet", "/state.json")):
             findings.note(path, "no checkpoint names it; a clean removes it")
@@ -160,8 +158,6 @@ class Explained:
             findings.note(path, f"left by {instant}, which is rolled back; a clean removes it")
         elif nonce is not None and int(nonce, 16) in self.committed:
             findings.note(path, f"left by {instant}, which is committed and does not name it")
-        elif meta and path.startswith(f"{paths.HEARTBEATS}/") and nonce is not None:
-            findings.note(path, f"the heartbeat of {instant}, which has no records")
         else:
             findings.problem("INV-06", path, "unknown: no decision and no pending record explains it")
 

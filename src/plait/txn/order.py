@@ -1,0 +1,31 @@
+"""Order among publishers after a lost slot: the lock, where it can be had."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+
+from plait.errors import LockError
+from plait.txn.site import Site
+
+_log = logging.getLogger(__name__)
+
+
+class Ordered:
+    """The lock, held if it can be had in time; without it the commit goes on all the same."""
+
+    def __init__(self, site: Site, wait_s: float, owner: str) -> None:
+        self._site, self._wait_s, self._owner = site, wait_s, owner
+        self._held: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        manager = self._site.lock.acquire(wait_s=self._wait_s, owner=self._owner)
+        try:
+            manager.__enter__()
+            self._held = manager
+        except LockError as error:
+            _log.warning("committing without the lock: %s", error)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._held is not None:
+            self._held.__exit__(None, None, None)

@@ -1,0 +1,76 @@
+"""Damage by hand: decisions that nobody would publish, sealed as if somebody had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from plait.model.decision import Decision
+from plait.model.instant import Instant, time_ms
+from plait.state.cache import StateCache
+from plait.storage.local import LocalStore
+from plait.storage.port import Store
+from plait.timeline import codec, paths
+from plait.timeline.log import Timeline
+from tests.support.protocol import ports
+
+NONCE = "f" * 16
+
+
+def decision_at(store: Store, version: int) -> Decision:
+    """Load a decision that must be there."""
+    found = Timeline(store).find(version)
+    assert found is not None
+    return found
+
+
+def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) -> str:
+    """Put a changed copy of a decision on top of the head; give the path of its slot.
+
+    Version, seal, chain, times and nonce fit, unless ``change`` makes them not fit.
+    """
+    state = StateCache(store, ports()).refresh()
+    copy = replace(
+        decision_at(store, like),
+        version=state.version + 1,
+        base=state.version,
+        previous=state.checksum,
+        completed_ms=state.completed_ms + 1,
+        instant=Instant.at(time_ms(state.newest_time) + 1, NONCE),
+        commit_id=None,
+    )
+    path = paths.slot(state.version + 1)
+    assert store.put_if_absent(path, codec.encode(change(copy)))
+    return path
+
+
+def reseal(store: Store, version: int, change: Callable[[Decision], Decision]) -> str:
+    """Replace a slot by a changed decision with a seal of its own; give its path."""
+    path = paths.slot(version)
+    store.put(path, codec.encode(change(decision_at(store, version))))
+    return path
+
+
+def rewrite(store: Store, version: int, edit: Callable[[dict[str, object]], object]) -> str:
+    """Change the document in a slot, whatever comes of it, and seal it again; give its path."""
+    path = paths.slot(version)
+    _, document = codec.unseal(store.find(path) or b"", path=path)
+    edit(document)
+    store.put(path, seal(document))
+    return path
+
+
+def seal(document: object) -> bytes:
+    """Seal any JSON value as if it were a decision."""
+    body = json.dumps(document).encode()
+    return b'{"checksum":"%s",\n"decision":%s}\n' % (codec.checksum_of(body).encode(), body)
+
+
+def flip(store: LocalStore, path: str, at: int) -> None:
+    """Flip one bit of a file; from the end if ``at`` is negative."""
+    file = Path(store.root, path)
+    body = bytearray(file.read_bytes())
+    body[at] ^= 0x04
+    file.write_bytes(body)

@@ -1,0 +1,167 @@
+"""The probe: what it finds, when it runs, and who trusts its hint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from plait.errors import CapabilityMissingError
+from plait.model.plan import StoreSpec
+from plait.ports import SystemClock
+from plait.storage import open_store, probe
+from plait.storage.fsspec_store import FsspecStore
+from plait.storage.memory import MemoryStore, forget
+from plait.storage.port import FIND_BYTES_MAX, FileInfo
+from plait.testing import CountingStore
+
+URI = "memory://probe"
+
+
+class LooksThenWrites(MemoryStore):
+    """What fsspec's base class makes of mode="create"."""
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        if self.find(path) is not None:
+            return False
+        SystemClock().sleep(0.001)
+        self.put(path, body)
+        return True
+
+
+class WritesInParts(MemoryStore):
+    """The name is there before the content is."""
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        won = super().put_if_absent(path, body[:10])
+        SystemClock().sleep(0.001)
+        if won:
+            self.put(path, body)
+        return won
+
+
+class Caches(MemoryStore):
+    """Remembers what it did not find."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self._seen: dict[str, bytes | None] = {}
+        self._listed: dict[str, list[FileInfo]] = {}
+
+    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+        if path not in self._seen:
+            self._seen[path] = super().find(path, size_max=size_max)
+        return self._seen[path]
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        yield from self._listed.setdefault(prefix, list(super().list(prefix)))
+
+
+@pytest.fixture(autouse=True)
+def empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(URI)
+    monkeypatch.setattr(probe, "_KNOWN", {})
+
+
+def probed(kind: type[MemoryStore]) -> probe.ProbeReport:
+    return probe.probe(MemoryStore(URI), reopen=lambda: kind(URI), shared=False)
+
+
+def subject(store: MemoryStore | CountingStore, adapter: str = "a 1") -> probe.ProbeSubject:
+    return probe.ProbeSubject(store, lambda: MemoryStore(URI), adapter, "here", shared=False)
+
+
+def test_a_fit_store_passes_and_nothing_of_the_probe_is_left() -> None:
+    report = probed(MemoryStore)
+    assert report.fit, report
+    assert list(MemoryStore(URI).list("")) == []
+
+
+def test_two_winners_are_found() -> None:
+    assert not probed(LooksThenWrites).one_winner
+
+
+def test_content_that_comes_after_its_name_is_found() -> None:
+    assert not probed(WritesInParts).whole
+
+
+def test_cached_lookups_and_listings_are_found() -> None:
+    report = probed(Caches)
+    assert not report.reads_fresh
+    assert not report.lists_fresh
+
+
+def test_a_shared_store_is_not_fit_when_no_process_can_race(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    report = probe.probe(MemoryStore(URI), reopen=lambda: MemoryStore(URI), shared=True)
+    assert not report.fit
+    assert report.processes == 0
+    assert report.notes
+
+
+def test_the_hint_spares_the_next_process_on_this_host_the_probe() -> None:
+    first = probe.establish(subject(MemoryStore(URI)), host="h")
+    probe._KNOWN.clear()  # as in a new process
+    store = CountingStore(MemoryStore(URI))
+    assert probe.establish(subject(store), host="h").fit is first.fit is True
+    assert store.counts() == {"find": 1}
+
+
+@pytest.mark.parametrize(("host", "adapter"), [("other", "a 1"), ("h", "a 2")])
+def test_another_host_or_version_probes_again_and_keeps_its_own_hint(
+    host: str, adapter: str
+) -> None:
+    probe.establish(subject(MemoryStore(URI)), host="h")
+    probe._KNOWN.clear()
+    store = CountingStore(MemoryStore(URI))
+    assert probe.establish(subject(store, adapter), host=host).fit
+    assert store.count("list") > 1
+    assert len(list(MemoryStore(URI).list(probe.HINTS))) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xff", b"[]", b"{", b'{"host": "h"}', b"[" * 60_000, b"x" * (1 << 20),
+        b'{"host": "h", "adapter": "a 1", "report": 3}',
+        b'{"host": "other", "adapter": "a 1", "report": {}}',
+    ],
+)  # fmt: skip
+def test_a_hint_that_cannot_be_read_costs_a_probe_and_no_more(body: bytes) -> None:
+    """INV-11."""
+    store = MemoryStore(URI)
+    path = probe.hint_path(subject(store), "h")
+    store.put(path, body)
+    assert probe.establish(subject(store), host="h").fit
+    assert json.loads(store.find(path) or b"")["report"]["one_winner"] is True
+
+
+def test_a_hint_that_says_no_is_not_believed() -> None:
+    store = MemoryStore(URI)
+    path = probe.hint_path(subject(store), "h")
+    probe.establish(subject(store), host="h")
+    document = json.loads(store.find(path) or b"")
+    document["report"]["one_winner"] = False
+    store.put(path, json.dumps(document).encode())
+    probe._KNOWN.clear()
+    assert probe.establish(subject(store), host="h").fit
+
+
+def test_a_false_yes_gives_nothing_that_the_kind_of_store_does_not_have(tmp_path: Path) -> None:
+    """INV-11: the hint is asked only where the adapter is known to be atomic."""
+    store = FsspecStore(StoreSpec(f"local://{tmp_path}"), {})
+    assert not store.capabilities.put_if_absent
+    with pytest.raises(CapabilityMissingError):
+        store.put_if_absent("slot", b"1")
+    assert list(store.list("")) == []
+
+
+@pytest.mark.processes
+def test_a_false_declaration_is_found_out(tmp_path: Path) -> None:
+    uri, options = f"local://{tmp_path}", {"plait.declare": "atomic-create"}
+    assert not open_store(uri, options).capabilities.put_if_absent

@@ -1,0 +1,47 @@
+"""The clock of a store on another machine."""
+
+from __future__ import annotations
+
+from plait.storage.skew import AGE_S_MAX, ServerClock
+from plait.testing import SimClock
+
+
+class Server:
+    """A server whose clock is an hour ahead."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self.clock, self.asked = clock, 0
+
+    def __call__(self) -> int:
+        self.asked += 1
+        return int(self.clock.monotonic() * 1000) + 3_600_000
+
+
+def test_the_server_is_asked_once_and_followed() -> None:
+    clock = SimClock()
+    server = Server(clock)
+    store_clock = ServerClock(clock, server)
+    for _ in range(5):
+        assert store_clock.now_ms() == int(clock.monotonic() * 1000) + 3_600_000
+        clock.advance(60)
+    assert server.asked == 1
+
+
+def test_the_server_is_asked_again_when_the_reading_is_old() -> None:
+    clock = SimClock()
+    server = Server(clock)
+    store_clock = ServerClock(clock, server)
+    store_clock.now_ms()
+    clock.advance(AGE_S_MAX + 1)
+    store_clock.now_ms()
+    assert server.asked == 2
+
+
+def test_the_server_is_asked_again_when_somebody_sets_our_clock() -> None:
+    clock = SimClock()
+    server = Server(clock)
+    store_clock = ServerClock(clock, server)
+    before = store_clock.now_ms()
+    clock.skew_ms = -7_200_000
+    assert store_clock.now_ms() == before
+    assert server.asked == 2
