@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from plait.expr import Always, Predicate, Where, columns_of, parse_where, to_arrow
 from plait.expr.tree import Opaque, leaves
@@ -44,6 +43,8 @@ class Condition:
 
     def matches(self, rows: pa.RecordBatch) -> Flags:
         """Tell for each row whether the predicate is true of it."""
+        from pyarrow import acero  # noqa: PLC0415 - it brings pandas along, a second to import
+
         # A constant looks at no column, and a table without columns has no rows for Acero.
         chosen = rows.select(list(self.columns)) if self.columns else _unnamed(rows.num_rows)
         table = pa.Table.from_batches([chosen])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from plait.errors import OptionError
@@ -20,7 +19,6 @@ __all__ = ["Capabilities", "FileInfo", "Store", "check_path", "local_root", "ope
 DECLARE = "plait.declare"
 """The one storage option of our own: what the user vouches for."""
 DECLARABLE = ("coherent", "atomic-create")
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FILE = "file://"
 
 
@@ -58,7 +56,7 @@ def open_store(
     if root is None:
         return FsspecStore(spec, options, declared=declared)
     _no_options(uri, options)
-    store = LocalStore(root, spec=StoreSpec(root, spec.options), declared=declared)
+    store = LocalStore(root, options=spec.options, declared=declared)
     if create:
         store.check_root()
     return store
@@ -73,7 +71,7 @@ def local_root(spec: StoreSpec) -> str | None:
             return path
         message = f"{uri!r} names another machine"
         raise OptionError(message, hint="file:///path has three slashes", key="uri", value=uri)
-    return None if _SCHEME.match(uri) else uri
+    return None if "://" in uri else uri
 
 
 def _spec(place: StoreSpec | str, options: Mapping[str, object]) -> StoreSpec:

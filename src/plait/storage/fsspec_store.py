@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 
     from plait.ports import Clock, Ids
 
-_OBJECTS = Traits(writes_are_whole=True, durable=True)
+_OBJECTS = Traits(writes_are_whole=True, has_directories=False, durable=True)
+_ATOMIC = replace(_OBJECTS, create_is_atomic=True)
 KNOWN: Mapping[str, Traits] = {
     # gcsfs sends ifGenerationMatch=0, for small and for resumable uploads
-    "gs": Traits(create_is_atomic=True, writes_are_whole=True, durable=True),
-    "gcs": Traits(create_is_atomic=True, writes_are_whole=True, durable=True),
+    "gs": _ATOMIC,
+    "gcs": _ATOMIC,
     "abfs": _OBJECTS,
     "abfss": _OBJECTS,
     "az": _OBJECTS,
     "oss": _OBJECTS,
     "oci": _OBJECTS,
-    "memory": Traits(writes_are_whole=True, shared=False),
 }
 """What is known of an adapter's ``pipe_file``; of any other nothing is."""
 
@@ -65,8 +66,7 @@ class FsspecStore(ObjectStore):
         protocol = spec.uri.split("://", 1)[0]
         self.traits = KNOWN.get(protocol, Traits())
         if "atomic-create" in declared:
-            shared = self.traits.shared
-            self.traits = Traits(True, True, self.traits.durable, shared)  # noqa: FBT003 - declared
+            self.traits = replace(self.traits, create_is_atomic=True, writes_are_whole=True)
         super().__init__(spec, files, root, clock=clock, ids=ids)
 
     @cached_property

@@ -34,7 +34,7 @@ class LocalStore:
 
     Args:
         root: the directory.
-        spec: where this store says that it is; the directory if None.
+        options: the storage options that led here, for ``spec``.
         declared: what the user vouches for: ``coherent``, of a network mount.
         clock: this machine's clock if None.
         ids: names of temporary files.
@@ -45,14 +45,14 @@ class LocalStore:
         self,
         root: str,
         *,
-        spec: StoreSpec | None = None,
+        options: tuple[tuple[str, object], ...] = (),
         declared: frozenset[str] = frozenset(),
         clock: Clock | None = None,
         ids: Ids | None = None,
         nameless: bool = True,
     ) -> None:
         self.root = os.path.abspath(root)
-        self._spec = spec or StoreSpec(self.root)
+        self._spec = StoreSpec(self.root, options)
         self._base = self.root.rstrip("/") + "/"
         self._declared = declared
         self._clock = clock or SystemClock()

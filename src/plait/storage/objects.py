@@ -45,6 +45,8 @@ class Traits:
     """``pipe_file(mode="create")`` is one conditional request to the server."""
     writes_are_whole: bool = False
     """A file that is being written is not there before it is complete."""
+    has_directories: bool = True
+    """Files can be written only into directories that are there."""
     durable: bool = False
     shared: bool = True
 
@@ -128,12 +130,11 @@ class ObjectStore:
         """Write a whole file, replacing one that is there."""
         full = self._at(path)
         with self._translated("write", path):
+            self._make_parents(path)
             if self.traits.writes_are_whole:
                 self._files.pipe_file(full, body)
                 return
-            folder = full.rsplit("/", 1)[0]
-            self._files.makedirs(folder, exist_ok=True)
-            temp = f"{folder}/{TEMP_PREFIX}{self._ids.nonce()}"
+            temp = f"{full.rsplit('/', 1)[0]}/{TEMP_PREFIX}{self._ids.nonce()}"
             self._files.pipe_file(temp, body)
             self._files.mv(temp, full)
 
@@ -141,6 +142,8 @@ class ObjectStore:
         """Write a whole file if the name is free; read it back whenever that is in doubt."""
         full = self._at(path)
         self._require_atomic()
+        with self._translated("write", path):
+            self._make_parents(path)
         deadline = self._clock.monotonic() + RETRY_S_MAX
         cause: Exception | None = None
         for attempt in range(ATTEMPTS_MAX):
@@ -228,12 +231,12 @@ class ObjectStore:
     def filesystem(self) -> pafs.FileSystem:
         """Give an Arrow file system rooted at the table."""
         base = pafs.SubTreeFileSystem(self._root, pafs.PyFileSystem(_Streams(self._files)))
-        make = None if self.traits.writes_are_whole else self._make_parents
-        return pafs.PyFileSystem(RootedHandler(base, "objects", make_parents=make))
+        handler = RootedHandler(base, "objects", make_parents=self._make_parents)
+        return pafs.PyFileSystem(handler)
 
     def _make_parents(self, path: str) -> None:
-        folder = self._at(path).rsplit("/", 1)[0]
-        self._files.makedirs(folder, exist_ok=True)
+        if self.traits.has_directories:
+            self._files.makedirs(self._at(path).rsplit("/", 1)[0], exist_ok=True)
 
     def location(self, path: str) -> str:
         """Give the URI of a file."""

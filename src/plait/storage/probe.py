@@ -79,7 +79,7 @@ def probe(
     *,
     reopen: Callable[[], Store],
     shared: bool = True,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     ids: Ids | None = None,
 ) -> ProbeReport:
     """Race real calls in a scratch directory below ``.meta/hints/``, and remove it.
@@ -88,6 +88,7 @@ def probe(
         StorageError: the store cannot be written at all.
     """
     scratch = f"{HINTS}/probe-{(ids or SystemIds()).nonce()}"
+    rounds = rounds or ROUNDS
     others = [reopen() for _ in range(4)]
     try:
         threads = race_threads(others, f"{scratch}/t", rounds=rounds, name="thread")

@@ -31,7 +31,7 @@ class RaceResult:
     winners: tuple[int, ...]
     """How many callers were told that they won, a round."""
     torn: int
-    """Reads that were neither nothing nor one caller's whole content, or content that changed."""
+    """Different contents seen that were no caller's whole one, and rounds whose content changed."""
     errors: tuple[str, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
     """Let every store race once for a path, while one more thread reads it."""
     start, over = threading.Barrier(len(stores) + 1), threading.Event()
     won: list[bytes] = []
-    seen: list[bytes] = []
+    seen: set[bytes] = set()
     errors: list[str] = []
 
     def contend(number: int, store: Store) -> None:
@@ -79,7 +79,7 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
         try:
             if store.put_if_absent(path, body):
                 won.append(body)
-            seen.append(store.find(path) or b"")  # decided now: it must be there, whole
+            seen.add(store.find(path) or b"")  # decided now: it must be there, whole
         except (TableError, OSError) as error:
             errors.append(f"{type(error).__name__}: {error}"[:500])
 
@@ -91,7 +91,7 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
             except (TableError, OSError):
                 continue  # the contenders report what fails
             if body is not None:
-                seen.append(body)
+                seen.add(body)
 
     threads = [
         threading.Thread(target=contend, args=(number, store), daemon=True)
@@ -104,8 +104,8 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
         thread.join()
     over.set()
     watcher.join()
-    different = len(set(seen)) > 1 or (len(won) == 1 and set(seen) - {won[0]} != set())
-    torn = sum(not is_whole(body) for body in seen) + different
+    changed = len(seen) > 1 or bool(len(won) == 1 and seen - set(won))
+    torn = sum(not is_whole(body) for body in seen) + changed
     return RaceResult((len(won),), torn, tuple(errors))
 
 

@@ -35,7 +35,9 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 class S3Store(ObjectStore):
     """A table below a prefix of a bucket. ``options`` are those of ``s3fs.S3FileSystem``."""
 
-    traits = Traits(create_is_atomic=True, writes_are_whole=True, durable=True)
+    traits = Traits(
+        create_is_atomic=True, writes_are_whole=True, has_directories=False, durable=True
+    )
 
     def __init__(
         self,

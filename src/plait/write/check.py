@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,13 +14,13 @@ from plait.errors import BadRecordError, SchemaMismatchError
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.model.schema import type_name
+from plait.read.condition import Condition
 from plait.write.cast import Fit, LossyError, apply, demanding, fit, missing_value
 from plait.write.source import Rows, open_rows
 
 PIECE_BYTES = 8 << 20
 _SAMPLE_COLUMNS = 12
 _SAMPLE_CHARS = 40
-Part = TypeVar("Part", pa.Array, pa.RecordBatch)
 
 
 def prepare(
@@ -28,7 +28,7 @@ def prepare(
     spec: TableSpec,
     operation: Operation = Operation.APPEND,
     *,
-    where: pc.Expression | None = None,
+    where: Condition | None = None,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Give rows in the table's schema, in batches of about ``piece_bytes`` at most.
@@ -80,12 +80,12 @@ class _Column:
 class _Checker:
     schema: pa.Schema
     columns: tuple[_Column, ...]
-    where: pc.Expression | None
+    where: Condition | None
     foreign: bool
 
     @classmethod
     def plan(
-        cls, rows: Rows, spec: TableSpec, operation: Operation, where: pc.Expression | None
+        cls, rows: Rows, spec: TableSpec, operation: Operation, where: Condition | None
     ) -> _Checker:
         if operation is Operation.DELETE and not spec.keyed:
             message = "this table has no record key, so rows cannot be deleted by key"
@@ -225,19 +225,14 @@ def _check_column(batch: pa.RecordBatch, column: _Column) -> None:
         raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
 
 
-def _check_where(batch: pa.RecordBatch, where: pc.Expression) -> None:
-    table = pa.Table.from_batches([batch])
-    if table.filter(where).num_rows == batch.num_rows:
+def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
+    matches = where.matches(batch)
+    if matches.all():
         return
-
-    def misses(part: pa.RecordBatch) -> bool:
-        return bool(pa.Table.from_batches([part]).filter(where).num_rows < part.num_rows)
-
-    at = _first(batch, misses)
-    message = f"a row is outside of what is overwritten: {where}"
+    message = f"a row is outside of what is overwritten: {where.expression}"
     hint = "give only rows that the where of the overwrite holds for"
-    sample = _sample(batch, at, "")
-    raise BadRecordError(message, hint=hint, column="", sample=sample)
+    sample = _sample(batch, int(np.argmin(matches)), "")
+    raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
 
 
 def _lossy(array: pa.Array, column: _Column) -> bool:
@@ -248,7 +243,7 @@ def _lossy(array: pa.Array, column: _Column) -> bool:
     return False
 
 
-def _first(rows: Part, bad: Callable[[Part], bool]) -> int:
+def _first(rows: pa.Array, bad: Callable[[pa.Array], bool]) -> int:
     """Find the first bad row by halving; -1 if there is none."""
     if not bad(rows):
         return -1

@@ -101,7 +101,7 @@ class ArrowStaging:
         if plan.operation is Operation.DELETE and self._matching is not None:
             message = "a delete by predicate takes no rows"
             raise OptionError(message, hint="give either keys or where", key="where", value="rows")
-        where = self._matching.expression if self._matching is not None else None
+        where = None if self._matching is None else self._matching.condition
         batches = prepare(
             data, plan.spec, plan.operation, where=where, piece_bytes=self._limits.chunk
         )
@@ -123,7 +123,8 @@ class ArrowStaging:
         if not self._settled:
             self._settle(existing)
         came = Came(self._incoming, self._logs, self._appends, frozenset(self._task.partitions))
-        steps = Steps(self._output, existing, came, self._matching, self._budget())
+        matches = None if self._matching is None else self._matching.on(existing)
+        steps = Steps(self._output, existing, came, matches, self._budget())
         todo = steps.buckets() if buckets is None else sorted(buckets, key=str)
         self._output.announce(partition for partition, _ in todo)
         masks = Masks(self._output)

@@ -13,7 +13,7 @@ from plait.model.plan import COW
 from plait.write.existing import Existing, Hidden, as_live
 from plait.write.incoming import Incoming
 from plait.write.keyed import CowStage, MorStage, find_keys
-from plait.write.matching import Matching
+from plait.write.matching import Matches
 from plait.write.merge import Rule
 from plait.write.output import Output
 from plait.write.remove import remove_files, remove_rows
@@ -49,7 +49,7 @@ class Steps:
     output: Output
     existing: Existing
     came: Came
-    matching: Matching | None
+    matches: Matches | None
     budget: int
 
     def buckets(self) -> list[BucketId]:
@@ -57,15 +57,15 @@ class Steps:
         plan = self.output.plan
         groups = self.came.groups()
         found: set[BucketId] = set()
-        if plan.operation is Operation.DELETE and self.matching is None:
+        if plan.operation is Operation.DELETE and self.matches is None:
             anywhere = {number for partition, number in groups if partition is None}
             present = set(self.existing.buckets())
             found = {bucket for bucket in present if bucket[1] in anywhere}
             found |= {bucket for bucket in present if bucket in set(groups)}
             return sorted(found, key=str)
         found = {bucket_id(group) for group in groups}
-        if self.matching is not None:
-            found |= self.matching.buckets(self.existing)
+        if self.matches is not None:
+            found |= self.matches.buckets()
         elif plan.operation is Operation.OVERWRITE:
             found |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
         return sorted(found, key=str)
@@ -74,15 +74,15 @@ class Steps:
         """Do the operation's work on one bucket."""
         operation = self.output.plan.operation
         files = self.existing.files(bucket)
-        if operation is Operation.DELETE and self.matching is None:
+        if operation is Operation.DELETE and self.matches is None:
             return self._delete_keys(bucket, files)
-        if operation is Operation.OVERWRITE and self.matching is None:
+        if operation is Operation.OVERWRITE and self.matches is None:
             staged = remove_files(files if self._replaced(bucket) else [])
             self._add(staged, self._insert(bucket, [], {}))
         else:
-            hidden = self.matching.hidden(self.existing, files) if self.matching else {}
+            hidden = {} if self.matches is None else self.matches.hidden(files)
             staged = self._insert(bucket, files, hidden)
-        whole = self.matching is not None or operation is Operation.OVERWRITE
+        whole = self.matches is not None or operation is Operation.OVERWRITE
         if whole and not staged.empty:
             staged.touched = touched_row(bucket, KEYS_ALL, 0)
         return staged

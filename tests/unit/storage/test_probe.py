@@ -64,6 +64,7 @@ class Caches(MemoryStore):
 def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(URI)
     monkeypatch.setattr(probe, "_KNOWN", {})
+    monkeypatch.setattr(probe, "ROUNDS", 4)
 
 
 def probed(kind: type[MemoryStore]) -> probe.ProbeReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +11,8 @@ from plait.errors import FormatError, StorageError
 from plait.model.decision import Decision
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
-from plait.state.events import Folded
-from plait.state.parts import load_part
+from plait.state.events import TABLES, Folded
+from plait.state.parts import Part, load_part
 from plait.state.state import State
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -81,17 +81,19 @@ class Checkpoints:
             return False
         if state is None:
             return False
-        sound = True
         for part in state.parts:
-            fresh = tuple(file.table for file in part.files if file.path not in self.named)
-            sound = sound and not any(self.findings.damaged(file.path) for file in part.files)
-            self.named.update(file.path for file in part.files)
-            try:
-                load_part(self.store, part, fresh)
-            except (FormatError, StorageError) as error:
-                self.findings.damage("INV-04", path, error)
-                sound = False
-        return sound
+            for file in part.files:
+                self._check_part(replace(part, files=(file,)), file.path)
+        return not any(self.findings.damaged(f.path) for part in state.parts for f in part.files)
+
+    def _check_part(self, part: Part, path: str) -> None:
+        if path in self.named:  # by an older checkpoint
+            return
+        self.named.add(path)
+        try:
+            load_part(self.store, part, tuple(TABLES))
+        except (FormatError, StorageError) as error:
+            self.findings.damage("INV-04", path, error)
 
     def _compare(self, version: int, replayed: State) -> None:
         """Bring a checkpoint to the head by the decisions after it, and compare."""
