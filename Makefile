@@ -10,7 +10,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit soak bench fmt lint types docs reference clean
+.PHONY: help quickstart test test-fast test-unit cover soak bench fmt lint types docs reference clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -34,6 +34,10 @@ test-fast: ## The tests that start no process, server or JVM
 test-unit: ## tests/unit alone (ARGS="-k name")
 	$(call ready,$(ALL))
 	@$(PY) -m pytest -q tests/unit $(ARGS)
+
+cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
+	$(call ready,$(ALL))
+	@$(PY) -m pytest -q -m "not processes and not spark and not s3" --cov $(ARGS)
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
@@ -66,4 +70,4 @@ docs: ## Build the pages into build/site
 	$(call check,generated docs)
 
 clean: ## Remove what these targets made
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

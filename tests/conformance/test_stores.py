@@ -69,10 +69,10 @@ class TestFsspecStore(StoreKit):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return FsspecStore(StoreSpec(f"local://{tmp_path}/table"), {})
+        return FsspecStore(StoreSpec(f"local://{tmp_path}/table"))
 
     def reopen(self, store: Store) -> Store:
-        return FsspecStore(store.spec, {}, fresh=True)
+        return FsspecStore(store.spec, fresh=True)
 
 
 @pytest.mark.s3

@@ -12,9 +12,9 @@ from plait.model.instant import Instant, time_ms
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
+from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
-from tests.support.protocol import ports
 
 NONCE = "f" * 16
 
@@ -31,7 +31,7 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
 
     Version, seal, chain, times and nonce fit, unless ``change`` makes them not fit.
     """
-    state = StateCache(store, ports()).refresh()
+    state = StateCache(store, sim_ports()).refresh()
     copy = replace(
         decision_at(store, like),
         version=state.version + 1,

@@ -7,7 +7,6 @@ ever wrote to it, so that a lost update shows in the data as well as in the time
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -34,74 +33,19 @@ from plait.model.contract import Contract
 from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope
 from plait.model.instant import Action, Operation
 from plait.model.plan import Snapshot
-from plait.ports import Observer, Ports
+from plait.ports import Observer
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
+from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.site import Site
 from plait.txn.transaction import Request, Transaction
 
-NOW_MS = 1_767_225_600_000  # 2026-01-01
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 _NAMES = itertools.count()
-
-
-class HandClock:
-    """Time that passes only when somebody sleeps, or a test says so."""
-
-    def __init__(self, now_ms: int = NOW_MS) -> None:
-        self.ms = float(now_ms)
-        self.slept: list[float] = []
-
-    def now_ms(self) -> int:
-        return int(self.ms)
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.ms += seconds * 1000
-
-    def advance(self, seconds: float) -> None:
-        self.ms += seconds * 1000
-
-
-class CountedIds:
-    """Random marks that are the same in each run."""
-
-    def __init__(self, seed: str = "") -> None:
-        self._seed = seed
-        self._numbers = itertools.count()
-
-    def nonce(self) -> str:
-        text = f"{self._seed}/{next(self._numbers)}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def jitter(self) -> float:
-        return 0.5
-
-
-class HandBackground:
-    """Background steps that run when a test says so."""
-
-    def __init__(self) -> None:
-        self.steps: list[Callable[[], None]] = []
-
-    def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
-        self.steps.append(step)
-
-        def cancel() -> None:
-            if step in self.steps:
-                self.steps.remove(step)
-
-        return cancel
-
-    def run(self) -> None:
-        for step in list(self.steps):
-            step()
+_CLIENTS = itertools.count(0xC00000)
 
 
 @dataclass
@@ -137,33 +81,25 @@ class NoLock:
         return None
 
 
-def ports(
-    clock: HandClock | None = None,
-    *,
-    seed: str = "",
-    observer: Observer | None = None,
-    background: HandBackground | None = None,
-) -> Ports:
-    return Ports(
-        clock or HandClock(), CountedIds(seed), observer or Phases(), background or HandBackground()
-    )
-
-
-def memory(clock: HandClock | None = None) -> MemoryStore:
+def memory(clock: SimClock | None = None) -> MemoryStore:
     """Give a store that nobody else has."""
-    return MemoryStore(f"memory://protocol-{next(_NAMES)}", clock=clock or HandClock())
+    return MemoryStore(f"memory://protocol-{next(_NAMES)}", clock=clock or SimClock())
 
 
 def client(
     store: Store,
-    clock: HandClock | None = None,
+    clock: SimClock | None = None,
     *,
-    seed: str = "client",
+    nonces: str = "",
     observer: Observer | None = None,
-    background: HandBackground | None = None,
+    background: ManualBackground | None = None,
 ) -> Site:
-    """Give one client of the table in a store, with nothing known yet."""
-    mine = ports(clock, seed=seed, observer=observer, background=background)
+    """Give one client of the table in a store, with nothing known yet.
+
+    ``nonces`` is the prefix of all that it draws, in hex digits; by default nobody else has it.
+    """
+    ids = SeqIds(nonces or f"{next(_CLIENTS):06x}")
+    mine = sim_ports(clock=clock, ids=ids, observer=observer or Phases(), background=background)
     return Site(store, mine, StateCache(store, mine), NoLock())
 
 
@@ -187,7 +123,7 @@ def create(
         contract=contract or Contract(lock="none"),
         properties=properties or {},
     )
-    create_table(store, ports(seed="create"), definition.table(schema))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(schema))
 
 
 class Hand:
@@ -342,7 +278,7 @@ def append(site: Site, mark: str = "mark") -> CommitResult:
 
 def live_marks(store: Store) -> list[str]:
     """Give the marks in all live files, as a new client sees them."""
-    files = client(store, seed="reader").cache.snapshot().files
+    files = client(store).cache.snapshot().files
     return sorted(line for path in files["path"].to_pylist() for line in _lines(store, path))
 
 

@@ -6,21 +6,84 @@ comparison instead: ``tinyint < 1000`` is true for every value, ``int < 2.5`` me
 
 from __future__ import annotations
 
-import datetime as dt
 import math
+import re
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from plait.errors import PredicateError
 from plait.expr.tree import Column, Compare, Fixed, In, IsNull, Predicate, Value, all_of
 from plait.model.schema import type_name
-from plait.model.value import raw_text
+from plait.model.value import Raw, raw_text, raw_value
 
-Literal = bool | int | Decimal | float | str | bytes | dt.date | dt.datetime
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _WIDE = Context(prec=400)
+_DAY = pa.date32()
+_UTC = pa.timestamp("us", "UTC")
+_DATE = r"(-?\d{4,6}-\d\d-\d\d)"
+_DAY_TEXT = re.compile(_DATE, re.ASCII)
+_MOMENT_TEXT = re.compile(
+    _DATE + r"(?:[T ](\d\d:\d\d)(?::(\d\d)(?:\.(\d{1,6})0*)?)?\s*(Z|UTC|([+-])(\d\d):?(\d\d))?)?",
+    re.ASCII,
+)
+_DAY_US = 86_400_000_000
 _T = pa.types
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A date literal: days since the epoch."""
+
+    days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A timestamp literal: microseconds since the epoch, in UTC if it has a zone."""
+
+    micros: int
+    zoned: bool
+
+
+Literal: TypeAlias = bool | int | Decimal | float | str | bytes | Day | Moment
+
+
+def day_of(text: str) -> Day:
+    """Read ``2026-01-31``; raise ValueError for anything else."""
+    match = _DAY_TEXT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return Day(int(raw_value(match[1], _DAY)))
+
+
+def moment_of(text: str) -> Moment:
+    """Read ``2026-01-31 12:30:00.5+01:00``, the time and the zone optional.
+
+    Raises:
+        ValueError: it is anything else, or finer than a microsecond.
+
+    >>> moment_of("1970-01-01T00:00:01Z")
+    Moment(micros=1000000, zoned=True)
+    """
+    match = _MOMENT_TEXT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    day, minutes, seconds, fraction, zone, sign, hours_off, minutes_off = match.groups()
+    clock = f"{minutes or '00:00'}:{seconds or '00'}.{(fraction or '').ljust(6, '0')}"
+    micros = int(raw_value(f"{day}T{clock}Z", _UTC))
+    if sign is not None:
+        east = (int(hours_off) * 60 + int(minutes_off)) * 60_000_000
+        micros += east if sign == "-" else -east
+    return Moment(micros, zoned=zone is not None)
+
+
+def narrowed(number: float) -> float:
+    """Give the nearest value of a 32-bit float."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 def compare(column: Column, op: str, literal: Literal, *, text: str = "") -> Predicate:
@@ -30,14 +93,14 @@ def compare(column: Column, op: str, literal: Literal, *, text: str = "") -> Pre
         return _compare_exact(column, op, _number(column, literal, text))
     value = _value(column, literal, text)
     if _T.is_float32(kind) and isinstance(literal, (int, float, Decimal)):
-        return _compare_float(column, op, value, Decimal(literal))
+        return _compare_float(column, op, value, float(literal))
     return Compare(column, op, value)
 
 
-def _compare_float(column: Column, op: str, value: Value, number: Decimal) -> Predicate:
+def _compare_float(column: Column, op: str, value: Value, number: float) -> Predicate:
     """Compare with the nearest value that the column can hold, from the right side."""
-    near = Decimal(float(value.raw))
-    if number.is_nan() or near == number:
+    near = float(raw_value(value.text, value.type))
+    if math.isnan(number) or near == number:
         return Compare(column, op, value)
     if op in ("=", "!="):
         return Fixed(column, value=op == "!=")
@@ -76,8 +139,6 @@ def _compare_exact(column: Column, op: str, number: Decimal) -> Predicate:
     if floor != number:
         if op in ("=", "!="):
             return Fixed(column, value=op == "!=")
-        if floor < lowest:
-            return Fixed(column, value=op in (">", ">="))
         op = "<=" if op in ("<", "<=") else ">"
     raw = floor if _T.is_decimal(column.type) else int(floor)
     return Compare(column, op, Value(raw_text(raw, column.type), column.type))
@@ -94,8 +155,6 @@ def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, int]:
 def _number(column: Column, literal: Literal, text: str) -> Decimal:
     if isinstance(literal, bool) or not isinstance(literal, (int, Decimal, float)):
         raise _unfit(column, literal, text)
-    if isinstance(literal, float) and math.isinf(literal):
-        return Decimal("1e100") if literal > 0 else Decimal("-1e100")
     return Decimal(literal)
 
 
@@ -103,14 +162,16 @@ def _value(column: Column, literal: Literal, text: str) -> Value:
     kind = column.type
     try:
         raw = _raw(kind, literal)
+        if raw is not None:
+            known = raw_text(raw, kind)
+            raw_value(known, kind)  # in range
+            return Value(known, kind)
     except (ValueError, OverflowError) as error:
         raise _unfit(column, literal, text) from error
-    if raw is None:
-        raise _unfit(column, literal, text)
-    return Value(raw_text(raw, kind), kind)
+    raise _unfit(column, literal, text)
 
 
-def _raw(kind: pa.DataType, literal: Literal) -> bool | int | float | str | bytes | None:
+def _raw(kind: pa.DataType, literal: Literal) -> Raw | None:
     if _T.is_boolean(kind) and isinstance(literal, bool):
         return literal
     if _T.is_string(kind) and isinstance(literal, str):
@@ -118,7 +179,7 @@ def _raw(kind: pa.DataType, literal: Literal) -> bool | int | float | str | byte
     if _T.is_binary(kind) and isinstance(literal, bytes):
         return literal
     if _T.is_floating(kind) and isinstance(literal, (int, float, Decimal)):
-        return None if isinstance(literal, bool) else _float(kind, float(literal))
+        return None if isinstance(literal, bool) else _float(kind, literal)
     if _T.is_date32(kind):
         return _days(literal)
     if _T.is_timestamp(kind):
@@ -126,37 +187,30 @@ def _raw(kind: pa.DataType, literal: Literal) -> bool | int | float | str | byte
     return None
 
 
-def _float(kind: pa.DataType, number: float) -> float:
-    if _T.is_float32(kind):
-        narrow = pa.scalar(number, pa.float64()).cast(pa.float32(), safe=False).as_py()
-        return float(narrow)
-    return number
+def _float(kind: pa.DataType, number: float | Decimal) -> float:
+    return narrowed(float(number)) if _T.is_float32(kind) else float(number)
 
 
 def _days(literal: Literal) -> int | None:
     if isinstance(literal, str):
-        literal = dt.date.fromisoformat(literal.strip())
-    if isinstance(literal, dt.datetime) or not isinstance(literal, dt.date):
-        return None
-    return (literal - _EPOCH.date()).days
+        literal = day_of(literal)
+    return literal.days if isinstance(literal, Day) else None
 
 
 def _micros(literal: Literal, *, zoned: bool) -> int | None:
     if isinstance(literal, str):
-        literal = dt.datetime.fromisoformat(literal.strip())
-    if isinstance(literal, dt.date) and not isinstance(literal, dt.datetime):
-        literal = dt.datetime(literal.year, literal.month, literal.day)  # noqa: DTZ001 - zone comes next
-    if not isinstance(literal, dt.datetime):
+        literal = moment_of(literal)
+    if isinstance(literal, Day):
+        literal = Moment(literal.days * _DAY_US, zoned=False)
+    if not isinstance(literal, Moment) or (literal.zoned and not zoned):
         return None
-    if literal.tzinfo is not None and not zoned:
-        return None
-    moment = literal if literal.tzinfo is not None else literal.replace(tzinfo=dt.UTC)
-    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+    return literal.micros
 
 
 def _unfit(column: Column, literal: Literal, text: str) -> PredicateError:
     name, kind = ".".join(column.path), type_name(column.type)
-    message = f"column {name!r} of type {kind} cannot be compared with {literal!r}"
+    shown = str(literal) if isinstance(literal, Decimal) else repr(literal)
+    message = f"column {name!r} of type {kind} cannot be compared with {shown[:200]}"
     hints = {
         "date": "write a date as '2026-01-31'",
         "timestamp": "write a timestamp as '2026-01-31T12:00:00Z'",

@@ -6,6 +6,7 @@ also for nulls. A row is selected only if the predicate is TRUE for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,7 +18,10 @@ from plait.errors import PredicateError
 from plait.model.value import Raw, raw_value
 
 DEPTH_MAX = 100
+LEAVES_MAX = 100_000
 VALUES_MAX = 100_000
+PATTERN_MAX = 65_536
+_ESCAPES = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 
 
@@ -85,11 +89,28 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Column matches an SQL pattern with % and _, backslash escapes."""
+    """Column matches an SQL pattern with % and _, backslash escapes.
+
+    Raises:
+        PredicateError: a backslash stands before anything but %, _ and itself, as Spark has it.
+    """
 
     column: Column
     pattern: str
     negated: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what Spark refuses."""
+        if not pa.types.is_string(self.column.type):
+            message = f"LIKE on column {'.'.join(self.column.path)!r}, which is no string"
+            raise PredicateError(message, hint="compare it instead", text=self.pattern[:200])
+        if len(self.pattern) > PATTERN_MAX:
+            message = f"a LIKE pattern of {len(self.pattern)} characters"
+            raise PredicateError(message, hint=f"at most {PATTERN_MAX}", text=self.pattern[:200])
+        if _ESCAPES.fullmatch(self.pattern) is None:
+            message = f"a backslash escapes nothing in the pattern {self.pattern[:200]!r}"
+            hint = r"only \%, \_ and \\ are escapes; write a backslash as \\"
+            raise PredicateError(message, hint=hint, text=self.pattern[:200])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +166,35 @@ def negate(predicate: Predicate) -> Predicate:
 def all_of(*items: Predicate) -> Predicate:
     """Give AND, flattened and without what is always true."""
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, And) else (item,))]
-    if any(item == Always(value=False) for item in flat):
+    if any(_always(item, value=False) for item in flat):
         return Always(value=False)
-    kept = tuple(dict.fromkeys(item for item in flat if item != Always(value=True)))
-    return kept[0] if len(kept) == 1 else And(kept) if kept else Always(value=True)
+    kept = tuple(dict.fromkeys(item for item in flat if not _always(item, value=True)))
+    if len(kept) == 1:
+        return kept[0]
+    return (_fixed(kept, value=False) or And(kept)) if kept else Always(value=True)
 
 
 def any_of(*items: Predicate) -> Predicate:
     """Give OR, flattened and without what is always false."""
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, Or) else (item,))]
-    if any(item == Always(value=True) for item in flat):
+    if any(_always(item, value=True) for item in flat):
         return Always(value=True)
-    kept = tuple(dict.fromkeys(item for item in flat if item != Always(value=False)))
-    return kept[0] if len(kept) == 1 else Or(kept) if kept else Always(value=False)
+    kept = tuple(dict.fromkeys(item for item in flat if not _always(item, value=False)))
+    if len(kept) == 1:
+        return kept[0]
+    return (_fixed(kept, value=True) or Or(kept)) if kept else Always(value=False)
+
+
+def _always(item: Predicate, *, value: bool) -> bool:
+    return isinstance(item, Always) and item.value is value
+
+
+def _fixed(items: tuple[Predicate, ...], *, value: bool) -> Fixed | None:
+    """Find the SQL form of Fixed: ``c IS NOT NULL OR NULL``, ``c IS NULL AND NULL``."""
+    match items:
+        case (IsNull(column, negated), Always(None)) | (Always(None), IsNull(column, negated)):
+            return Fixed(column, value) if negated is value else None
+    return None
 
 
 def leaves(predicate: Predicate) -> Iterator[Predicate]:
@@ -182,11 +219,34 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
     return frozenset(names)
 
 
+def bind(predicate: Predicate, schema: pa.Schema) -> Predicate:
+    """Give the predicate back if its columns are those of a schema.
+
+    Raises:
+        PredicateError: a column is not there, or has another type: it was made for another table.
+    """
+    seen: set[Column] = set()
+    for leaf in leaves(predicate):
+        if isinstance(leaf, (Always, And, Or, Opaque)) or leaf.column in seen:
+            continue
+        found = find_column(schema, leaf.column.path, "")
+        if found != leaf.column:
+            name, kind = ".".join(leaf.column.path), leaf.column.type
+            message = f"the predicate asks for column {name!r} of type {kind}, found {found.type}"
+            hint = "parse it with the schema of this table"
+            raise PredicateError(message, hint=hint, text="", column=name)
+        seen.add(leaf.column)
+    return predicate
+
+
 def find_column(schema: pa.Schema, path: tuple[str, ...], text: str) -> Column:
     """Find a column by name, whatever its case; raise PredicateError if there is none."""
     fields = list(schema)
     names: list[str] = []
     kind: pa.DataType | None = None
+    if not path:
+        message = "a column without a name"
+        raise PredicateError(message, text=text)
     for part in path:
         found = [field for field in fields if field.name == part]
         found = found or [field for field in fields if field.name.lower() == part.lower()]

@@ -15,7 +15,7 @@ from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.model.bucket import Partition
 from plait.ports import Ports
 from plait.state.events import Events, compact
-from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, load_part, write_part
+from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.state import Late, State, TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -24,6 +24,7 @@ from plait.timeline.codec import FEATURES, checksum_of
 _GROWTH = 4
 """A part is taken into the new one when it has at most this many times its rows."""
 _STATE_BYTES_MAX = 256 << 20
+_HINT_BYTES_MAX = 64
 
 
 def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
@@ -37,10 +38,11 @@ def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
     parts = list(state.parts)
     events = Events.concat(state.tail)
     first = parts[-1].last + 1 if parts else 0
-    while parts and parts[-1].rows <= _GROWTH * max(events.rows, 1):
+    kept = _kept(store, parts)
+    while len(parts) > kept or (parts and parts[-1].rows <= _GROWTH * max(events.rows, 1)):
         older = parts.pop()
         tables = (*FILE_TABLES, *COMMIT_TABLES)
-        events = Events.concat([load_part(store, older, tables), events])
+        events = Events.concat([recover_part(store, older, tables), events])
         first = older.first
     events = compact(events, horizon=state.horizon, oldest=not parts)
     nonce = ports.ids.nonce()
@@ -54,6 +56,15 @@ def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
         return replace(state, checkpoint=state.version)
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
     return based
+
+
+def _kept(store: Store, parts: list[Part]) -> int:
+    """Count the parts before the first that is gone: this client may have slept (INV-11)."""
+    there = {info.path for info in store.list(paths.CHECKPOINTS)} if parts else set()
+    for number, part in enumerate(parts):
+        if any(file.path not in there for file in part.files):
+            return number
+    return len(parts)
 
 
 def load_newest(store: Store) -> State | None:
@@ -113,7 +124,10 @@ def _try(store: Store, version: int) -> State | None:
 
 
 def _hinted(store: Store) -> int | None:
-    body = store.find(paths.CHECKPOINT_HINT, size_max=1 << 10)
+    try:
+        body = store.find(paths.CHECKPOINT_HINT, size_max=_HINT_BYTES_MAX)
+    except (CorruptMetadataError, StorageError):  # a hint may be anything
+        return None
     text = (body or b"").decode("ascii", "replace").strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

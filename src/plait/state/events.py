@@ -206,8 +206,7 @@ def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
     ``oldest``: no events lie before these, so what they end can be dropped with its ending.
     """
     folded = fold(events)
-    keep_masks = pc.fill_null(pc.greater(folded.masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
-    masks = folded.masks.filter(keep_masks).drop_columns(["until"])
+    masks = folded.masks.filter(_still_needed(folded, events, horizon)).drop_columns(["until"])
     if oldest:
         paths = folded.files["path"].combine_chunks()
         removed = events.removed.filter(pc.is_in(events.removed["path"], paths))
@@ -226,3 +225,12 @@ def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
         deleted=deleted.combine_chunks(),
         commits=events.commits.combine_chunks(),
     )
+
+
+def _still_needed(folded: Folded, events: Events, horizon: int) -> pa.ChunkedArray:
+    """Tell which masks a readable version sees, or have a file that a clean must still find."""
+    masks = folded.masks
+    seen = pc.fill_null(pc.greater(masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
+    condemned = events.condemned["path"].combine_chunks()
+    waiting = pc.invert(pc.is_in(masks["dv_path"], value_set=condemned))
+    return pc.or_(seen, pc.and_(pc.is_valid(masks["dv_path"]), waiting))

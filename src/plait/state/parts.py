@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 
-from plait.errors import CorruptMetadataError
-from plait.state.events import TABLES, Events
+from plait.errors import CorruptMetadataError, FormatError, InstantExpiredError
+from plait.state.events import TABLES, Events, events_of
 from plait.storage.port import Store, check_path
 from plait.timeline import paths
 from plait.timeline.columns import load_parquet, to_parquet
+from plait.timeline.log import Timeline
+
+_log = logging.getLogger(__name__)
 
 COMMIT_TABLES = ("commits",)
 FILE_TABLES = tuple(name for name in TABLES if name not in COMMIT_TABLES)
@@ -80,8 +84,36 @@ def write_part(store: Store, events: Events, *, first: int, last: int, nonce: st
     return Part(first, last, tuple(files))
 
 
+def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
+    """Load some tables of a part; from its decisions, if it is damaged or gone (INV-11).
+
+    A client that slept may rest on a part that was collected since.
+
+    Raises:
+        CorruptMetadataError: the decisions cannot be read either.
+    """
+    try:
+        return load_part(store, part, tables)
+    except CorruptMetadataError as error:
+        _log.warning("reading versions %d to %d anew: %s", part.first, part.last, error)
+        count = part.last - part.first + 1
+        try:
+            decisions = Timeline(store).load_after(part.first - 1, limit=count)
+            events = [events_of(decision) for decision in decisions]
+        except (FormatError, InstantExpiredError):
+            raise error from None
+        if len(events) != count:
+            raise
+        every = Events.concat(events)
+        return Events(**{name: getattr(every, name) for name in tables})
+
+
 def load_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
-    """Load some tables of a part; the others come empty."""
+    """Load some tables of a part; the others come empty.
+
+    Raises:
+        CorruptMetadataError: a file of it is damaged or gone.
+    """
     loaded = {
         file.table: load_parquet(
             store, file.path, TABLES[file.table], rows=file.rows, sha256=file.sha256

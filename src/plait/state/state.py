@@ -25,7 +25,7 @@ from plait.model.options import Options
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import Schema
 from plait.state.events import COMMITS, Events, Folded, compact, events_of, fold
-from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, load_part
+from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
 
 _LATE_MAX = 1_000
@@ -185,16 +185,16 @@ class State:
     def folded(self, store: Store) -> Folded:
         """Load what is not loaded yet, and bring all file events together."""
         if not self.loaded:
-            parts = [load_part(store, part, FILE_TABLES) for part in self.parts]
-            self.loaded.append(Events.concat(parts))
+            parts = [recover_part(store, part, FILE_TABLES) for part in self.parts]
+            self.loaded[:] = [Events.concat(parts)]  # not append: threads may come at once
         if not self.seen:
-            self.seen.append(fold(Events.concat([*self.loaded, *self.tail])))
+            self.seen[:] = [fold(Events.concat([*self.loaded, *self.tail]))]
         return self.seen[0]
 
     def events(self, store: Store) -> Events:
         """Load all events, commits too."""
         tables = (*FILE_TABLES, *COMMIT_TABLES)
-        return Events.concat([*(load_part(store, p, tables) for p in self.parts), *self.tail])
+        return Events.concat([*(recover_part(store, p, tables) for p in self.parts), *self.tail])
 
     def snapshot(
         self,
@@ -248,7 +248,7 @@ class State:
     def commits(self, store: Store, *, since: int = -1) -> pa.Table:
         """Load one row a decision after a version: COMMITS, oldest first."""
         parts = [part for part in self.parts if part.last > since]
-        tables = [load_part(store, part, COMMIT_TABLES).commits for part in parts]
+        tables = [recover_part(store, part, COMMIT_TABLES).commits for part in parts]
         tables += [events.commits for events in self.tail]
         if not tables:
             return COMMITS.empty_table()
@@ -275,7 +275,7 @@ class State:
         if self.tail:
             yield Events.concat(self.tail).commits
         for part in reversed(self.parts):
-            yield load_part(store, part, COMMIT_TABLES).commits
+            yield recover_part(store, part, COMMIT_TABLES).commits
 
     # --- upkeep ----------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from plait.errors import OptionError
 from plait.model.plan import StoreSpec
+from plait.storage.declared import DECLARE, declared_of, options_of
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
 from plait.storage.memory import SCHEME as MEMORY
@@ -16,9 +17,6 @@ from plait.storage.s3 import S3Store
 
 __all__ = ["Capabilities", "FileInfo", "Store", "check_path", "local_root", "open_store"]
 
-DECLARE = "plait.declare"
-"""The one storage option of our own: what the user vouches for."""
-DECLARABLE = ("coherent", "atomic-create")
 _FILE = "file://"
 
 
@@ -44,19 +42,17 @@ def open_store(
     True
     """
     spec = _spec(place, storage_options or {})
-    options = dict(spec.options)
-    declared = _declared(options.pop(DECLARE, ""))
-    uri = spec.uri
-    if uri.startswith(S3):
-        return S3Store(spec, options)
-    if uri.startswith(MEMORY):
-        _no_options(uri, options)
-        return MemoryStore(uri)
+    declared_of(spec)
+    if spec.uri.startswith(S3):
+        return S3Store(spec)
+    if spec.uri.startswith(MEMORY):
+        _no_options(spec)
+        return MemoryStore(spec.uri)
     root = local_root(spec)
     if root is None:
-        return FsspecStore(spec, options, declared=declared)
-    _no_options(uri, options)
-    store = LocalStore(root, options=spec.options, declared=declared)
+        return FsspecStore(spec)
+    _no_options(spec)
+    store = LocalStore(root, options=spec.options)
     if create:
         store.check_root()
     return store
@@ -84,18 +80,9 @@ def _spec(place: StoreSpec | str, options: Mapping[str, object]) -> StoreSpec:
     return StoreSpec(text, tuple(sorted(options.items())))
 
 
-def _declared(value: object) -> frozenset[str]:
-    words = frozenset(str(value).replace(",", " ").split())
-    if unknown := sorted(words - set(DECLARABLE)):
-        message = f"{DECLARE}={' '.join(unknown)!r} is not known"
-        hint = f"some of {', '.join(DECLARABLE)}"
-        raise OptionError(message, hint=hint, key=DECLARE, value=value)
-    return words
-
-
-def _no_options(uri: str, options: Mapping[str, object]) -> None:
+def _no_options(spec: StoreSpec) -> None:
+    options = options_of(spec)
     if options:
         key = min(options)
-        message = f"{uri} takes no storage option {key!r}"
-        hint = f"only {DECLARE}"
-        raise OptionError(message, hint=hint, key=key, value="")
+        message = f"{spec.uri} takes no storage option {key!r}"
+        raise OptionError(message, hint=f"only {DECLARE}", key=key, value="")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.model.plan import StoreSpec
+from plait.storage.declared import ATOMIC_CREATE, declared_of, options_of
 from plait.storage.objects import ObjectStore, Traits
 from plait.storage.port import Capabilities
 from plait.storage.probe import ProbeSubject, establish
@@ -42,11 +43,9 @@ KNOWN: Mapping[str, Traits] = {
 
 
 class FsspecStore(ObjectStore):
-    """A table behind an fsspec adapter. ``options`` are those of the adapter.
+    """A table behind an fsspec adapter. The storage options are those of the adapter.
 
-    ``declared`` holds what the user vouches for: ``atomic-create`` says that this adapter's
-    ``pipe_file(mode="create")`` is one conditional write of a whole file. The probe is made all
-    the same.
+    A user can declare ``atomic-create`` of it. The probe is made all the same.
     """
 
     foreign = (Exception,)  # adapters raise what their libraries do; there is no common base
@@ -54,18 +53,15 @@ class FsspecStore(ObjectStore):
     def __init__(
         self,
         spec: StoreSpec,
-        options: Mapping[str, object],
         *,
-        declared: frozenset[str] = frozenset(),
         fresh: bool = False,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        self._options, self._declared = dict(options), declared
-        files, root = _open(spec.uri, self._options, fresh=fresh)
+        files, root = _open(spec.uri, options_of(spec), fresh=fresh)
         protocol = spec.uri.split("://", 1)[0]
         self.traits = KNOWN.get(protocol, Traits())
-        if "atomic-create" in declared:
+        if ATOMIC_CREATE in declared_of(spec):
             self.traits = replace(self.traits, create_is_atomic=True, writes_are_whole=True)
         super().__init__(spec, files, root, clock=clock, ids=ids)
 
@@ -78,7 +74,7 @@ class FsspecStore(ObjectStore):
 
     def _probed(self) -> bool:
         def reopen() -> FsspecStore:
-            return FsspecStore(self._spec, self._options, declared=self._declared, fresh=True)
+            return FsspecStore(self._spec, fresh=True)
 
         subject = ProbeSubject(self, reopen, self._adapter(), self._place(), self.traits.shared)
         return establish(subject, clock=self._clock).fit
@@ -93,7 +89,7 @@ class FsspecStore(ObjectStore):
         """Name server and bucket, and as whom, without showing a secret."""
         scheme, _, rest = self._spec.uri.partition("://")
         server = rest.split("/", 1)[0] or rest
-        options = json.dumps(self._options, sort_keys=True, default=str)
+        options = json.dumps(options_of(self._spec), sort_keys=True, default=str)
         return f"{scheme}://{server} {hashlib.sha256(options.encode()).hexdigest()[:12]}"
 
 

@@ -20,6 +20,7 @@ from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageEr
 from plait.model.plan import StoreSpec
 from plait.ports import Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
+from plait.storage.declared import COHERENT, declared_of
 from plait.storage.disk import READ, TEMP_PREFIX, Disk, unlink
 from plait.storage.mounts import find_mount
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path
@@ -35,7 +36,6 @@ class LocalStore:
     Args:
         root: the directory.
         options: the storage options that led here, for ``spec``.
-        declared: what the user vouches for: ``coherent``, of a network mount.
         clock: this machine's clock if None.
         ids: names of temporary files.
         nameless: use ``O_TMPFILE`` where there is such a thing.
@@ -46,7 +46,6 @@ class LocalStore:
         root: str,
         *,
         options: tuple[tuple[str, object], ...] = (),
-        declared: frozenset[str] = frozenset(),
         clock: Clock | None = None,
         ids: Ids | None = None,
         nameless: bool = True,
@@ -54,7 +53,6 @@ class LocalStore:
         self.root = os.path.abspath(root)
         self._spec = StoreSpec(self.root, options)
         self._base = self.root.rstrip("/") + "/"
-        self._declared = declared
         self._clock = clock or SystemClock()
         self._disk = Disk(self.root, ids or SystemIds(), nameless=nameless)
 
@@ -72,7 +70,7 @@ class LocalStore:
     def capabilities(self) -> Capabilities:
         """Everything on a disk; no atomic put on a network mount that caches look-ups."""
         mount = find_mount(self.root)
-        coherent = mount is None or mount.coherent or "coherent" in self._declared
+        coherent = mount is None or mount.coherent or COHERENT in declared_of(self._spec)
         return Capabilities(put_if_absent=coherent, durable=True, shared=True)
 
     def check_root(self) -> None:

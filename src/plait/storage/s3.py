@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from plait.errors import MissingDependencyError, OptionError, StorageError
 from plait.model.plan import StoreSpec
+from plait.storage.declared import options_of
 from plait.storage.objects import ObjectStore, Traits
 from plait.storage.port import Capabilities, FileInfo, check_path
 from plait.storage.probe import ProbeSubject, establish
@@ -33,7 +34,7 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 class S3Store(ObjectStore):
-    """A table below a prefix of a bucket. ``options`` are those of ``s3fs.S3FileSystem``."""
+    """A table below a prefix of a bucket. The storage options are those of ``s3fs.S3FileSystem``."""
 
     traits = Traits(
         create_is_atomic=True, writes_are_whole=True, has_directories=False, durable=True
@@ -42,15 +43,14 @@ class S3Store(ObjectStore):
     def __init__(
         self,
         spec: StoreSpec,
-        options: Mapping[str, object],
         *,
         fresh: bool = False,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
         bucket, prefix = _split(spec.uri)
-        self._options, self._bucket, self._prefix = dict(options), bucket, prefix
-        files, self.foreign = _connect(self._options, fresh=fresh)
+        self._bucket, self._prefix = bucket, prefix
+        files, self.foreign = _connect(options_of(spec), fresh=fresh)
         uri = f"s3://{bucket}/{prefix}".rstrip("/")
         root = f"{bucket}/{prefix}".rstrip("/")
         super().__init__(StoreSpec(uri, spec.options), files, root, clock=clock, ids=ids)
@@ -65,7 +65,7 @@ class S3Store(ObjectStore):
 
     def _probed(self, endpoint: str) -> bool:
         def reopen() -> S3Store:
-            return S3Store(self._spec, self._options, fresh=True)
+            return S3Store(self._spec, fresh=True)
 
         place = f"{endpoint}/{self._bucket}"
         adapter = _versions()

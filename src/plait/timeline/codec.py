@@ -17,7 +17,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, UnsupportedFeatureError
+from plait.errors import (
+    CommitError,
+    CorruptMetadataError,
+    FormatError,
+    UnsupportedFeatureError,
+)
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import Cleaned, Decision, RolledBack, Scope, Token
@@ -38,7 +43,11 @@ Section = Callable[[object, pa.Schema], pa.Table]
 
 
 def encode(decision: Decision, manifests: Mapping[str, object] | None = None) -> bytes:
-    """Write a decision; sections named in ``manifests`` are replaced by those references."""
+    """Write a decision; sections named in ``manifests`` are replaced by those references.
+
+    Raises:
+        CommitError: it would be larger than what anybody reads.
+    """
     document = _document(decision)
     for name, table in decision.changes.tables().items():
         if manifests and name in manifests:
@@ -47,7 +56,12 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
             document["changes"][name] = to_json(table)
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     body = text.encode()
-    return b"".join((_HEAD, checksum_of(body).encode(), _MIDDLE, body, _TAIL))
+    data = b"".join((_HEAD, checksum_of(body).encode(), _MIDDLE, body, _TAIL))
+    if len(data) > SLOT_BYTES_MAX:
+        message = f"the decision has {len(data)} bytes, and {SLOT_BYTES_MAX} are read at most"
+        hint = "write less at once, or use a smaller predicate or commit id"
+        raise CommitError(message, hint=hint, bytes=len(data), bytes_max=SLOT_BYTES_MAX)
+    return data
 
 
 def checksum_of(body: bytes) -> str:
@@ -102,7 +116,9 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
         raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
     try:
         decision = _decision(document, path, load)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except CorruptMetadataError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, FormatError) as error:
         message = f"{path} is not a decision: {type(error).__name__}: {error}"
         raise CorruptMetadataError(message, path=path) from error
     return replace(decision, checksum=checksum, features=tuple(str(item) for item in features))

@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plait.errors import CorruptMetadataError
+from plait.model.bucket import partition_parse
 from plait.storage.port import Store, check_path
 
 BYTES_MAX = 1 << 30
 """Largest metadata file that is read at all."""
 _PATH_COLUMNS = ("path", "dv_path", "key_path")
+_COUNT_COLUMNS = ("rows", "bytes", "dv_offset", "dv_bytes", "key_count", "version", "removed")
 _BAD_PATH = r"^/|^$|\\|\x00|(^|/)\.{0,2}(/|$)|^[^/]*:"
 
 
@@ -49,7 +51,7 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
         rows = len(next(iter(value.values()), []))
         arrays = [_array(value.get(field.name), field, rows) for field in schema]
         table = pa.Table.from_arrays(arrays, schema=schema)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         message = f"{where} holds columns that cannot be read: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
     return check_table(table, where=where)
@@ -70,17 +72,33 @@ def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
 
 
 def check_table(table: pa.Table, *, where: str) -> pa.Table:
-    """Refuse nulls where there may be none, and paths that leave the table."""
+    """Refuse nulls where there may be none, paths that leave the table, and other nonsense."""
     for field in table.schema:
         column = table.column(field.name)
         if not field.nullable and column.null_count:
             message = f"{where}: column {field.name} has nulls"
             raise CorruptMetadataError(message, path=where, found="null", expected=str(field.type))
+        if field.name in _COUNT_COLUMNS and pc.any(pc.less(column, 0)).as_py():
+            message = f"{where}: column {field.name} has counts below zero"
+            raise CorruptMetadataError(message, path=where, expected="counts", found="less than 0")
+        if field.name == "partition":
+            _check_partitions(pc.unique(column).to_pylist(), where)
         if field.name in _PATH_COLUMNS and len(column):
             bad = pc.match_substring_regex(column, _BAD_PATH).combine_chunks()
             if pc.any(bad).as_py():
                 check_path(column.filter(bad)[0].as_py())
     return table
+
+
+def _check_partitions(texts: list[str], where: str) -> None:
+    for text in texts:
+        try:
+            partition_parse(text)
+        except (ValueError, RecursionError) as error:
+            message = f"{where}: {text[:80]!r} are not partition values"
+            raise CorruptMetadataError(
+                message, path=where, expected="partition values", found=text[:80]
+            ) from error
 
 
 def to_parquet(table: pa.Table) -> bytes:

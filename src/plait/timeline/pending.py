@@ -17,6 +17,8 @@ from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
 
 _BYTES_MAX = 64 << 20
+_TIMEOUT_S_MAX = 30 * 86_400.0
+_TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingI
     if not info.path.endswith(".requested"):
         return replace(entry, state=State.INFLIGHT)
     try:
-        return replace(
+        request = replace(
             entry,
             operation=Operation(str(document["operation"])) if document["operation"] else None,
             v0=int(str(document["v0"])),
@@ -114,6 +116,8 @@ def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingI
         )
     except (KeyError, ValueError):
         return entry
+    sensible = 0 <= request.timeout_s <= _TIMEOUT_S_MAX and 0 <= request.started_ms <= _TIME_MS_MAX
+    return request if sensible and request.v0 >= 0 else entry
 
 
 def _document(body: bytes) -> dict[str, object] | None:

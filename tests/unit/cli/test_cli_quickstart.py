@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from plait.cli.exits import CheckFailedError, RefusedError
+from plait.cli.flow import lay_out, meet
 from plait.cli.quickstart import roles, source
 from plait.cli.quickstart.channel import Channel, Event, Listener
 from plait.cli.quickstart.check import check_overlap, compare, expect
@@ -213,6 +214,15 @@ def test_overlap_knows_an_instant_by_its_nonce_when_its_time_had_to_move():
 )
 def test_overlap_reports_whoever_did_not_end_as_planned(entries, problem):
     assert _check(*entries).problems == (problem,)
+
+
+def test_writers_meet_if_each_began_before_the_other_was_published():
+    entries = (_entry(0, "0", -1), _entry(1, "a", 0), _entry(2, "b", 0), _entry(3, "c", 2))
+    _, first, second, third = lay_out(TimelineView(entries, ()))
+    assert meet(first, second)
+    assert meet(second, first)
+    assert not meet(second, third)
+    assert not meet(third, second)
 
 
 # --- the place -------------------------------------------------------------------------------

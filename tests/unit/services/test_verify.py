@@ -18,9 +18,10 @@ from plait.services.rollback import roll_back
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
+from plait.testing import SimClock, sim_ports
 from plait.timeline import codec, paths
 from tests.support.forge import decision_at, flip, forge, reseal, rewrite
-from tests.support.protocol import HandClock, Work, client, create, listed, memory, ports, upsert
+from tests.support.protocol import Work, client, create, listed, memory, upsert
 from tests.unit.services.conftest import Copy
 
 
@@ -30,7 +31,7 @@ def found(store: LocalStore, *, data: bool = True) -> list[tuple[str, str]]:
 
 
 def live(store: LocalStore) -> list[dict[str, object]]:
-    return StateCache(store, ports()).snapshot().files.to_pylist()  # type: ignore[no-any-return]  # pyarrow
+    return StateCache(store, sim_ports()).snapshot().files.to_pylist()  # type: ignore[no-any-return]  # pyarrow
 
 
 def one_live(store: LocalStore) -> str:
@@ -372,7 +373,7 @@ def test_verify_does_not_miss_files_that_a_clean_condemned(copy: Copy) -> None:
     store = copy("mor")
     forge(store, retain_little, like=0)
     reader = client(store)
-    report = clean(client(store, HandClock(reader.cache.refresh().completed_ms + 10_000_000)))
+    report = clean(client(store, SimClock(reader.cache.refresh().completed_ms + 10_000_000)))
     assert report.deleted
     assert found(store) == []
 
@@ -412,8 +413,8 @@ def test_verify_explains_files_of_pending_instants() -> None:
     store = memory()
     create(store)
     upsert(client(store), 0)
-    Work.begin(client(store, seed="other"), [((), 0)])
-    report = verify(client(store, seed="verifier"), data=False)
+    Work.begin(client(store), [((), 0)])
+    report = verify(client(store), data=False)
     assert report.problems == () and report.notes == ()
 
 
@@ -421,11 +422,11 @@ def test_verify_notes_late_files_of_rolled_back_instants() -> None:
     """INV-06: they are provably garbage."""
     store = memory()
     create(store)
-    dead = Work.begin(client(store, seed="dead"), [((), 0)])
+    dead = Work.begin(client(store), [((), 0)])
     roll_back(client(store), dead.txn.instant, reason="test")
     (path,) = dead.hand.written
     store.put(path, b"late")
-    report = verify(client(store, seed="verifier"), data=False)
+    report = verify(client(store), data=False)
     assert report.problems == ()
     assert [note.path for note in report.notes] == [path]
 

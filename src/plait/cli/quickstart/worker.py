@@ -18,6 +18,8 @@ from plait.spark import session
 
 _SPARK = {
     "spark.driver.memory": "700m",
+    # five JVMs that live for a minute on two cores: quick to start counts, not to run long
+    "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "4",
     "spark.default.parallelism": "2",
 }

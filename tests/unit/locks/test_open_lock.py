@@ -1,0 +1,115 @@
+"""The door to the locks, and what the file lock leaves on the disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plait.errors import LockUnavailableError, OptionError
+from plait.locks import default_lock, open_lock
+from plait.locks.file import FileLock, try_lock
+from plait.ports import Ports
+from plait.storage import open_store
+from plait.testing import CountingStore, SeqIds, SimClock, sim_ports
+
+
+def test_each_word_opens_its_lock(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    for word in ("file", "process", "none"):
+        assert open_lock(word, store, Ports()).name == word
+
+
+def test_a_wrapped_store_has_the_lock_of_the_inner_one(tmp_path: Path) -> None:
+    store = CountingStore(open_store(str(tmp_path)))
+    with open_lock("file", store, Ports()).acquire(wait_s=1, owner="me"):
+        pass
+    assert store.calls == ()
+
+
+@pytest.mark.parametrize("word", ["zookeeper://h1:2181/plait", "lease", "magic", ""])
+def test_locks_that_are_not_there_are_refused_with_what_to_use(word: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        open_lock(word, open_store("memory://locks"), Ports())
+    assert caught.value.key == "lock"
+    assert "none" in caught.value.hint
+
+
+def test_the_file_lock_needs_a_disk() -> None:
+    with pytest.raises(OptionError):
+        open_lock("file", open_store("memory://locks"), Ports())
+
+
+def test_the_default_is_the_best_that_the_store_can_have(tmp_path: Path) -> None:
+    assert default_lock(open_store(str(tmp_path))) == "file"
+    assert default_lock(open_store("memory://locks")) == "process"
+
+
+def test_no_lock_is_everybodys() -> None:
+    lock = open_lock("none", open_store("memory://locks"), Ports())
+    with lock.acquire(wait_s=0, owner="a") as one, lock.acquire(wait_s=0, owner="b"):
+        assert one.token is None
+        assert one.lost is None
+    assert lock.holder() is None
+
+
+def test_the_record_of_the_holder_is_for_people_and_goes_with_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(str(tmp_path), sim_ports())
+    record = tmp_path / ".meta/locks/commit.holder"
+    with lock.acquire(wait_s=1, owner="ingest"):
+        facts = json.loads(record.read_text())
+        assert facts["owner"] == "ingest"
+        assert facts["since_ms"] == SimClock.START_MS
+        record.write_bytes(b"\xff{")
+        holder = lock.holder()
+        assert holder is not None
+        assert "no record" in holder.owner
+    assert not record.exists()
+    assert lock.holder() is None
+
+
+def test_a_record_that_a_dead_holder_left_misleads_nobody(tmp_path: Path) -> None:
+    lock = FileLock(str(tmp_path), sim_ports())
+    record = tmp_path / ".meta/locks/commit.holder"
+    record.parent.mkdir(parents=True)
+    record.write_text('{"owner": "ghost", "host": "h", "pid": 1, "since_ms": 1}')
+    assert lock.holder() is None
+    with lock.acquire(wait_s=0, owner="me"):
+        holder = lock.holder()
+        assert holder is not None
+        assert "me" in holder.owner
+
+
+def test_a_holder_notices_that_somebody_removed_the_lock_file(tmp_path: Path) -> None:
+    with FileLock(str(tmp_path), sim_ports()).acquire(wait_s=1, owner="me") as held:
+        assert held.lost is None
+        (tmp_path / ".meta/locks/commit").unlink()
+        assert held.lost is not None
+
+
+def test_a_place_that_cannot_hold_a_lock_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".meta").write_bytes(b"")
+    lock = FileLock(str(tmp_path), sim_ports())
+    with pytest.raises(LockUnavailableError), lock.acquire(wait_s=1, owner="me"):
+        pass
+
+
+def test_the_ticket_of_a_dead_waiter_is_removed_and_that_of_a_living_one_respected(
+    tmp_path: Path,
+) -> None:
+    lock = FileLock(str(tmp_path), sim_ports(ids=SeqIds("a")))
+    queue = tmp_path / ".meta/locks/queue"
+    queue.mkdir(parents=True)
+    dead, living = queue / "00000000000000001-dead", queue / "00000000000000002-living"
+    dead.write_bytes(b"")
+    ticket = try_lock(str(living))
+    assert ticket is not None
+    with pytest.raises(TimeoutError), lock.acquire(wait_s=1, owner="me"):
+        pass
+    assert not dead.exists()
+    assert living.exists()
+    ticket.release()
+    with lock.acquire(wait_s=1, owner="me"):
+        pass
+    assert list(queue.iterdir()) == []

@@ -1,0 +1,140 @@
+"""S3: lost replies, refusals, and servers that do not know conditional writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from plait.errors import OptionError, StorageError
+from plait.model.plan import StoreSpec
+from plait.storage import open_store
+from plait.storage.objects import ATTEMPTS_MAX
+from plait.storage.s3 import S3Store
+from plait.testing import SeqIds, SimClock
+from tests.services.s3 import S3Server
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def server(s3_server: S3Server) -> Iterator[S3Server]:
+    s3_server.clear_faults()
+    s3_server.requests()
+    yield s3_server
+    s3_server.clear_faults()
+
+
+def open_table(server: S3Server, name: str, *, bucket: str | None = None) -> S3Store:
+    uri = f"s3://{bucket or server.bucket}/s3/{name}"
+    return S3Store(StoreSpec(uri, tuple(server.options.items())), clock=SimClock(), ids=SeqIds())
+
+
+@pytest.fixture
+def store(server: S3Server, request: pytest.FixtureRequest) -> S3Store:
+    return open_table(server, request.node.name)
+
+
+def test_a_slot_costs_one_request_and_so_does_a_look(server: S3Server, store: S3Store) -> None:
+    store.put_if_absent("slot", b"1")
+    store.find("slot")
+    store.find("absent")
+    methods = [request.split()[0] for request in server.requests()]
+    assert methods == ["PUT", "GET", "GET"]
+
+
+def test_an_empty_file_is_empty_and_not_missing(store: S3Store) -> None:
+    """INV-01: an emptied slot keeps its name."""
+    store.put("slot", b"")
+    assert store.find("slot") == b""
+    assert store.find("slot", size_max=0) == b""
+
+
+def test_a_win_whose_reply_is_lost_is_a_win(server: S3Server, store: S3Store) -> None:
+    """INV-10."""
+    server.fault("PUT", "slot", "reply lost")
+    assert store.put_if_absent("slot", b"ours")
+    assert store.find("slot") == b"ours"
+
+
+def test_a_loss_whose_reply_is_lost_is_a_loss(server: S3Server, store: S3Store) -> None:
+    """INV-10."""
+    store.put_if_absent("slot", b"theirs")
+    server.fault("PUT", "slot", "reply lost")
+    assert not store.put_if_absent("slot", b"ours")
+    assert store.find("slot") == b"theirs"
+
+
+@pytest.mark.parametrize("status", ["409", "500", "503"])
+def test_a_refusal_is_tried_again(server: S3Server, store: S3Store, status: str) -> None:
+    server.fault("PUT", "slot", status)
+    assert store.put_if_absent("slot", b"ours")
+    assert store.find("slot") == b"ours"
+
+
+def test_a_conflict_that_somebody_else_won_is_a_loss(server: S3Server, store: S3Store) -> None:
+    store.put_if_absent("slot", b"theirs")
+    server.fault("PUT", "slot", "409")
+    assert not store.put_if_absent("slot", b"ours")
+
+
+def test_an_outcome_that_stays_unknown_is_told_and_tried_a_bounded_number_of_times(
+    server: S3Server, store: S3Store
+) -> None:
+    server.fault("PUT", "slot", "409", times=10_000)
+    with pytest.raises(StorageError) as caught:
+        store.put_if_absent("slot", b"ours")
+    assert caught.value.path == "slot"
+    puts = [request for request in server.requests() if request.startswith("PUT")]
+    assert len(puts) == ATTEMPTS_MAX
+
+
+def test_a_bucket_that_is_missing_is_an_error_at_once(server: S3Server) -> None:
+    store = open_table(server, "t", bucket="none")
+    for attempt in (store.put, store.put_if_absent):
+        with pytest.raises(StorageError):
+            attempt("slot", b"1")
+    assert len(server.requests()) == 2
+
+
+def test_a_server_that_ignores_the_condition_is_not_written_to(server: S3Server) -> None:
+    """The probe finds it out, though the kind of store is known to be atomic."""
+    server.make_bucket("deaf")
+    server.fault("PUT", "/deaf/", "ignore", times=1_000_000)
+    assert not open_table(server, "t", bucket="deaf").capabilities.put_if_absent
+
+
+def test_the_clock_is_the_servers(store: S3Store) -> None:
+    """Though our own says 2023."""
+    assert abs(store.now_ms() / 1000 - time.time()) < 60  # noqa: TID251 - the server's, too
+
+
+def test_many_files_are_deleted_with_one_request(server: S3Server, store: S3Store) -> None:
+    paths = [f"dir/{number}" for number in range(10)]
+    for path in paths:
+        store.put(path, b"1")
+    server.requests()
+    store.delete([*paths, "absent"])
+    assert len(server.requests()) == 1
+    assert list(store.list("")) == []
+
+
+def test_listings_go_on_over_pages(
+    server: S3Server, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [f"dir/{number}" for number in range(7)]
+    for path in paths:
+        store.put(path, b"1")
+    call = store._files.call_s3
+
+    def small_pages(method: str, **facts: object) -> object:
+        return call(method, MaxKeys=3, **facts)
+
+    monkeypatch.setattr(store._files, "call_s3", small_pages)
+    assert [info.path for info in store.list("dir")] == paths
+
+
+def test_options_that_s3fs_refuses_are_refused() -> None:
+    with pytest.raises(OptionError):
+        open_store("s3://bucket/t", {"key": "a", "username": "b"})

@@ -1,0 +1,167 @@
+"""What stands in a slot is refused unless it is a decision of a Plait that we know (INV-01)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from plait.errors import CommitError, CorruptMetadataError, UnsupportedFeatureError
+from plait.model.changes import ADDED, Changes
+from plait.model.decision import Decision
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.timeline import codec
+from plait.timeline.log import Timeline
+from tests.support.forge import seal
+from tests.support.protocol import memory
+
+Edit = Callable[[dict[str, object]], object]
+
+
+def decision(**fields: object) -> Decision:
+    row = {"path": "data/a.parquet", "partition": "[]", "bucket": 0, "kind": "base", "rows": 1}
+    added = [{**row, "bytes": 1, "sorted": True, "schema_id": 0}]
+    changes = Changes(added=pa.Table.from_pylist(added, schema=ADDED))
+    return Decision(
+        version=3,
+        instant=Instant.at(0, "0" * 16),
+        outcome=Outcome.COMMITTED,
+        action=Action.COMMIT,
+        operation=Operation.UPSERT,
+        base=2,
+        completed_ms=1,
+        attempt="a",
+        previous="p",
+        changes=changes,
+        **fields,  # type: ignore[arg-type]  # whatever a test asks for
+    )
+
+
+def decode(data: bytes) -> Decision:
+    return Timeline(memory()).decode(3, data)
+
+
+def edited(edit: Edit) -> bytes:
+    _, document = codec.unseal(codec.encode(decision()), path="slot")
+    edit(document)
+    return seal(document)
+
+
+def added(document: dict[str, object]) -> dict[str, list[object]]:
+    changes = document["changes"]
+    assert isinstance(changes, dict)
+    section = changes["added"]
+    assert isinstance(section, dict)
+    return section
+
+
+def test_an_unknown_feature_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        decode(edited(lambda d: d.update(features=["slots-1", "branches-2"])))
+    assert caught.value.features == ["branches-2"]
+    assert "branches-2" in str(caught.value)
+
+
+def test_an_unknown_feature_is_refused_whatever_else_is_new_in_the_decision() -> None:
+    document = {"version": 3, "features": ["all-new-9"], "changes": "elsewhere"}
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        decode(seal(document))
+    assert caught.value.features == ["all-new-9"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../a", "a/../../b", "a//b", "./a", "", "a\\b", "a\0b", "C:/a", "s3://b/a", "a/."],
+)
+@pytest.mark.parametrize("column", ["path", "dv_path", "key_path", "condemned", "deleted"])
+def test_a_path_that_leaves_the_table_is_refused(path: str, column: str) -> None:
+    masked = {"path": ["a"], "rows": [1], "dv_path": [path], "dv_offset": [1], "dv_bytes": [1]}
+    touched = {"partition": ["[]"], "bucket": [0], "keys": ["sidecar"], "key_count": [1]}
+    cleaned: dict[str, object] = {"horizon": 0, "condemned": [], "deleted": []}
+    edits: dict[str, Edit] = {
+        "path": lambda d: added(d).update(path=[path]),
+        "dv_path": lambda d: d.update(changes={"masked": masked}),
+        "key_path": lambda d: d.update(changes={"touched": {**touched, "key_path": [path]}}),
+        "condemned": lambda d: d.update(cleaned={**cleaned, "condemned": [[path, 1]]}),
+        "deleted": lambda d: d.update(cleaned={**cleaned, "deleted": [path]}),
+    }
+    with pytest.raises(CorruptMetadataError):
+        decode(edited(edits[column]))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "data/a.parquet",
+        ".meta/manifests/../../../a",
+        "/etc/passwd",
+        ".meta/manifests/missing.parquet",
+        7,
+        None,
+    ],
+)
+def test_a_manifest_that_is_elsewhere_is_refused(manifest: object) -> None:
+    reference = {"manifest": manifest, "rows": 1, "sha256": "0" * 64}
+    with pytest.raises(CorruptMetadataError):
+        decode(edited(lambda d: d.update(changes={"added": reference})))
+
+
+EDITS: dict[str, Edit] = {
+    "no version": lambda d: d.pop("version"),
+    "version as text": lambda d: d.update(version="3"),
+    "version as bool": lambda d: d.update(version=True),
+    "instant that is none": lambda d: d.update(instant="20260101-x"),
+    "month 13": lambda d: d.update(instant="20261301000000000-0000000000000000"),
+    "unknown outcome": lambda d: d.update(outcome="perhaps"),
+    "outcome as list": lambda d: d.update(outcome=[]),
+    "unknown section": lambda d: d.update(changes={"else": {}}),
+    "unknown column": lambda d: added(d).update(color=["red"]),
+    "columns of two lengths": lambda d: added(d).update(rows=[1, 2]),
+    "a missing column": lambda d: added(d).pop("rows"),
+    "null where there is none": lambda d: added(d).update(rows=[None]),
+    "a number beyond 64 bits": lambda d: added(d).update(rows=[2**70]),
+    "a number beyond 32 bits": lambda d: added(d).update(bucket=[2**40]),
+    "negative rows": lambda d: added(d).update(rows=[-1]),
+    "partition that is none": lambda d: added(d).update(partition=["a"]),
+    "partition of numbers": lambda d: added(d).update(partition=["[1]"]),
+    "stats of another kind": lambda d: d.update(stats={"rows_in": "many"}),
+    "unknown stats": lambda d: d.update(stats={"rows_lost": 1}),
+    "scope as text": lambda d: d.update(scope="table"),
+    "rollback of nothing": lambda d: d.update(rolled_back={}),
+    "rollback of an instant that is none": lambda d: d.update(
+        rolled_back={"instant": "x", "reason": "", "partitions": []}
+    ),
+    "tokens of three": lambda d: d.update(tokens=[["a", 1, "b"]]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_a_sealed_document_that_is_no_decision_is_refused(edit: Edit) -> None:
+    """INV-01: nothing but CorruptMetadataError comes of it, naming the slot."""
+    with pytest.raises(CorruptMetadataError) as caught:
+        decode(edited(edit))
+    assert str(caught.value.path).startswith((".meta/timeline/", "slot"))
+
+
+def test_deeply_nested_metadata_is_refused() -> None:
+    nested = b"[" * 200_000 + b"]" * 200_000
+    body = b'{"version":3,"client":' + nested + b"}"
+    sealed = b'{"checksum":"%s",\n"decision":%s}\n' % (codec.checksum_of(body).encode(), body)
+    with pytest.raises(CorruptMetadataError):
+        decode(sealed)
+
+
+def test_a_slot_of_another_version_is_refused() -> None:
+    """INV-02."""
+    with pytest.raises(CorruptMetadataError) as caught:
+        Timeline(memory()).decode(4, codec.encode(decision()))
+    assert (caught.value.expected, caught.value.found) == (4, 3)
+
+
+def test_a_decision_too_large_to_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-01: nobody could ever read the table again."""
+    monkeypatch.setattr(codec, "SLOT_BYTES_MAX", 2_000)
+    assert codec.encode(decision())
+    with pytest.raises(CommitError):
+        codec.encode(decision(client={"text": "x" * 2_000}))
