@@ -45,7 +45,7 @@ CHECKS = (
     Check("types", 3, ("mypy",)),
     Check("generated", 1, ("python", "scripts/reference.py", "--check")),
     # Together these four are every test: a marker that a suite excludes is another's.
-    Check("fast", 3, pytest("-m", "not processes and not spark and not s3")),
+    Check("fast", 4, pytest("-m", "not processes and not spark and not s3")),
     Check("doctests", 1, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("processes", 5, pytest("-m", "processes and not spark and not s3")),
     Check("s3", 3, pytest("-m", "s3 and not spark")),

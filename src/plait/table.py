@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from plait.engine import Engine
 from plait.errors import InstantNotFoundError, OptionError, TableExistsError
 from plait.expr import parse_where, to_json
 from plait.locks import default_lock, open_lock
@@ -375,6 +376,21 @@ class Table:
             on_duplicate=on_duplicate,
             predicate=predicate,
             partitions=partitions,
+        )
+
+    @property
+    def site(self) -> Site:
+        """What engines and services work on; not part of the public interface."""
+        return self._site
+
+    def resume(self, order: Order, instant: Instant, engine: Engine) -> Writer:
+        """Open a writer for an instant that another process of it began; for engines."""
+        return Writer(
+            self._site,
+            order,
+            default=engine,
+            after=lambda: after_commit(self._site),
+            instant=instant,
         )
 
     def _writer(self, order: Order) -> Writer:

@@ -9,8 +9,8 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/services.py:rollback": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
+    "src/plait/write/writer.py:Order.of": "the arguments of Table.writer, one to one",
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
-    "src/plait/table.py:Table.writer": "an order has that many parts; all but one by name",
 }
 MANY_METHODS: dict[str, str] = {
     "src/plait/testing/store_kit.py:StoreKit": "a conformance kit: each method is a test",

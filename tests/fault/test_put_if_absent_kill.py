@@ -14,7 +14,7 @@ from plait.ports import SystemClock, SystemIds
 from plait.storage.local import LocalStore
 from plait.storage.race import is_whole
 
-KILLS = 40
+KILLS = 24
 WRITER = """
 import sys
 from plait.storage.local import LocalStore

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, FormatError
@@ -15,10 +15,13 @@ from plait.model.bucket import partition_text
 from plait.model.changes import SECTIONS, STATS, Changes, WriteStats
 from plait.model.decision import Cleaned, Decision, RolledBack, Scope, Token
 from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.timeline import codec
+from plait.state.checkpoint import write_checkpoint
+from plait.testing import sim_ports
+from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
 from tests.support.forge import seal
-from tests.support.protocol import memory
+from tests.support.histories import History
+from tests.support.protocol import client, create, memory
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COUNT = st.integers(0, 2**62)
@@ -184,6 +187,46 @@ def test_any_sealed_value_is_read_or_refused(value: object) -> None:
     """INV-01."""
     with pytest.raises(FormatError):
         decode(seal(value))
+
+
+@settings(max_examples=300)
+@given(JSON, st.data())
+def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
+    value: object, data: st.DataObject
+) -> None:
+    """INV-01: what defines a table is not trusted either."""
+    store = memory()
+    create(store, partition_by=("day",), properties={"clean.retain.time": "1h"})
+    path = paths.slot(0)
+    _, document = codec.unseal(store.find(path) or b"", path=path)
+    place, key = data.draw(st.sampled_from(_places(document["table"])))
+    place[key] = value  # type: ignore[index]  # a place is a list or an object
+    store.put(path, seal(document))
+    try:
+        client(store).cache.snapshot()
+    except FormatError:
+        pass
+
+
+@settings(max_examples=300)
+@given(JSON, st.data())
+def test_a_checkpoint_with_any_value_replaced_is_read_or_refused(
+    value: object, data: st.DataObject
+) -> None:
+    """INV-11: a sealed checkpoint is not trusted either."""
+    history = History.begin(memory()).run([("add", 1, 0), ("mask", 0, 1)])
+    write_checkpoint(history.store, history.state, sim_ports())
+    path = paths.checkpoint(2)
+    document = json.loads(json.loads(history.store.find(path) or b"")["state"])
+    place, key = data.draw(st.sampled_from(_places(document)))
+    place[key] = value  # type: ignore[index]  # a place is a list or an object
+    body = json.dumps(document)
+    sealed = {"checksum": codec.checksum_of(body.encode()), "state": body}
+    history.store.put(path, json.dumps(sealed).encode())
+    try:
+        client(history.store).cache.snapshot()
+    except FormatError:
+        pass
 
 
 def _places(value: object) -> list[tuple[object, object]]:

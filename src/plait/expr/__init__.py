@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import PredicateError
+from plait.expr.arrow_in import from_arrow
 from plait.expr.arrow_out import to_arrow
 from plait.expr.ddl import parse_ddl
 from plait.expr.json import from_json, to_json
@@ -25,6 +26,7 @@ from plait.expr.tree import (
     Opaque,
     Or,
     Predicate,
+    bind,
     columns_of,
     negate,
 )
@@ -36,8 +38,9 @@ _KINDS = (Always, Fixed, Compare, In, IsNull, Like, And, Or, Opaque)
 def parse_where(where: Where, schema: pa.Schema) -> Predicate:
     """Give the predicate of any form that users may write; None matches every row.
 
-    A pyarrow expression is evaluated by Arrow as it stands; it prunes no files, and Spark
-    cannot take it.
+    A pyarrow expression keeps the meaning that Arrow gives it. One that is more than a condition
+    on columns and literals (it calls functions, casts, compares columns) is evaluated by Arrow as
+    it stands: it prunes no files, and can neither be recorded in a table nor handed to Spark.
 
     Raises:
         PredicateError: it cannot be understood, or does not fit the schema.
@@ -47,22 +50,24 @@ def parse_where(where: Where, schema: pa.Schema) -> Predicate:
     if isinstance(where, str):
         return parse_sql(where, schema)
     if isinstance(where, pc.Expression):
-        return _opaque(where, schema)
+        return _of_arrow(where, schema)
     if isinstance(where, _KINDS):
-        return where
+        return bind(where, schema)
     message = f"not a predicate: {type(where).__qualname__}"
     raise PredicateError(message, hint="SQL text or a pyarrow expression", text=str(where)[:200])
 
 
-def _opaque(expression: pc.Expression, schema: pa.Schema) -> Opaque:
+def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in schema])
     try:
         plain.empty_table().filter(expression)
-    except (pa.ArrowException, NotImplementedError) as error:
-        message = f"the expression {expression} does not fit the table: {error}"
-        hint = f"columns: {', '.join(schema.names)}"
-        raise PredicateError(message, hint=hint, text=str(expression)) from error
-    return Opaque(expression, tuple(schema.names), plain)
+    except (pa.ArrowException, NotImplementedError, TypeError) as error:
+        shown = str(expression)[:200]
+        message = f"the expression {shown} does not fit the table: {str(error)[:200]}"
+        hint = f"columns: {', '.join(schema.names[:20])}"
+        raise PredicateError(message, hint=hint, text=shown) from error
+    found = from_arrow(expression, plain)
+    return Opaque(expression, tuple(schema.names), plain) if found is None else found
 
 
 __all__ = [

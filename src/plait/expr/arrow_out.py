@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +28,19 @@ from plait.expr.tree import (
 from plait.model.value import array_of, from_text
 
 _T = pa.types
+_LAST = "\U0010ffff"
+_SURROGATES, _AFTER_SURROGATES = 0xD800, 0xE000
+_Join: TypeAlias = Callable[[pc.Expression, pc.Expression], pc.Expression]
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
     """Give the Arrow expression that selects the same rows.
 
     NaN compares as in Spark: equal to itself, greater than every number.
+
+    Exact for ``Table.filter`` and Acero. A dataset may leave out row groups with it; of columns
+    that hold NaN it leaves out too many: Arrow takes the bounds of a row group, which know nothing
+    of NaN, for those of all its rows. Plait's own scans judge row groups themselves.
     """
     match predicate:
         case Always(value):
@@ -44,20 +55,22 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
             # a NaN is a value, not a null
             return _ref(column).is_valid() if negated else _ref(column).is_null()
         case Like(column, pattern, negated):
-            found = pc.match_substring_regex(_ref(column), like_regex(pattern))
+            found = _like(_ref(column), pattern)
             return ~found if negated else found
         case And(items):
-            result = to_arrow(items[0])
-            for item in items[1:]:
-                result = result & to_arrow(item)
-            return result
+            return _balanced(operator.and_, [to_arrow(item) for item in items])
         case Or(items):
-            result = to_arrow(items[0])
-            for item in items[1:]:
-                result = result | to_arrow(item)
-            return result
+            return _balanced(operator.or_, [to_arrow(item) for item in items])
         case Opaque(expression, _, _, negated):
             return ~expression if negated else expression
+
+
+def _balanced(join: _Join, items: list[pc.Expression]) -> pc.Expression:
+    """Join as a shallow tree: Arrow descends into it on the stack of the process."""
+    while len(items) > 1:
+        pairs = itertools.zip_longest(items[::2], items[1::2])
+        items = [one if other is None else join(one, other) for one, other in pairs]
+    return items[0]
 
 
 def _ref(column: Column) -> pc.Expression:
@@ -84,7 +97,10 @@ def _compare_float(ref: pc.Expression, op: str, value: pa.Scalar) -> pc.Expressi
             ">": nan & ~nan,
         }[op]
     plain = _plain(ref, op, value)
-    return plain | nan if op in (">", ">=") else plain
+    if op in (">", ">="):
+        return plain | nan
+    # Says nothing new of rows, but keeps a dataset from taking bounds for a proof.
+    return plain & ~nan if op in ("<", "<=") else plain
 
 
 def _plain(ref: pc.Expression, op: str, value: pa.Scalar) -> pc.Expression:
@@ -113,6 +129,41 @@ def _in(leaf: In) -> pc.Expression:
         found = found | (ref == pc.scalar(pa.scalar(0.0, kind)))
     # is_in says FALSE for null where SQL says NULL, which matters under NOT
     return (~found) & ref.is_valid() if leaf.negated else found
+
+
+def _like(ref: pc.Expression, pattern: str) -> pc.Expression:
+    """Compare the fixed beginning, by which row groups are left out, then the rest."""
+    head = like_head(pattern)
+    if head == pattern:
+        return ref == pc.scalar(pa.scalar(pattern, pa.string()))
+    found = pc.match_substring_regex(ref, like_regex(pattern))
+    if not head:
+        return found
+    inside = ref >= pc.scalar(pa.scalar(head, pa.string()))
+    end = text_after(head)
+    if end is not None:
+        inside = inside & (ref < pc.scalar(pa.scalar(end, pa.string())))
+        if pattern == head + "%":
+            return inside
+    return inside & found
+
+
+def like_head(pattern: str) -> str:
+    """Give the text with which every match begins, without escapes."""
+    return "".join(itertools.takewhile(lambda char: char not in "%_\\", pattern))
+
+
+def text_after(head: str) -> str | None:
+    """Give the least text above all that begin with ``head``; None if there is none.
+
+    >>> text_after("ab")
+    'ac'
+    """
+    stem = head.rstrip(_LAST)
+    if not stem:
+        return None
+    code = ord(stem[-1]) + 1
+    return stem[:-1] + chr(_AFTER_SURROGATES if code == _SURROGATES else code)
 
 
 def like_regex(pattern: str) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, PredicateError
 from plait.expr.tree import (
     DEPTH_MAX,
+    LEAVES_MAX,
     NEGATED,
     VALUES_MAX,
     Always,
@@ -31,7 +29,12 @@ _LEAVES = ("fixed", "compare", "in", "null", "like")
 
 
 def to_json(predicate: Predicate) -> dict[str, object]:
-    """Write a predicate as JSON values."""
+    """Write a predicate as JSON values.
+
+    Raises:
+        PredicateError: it holds a pyarrow expression that has no tree: what is read from metadata
+            is checked node by node, and such an expression could not be.
+    """
     match predicate:
         case Always(value):
             return {"always": value}
@@ -50,64 +53,93 @@ def to_json(predicate: Predicate) -> dict[str, object]:
             return {"and": [to_json(item) for item in items]}
         case Or(items):
             return {"or": [to_json(item) for item in items]}
-        case Opaque():
-            return _opaque_json(predicate)
+        case Opaque(expression):
+            message = f"the pyarrow expression {str(expression)[:200]} cannot be recorded"
+            hint = "give the predicate as SQL text"
+            raise PredicateError(message, hint=hint, text=str(expression)[:200])
 
 
 def from_json(value: object, schema: pa.Schema) -> Predicate:
     """Read what ``to_json`` wrote, for a table with this schema.
 
     Raises:
-        CorruptMetadataError: it is anything else.
+        CorruptMetadataError: it is anything else, too deep, or too large.
     """
     try:
-        return _from(value, schema, 0)
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        message = f"not a predicate: {str(value)[:120]}"
-        raise CorruptMetadataError(message, expected="a predicate", found=str(error)) from error
+        return _Reader(schema).read(value, 0)
+    except (KeyError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
+        shown = str(value)[:120] if not isinstance(value, (dict, list)) else type(value).__name__
+        message = f"not a predicate: {shown}: {str(error)[:200]}"
+        raise CorruptMetadataError(
+            message, expected="a predicate", found=str(error)[:200]
+        ) from error
 
 
-def _from(value: object, schema: pa.Schema, depth: int) -> Predicate:
-    if not isinstance(value, dict) or depth > DEPTH_MAX:
-        raise TypeError(value)
-    for name, kind in (("and", And), ("or", Or)):
-        if name in value:
-            items = tuple(_from(item, schema, depth + 1) for item in _list(value[name]))
-            if not items:
-                raise ValueError(value)
-            return kind(items)
-    if "always" in value:
-        return Always(None if value["always"] is None else _bool(value["always"]))
-    if "substrait" in value:
-        return _opaque_from(value, schema)
-    return _leaf(value, schema)
+class _Reader:
+    """Reads one predicate, of bounded size."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._left = LEAVES_MAX
+
+    def read(self, value: object, depth: int) -> Predicate:
+        """Read one node."""
+        self._left -= 1
+        if depth > DEPTH_MAX or self._left < 0:
+            message = "the predicate is too deep or too large"
+            raise ValueError(message)
+        node = _dict(value)
+        for name, kind in (("and", And), ("or", Or)):
+            if name in node:
+                items = tuple(self.read(item, depth + 1) for item in _list(node[name]))
+                if not items:
+                    raise ValueError(name)
+                return kind(items)
+        if "always" in node:
+            return Always(None if node["always"] is None else _bool(node["always"]))
+        return _leaf(node, self._schema)
 
 
 def _leaf(value: dict[str, object], schema: pa.Schema) -> Predicate:
     name = next((name for name in _LEAVES if name in value), None)
     if name is None:
         raise ValueError(value)
-    column = find_column(schema, tuple(str(part) for part in _list(value[name])), "")
+    path = tuple(_text(part) for part in _list(value[name]))
+    column = find_column(schema, path, "")
+    if column.path != path:
+        raise ValueError(path)
     if name == "fixed":
         return Fixed(column, _bool(value["value"]))
     if name == "compare":
-        if value["op"] not in NEGATED:
+        if _text(value["op"]) not in NEGATED:
             raise ValueError(value["op"])
-        return Compare(column, str(value["op"]), _value(value["value"], column.type))
+        return Compare(column, _text(value["op"]), _value(value["value"], column.type))
     negated = _bool(value["negated"])
     if name == "in":
         values = tuple(_value(item, column.type) for item in _list(value["values"]))
+        if not values:
+            raise ValueError(name)
         return In(column, values, negated)
     if name == "null":
         return IsNull(column, negated)
-    return Like(column, str(value["pattern"]), negated)
+    return Like(column, _text(value["pattern"]), negated)
 
 
 def _value(text: object, kind: pa.DataType) -> Value:
-    if not isinstance(text, str):
-        raise TypeError(text)
-    raw_value(text, kind)
-    return Value(text, kind)
+    raw_value(_text(text), kind)
+    return Value(_text(text), kind)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _dict(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return value
 
 
 def _list(value: object) -> list[object]:
@@ -120,26 +152,3 @@ def _bool(value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(value)
     return value
-
-
-def _opaque_json(predicate: Opaque) -> dict[str, object]:
-    from pyarrow import substrait  # noqa: PLC0415 - large, and rarely needed
-
-    try:
-        body = substrait.serialize_expressions([predicate.expression], ["where"], predicate.schema)
-    except (pa.ArrowException, NotImplementedError) as error:
-        message = f"the pyarrow expression {predicate.expression} cannot be recorded: {error}"
-        hint = "give the predicate as SQL text"
-        raise PredicateError(message, hint=hint, text=str(predicate.expression)) from error
-    text = base64.b64encode(bytes(body)).decode()
-    return {"substrait": text, "names": list(predicate.names), "negated": predicate.negated}
-
-
-def _opaque_from(value: dict[str, object], schema: pa.Schema) -> Opaque:
-    from pyarrow import substrait  # noqa: PLC0415 - large, and rarely needed
-
-    body = base64.b64decode(str(value["substrait"]), validate=True)
-    bound = substrait.deserialize_expressions(pa.py_buffer(body))
-    expression: pc.Expression = next(iter(bound.expressions.values()))
-    names = tuple(str(name) for name in _list(value["names"]))
-    return Opaque(expression, names, schema, _bool(value["negated"]))

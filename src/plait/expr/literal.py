@@ -21,12 +21,10 @@ from plait.model.schema import type_name
 from plait.model.value import Raw, raw_text, raw_value
 
 _WIDE = Context(prec=400)
-_DAY = pa.date32()
-_UTC = pa.timestamp("us", "UTC")
 _DATE = r"(-?\d{4,6}-\d\d-\d\d)"
 _DAY_TEXT = re.compile(_DATE, re.ASCII)
 _MOMENT_TEXT = re.compile(
-    _DATE + r"(?:[T ](\d\d:\d\d)(?::(\d\d)(?:\.(\d{1,6})0*)?)?\s*(Z|UTC|([+-])(\d\d):?(\d\d))?)?",
+    _DATE + r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6})0*)?)?\s*(Z|UTC|([+-])(\d\d):?(\d\d))?)?",
     re.ASCII,
 )
 _DAY_US = 86_400_000_000
@@ -56,7 +54,7 @@ def day_of(text: str) -> Day:
     match = _DAY_TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
-    return Day(int(raw_value(match[1], _DAY)))
+    return Day(_days_to(match[1]))
 
 
 def moment_of(text: str) -> Moment:
@@ -71,13 +69,18 @@ def moment_of(text: str) -> Moment:
     match = _MOMENT_TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
-    day, minutes, seconds, fraction, zone, sign, hours_off, minutes_off = match.groups()
-    clock = f"{minutes or '00:00'}:{seconds or '00'}.{(fraction or '').ljust(6, '0')}"
-    micros = int(raw_value(f"{day}T{clock}Z", _UTC))
-    if sign is not None:
-        east = (int(hours_off) * 60 + int(minutes_off)) * 60_000_000
-        micros += east if sign == "-" else -east
+    day, hours, minutes, seconds, fraction, zone, sign, hours_off, minutes_off = match.groups()
+    clock = [int(part or 0) for part in (hours, minutes, seconds, hours_off, minutes_off)]
+    if any(part > most for part, most in zip(clock, (23, 59, 59, 18, 59), strict=True)):
+        raise ValueError(text)
+    east = (clock[3] * 60 + clock[4]) * (-1 if sign == "-" else 1)
+    in_day = ((clock[0] * 60 + clock[1] - east) * 60 + clock[2]) * 1_000_000
+    micros = _days_to(day) * _DAY_US + in_day + int((fraction or "").ljust(6, "0"))
     return Moment(micros, zoned=zone is not None)
+
+
+def _days_to(day: str) -> int:
+    return int(np.datetime64(day, "D").astype(np.int64))
 
 
 def narrowed(number: float) -> float:

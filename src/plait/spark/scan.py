@@ -45,9 +45,7 @@ def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
     return frame.select(*[F.col("`" + n.replace("`", "``") + "`") for n in scan.schema.names])
 
 
-def _read(
-    spark: SparkSession, scan: Scan, schema: pa.Schema, files: list[LiveFile]
-) -> DataFrame:
+def _read(spark: SparkSession, scan: Scan, schema: pa.Schema, files: list[LiveFile]) -> DataFrame:
     struct = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)

@@ -34,9 +34,7 @@ class SparkStaging:
     that gives other rows each time should be persisted by the caller.
     """
 
-    def __init__(
-        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
-    ) -> None:
+    def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
         self._plan = plan
         self._announce = announce
         self._frames: list[DataFrame] = []
@@ -152,8 +150,6 @@ def _with_garbage(status: WriteStatus, first: Changes, last: Changes) -> WriteSt
         *last.garbage["path"].to_pylist(),
     ]
     garbage = pa.table([pa.array(sorted(set(old)), pa.string())], schema=first.garbage.schema)
-    changes = replace(
-        status.changes, garbage=pa.concat_tables([status.changes.garbage, garbage])
-    )
+    changes = replace(status.changes, garbage=pa.concat_tables([status.changes.garbage, garbage]))
     stats: WriteStats = status.stats
     return WriteStatus(changes, stats)

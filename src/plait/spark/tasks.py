@@ -73,9 +73,7 @@ def task_label() -> str:
     return f"t{context.partitionId()}a{context.taskAttemptId()}"
 
 
-def announcer(
-    store: Store, instant: Instant, label: str
-) -> Callable[[Iterable[Partition]], None]:
+def announcer(store: Store, instant: Instant, label: str) -> Callable[[Iterable[Partition]], None]:
     """Give a function that writes an inflight record before files appear in new partitions."""
     announced: set[Partition] = set()
 

@@ -25,7 +25,7 @@ from plait.storage.port import Store
 from plait.storage.race import RaceResult, race_processes, race_threads
 
 PROBE_VERSION = 1
-ROUNDS = 12
+ROUNDS, PROCESSES = 12, 2
 HINTS = ".meta/hints"
 _HINT_BYTES_MAX = 64 << 10
 _HINT_AGE_MS_MAX = 30 * 24 * 3600 * 1000
@@ -92,11 +92,15 @@ def probe(
     others = [reopen() for _ in range(4)]
     try:
         threads = race_threads(others, f"{scratch}/t", rounds=rounds, name="thread")
-        processes = race_processes(store.spec, f"{scratch}/p", rounds=rounds) if shared else None
+        processes = _race_processes(store, scratch, rounds) if shared else None
         reads, lists = _fresh(store, others[0], f"{scratch}/f", rounds)
     finally:
         _remove(store, scratch)
     return _report([threads, *([processes] if processes else [])], shared, reads, lists)
+
+
+def _race_processes(store: Store, scratch: str, rounds: int) -> RaceResult | None:
+    return race_processes(store.spec, f"{scratch}/p", rounds=rounds, processes=PROCESSES)
 
 
 def _report(races: list[RaceResult], shared: bool, reads: bool, lists: bool) -> ProbeReport:  # noqa: FBT001 - answers, in order
@@ -109,7 +113,7 @@ def _report(races: list[RaceResult], shared: bool, reads: bool, lists: bool) -> 
         whole=not any(race.torn for race in races),
         reads_fresh=reads,
         lists_fresh=lists,
-        processes=3 if shared and complete else 0,
+        processes=PROCESSES if shared and complete else 0,
         notes=tuple(notes),
     )
 

@@ -34,7 +34,7 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 class S3Store(ObjectStore):
-    """A table below a prefix of a bucket. The storage options are those of ``s3fs.S3FileSystem``."""
+    """A table below a prefix of a bucket; its options are those of ``s3fs.S3FileSystem``."""
 
     traits = Traits(
         create_is_atomic=True, writes_are_whole=True, has_directories=False, durable=True

@@ -89,8 +89,10 @@ class Conflict:
     theirs: Decision
     verdict: Verdict
     buckets: frozenset[BucketId]
-    """Where; empty if it is not about buckets."""
+    """What must be done again: ours, and what they brought into the place that we overwrite."""
     reason: str
+    whole: bool = False
+    """It is not about buckets: only the whole operation can be run again."""
 
 
 def touched_buckets(changes: Changes) -> frozenset[BucketId]:
@@ -111,7 +113,7 @@ def decide(ours: Intent, theirs: Decision) -> Conflict | None:
         return None
     if meets is Meets.ALWAYS:
         reason = f"a {theirs.operation} changes what every write means"
-        return Conflict(theirs, verdict, frozenset(), reason)
+        return Conflict(theirs, verdict, frozenset(), reason, whole=True)
     buckets = touched_buckets(theirs.changes)
     shared = _meeting(ours, theirs.scope, buckets)
     if shared is None:
@@ -122,19 +124,28 @@ def decide(ours: Intent, theirs: Decision) -> Conflict | None:
 def _meeting(
     ours: Intent, scope: Scope, buckets: frozenset[BucketId]
 ) -> frozenset[BucketId] | None:
-    """Give our buckets where the two meet; None if they do not meet at all."""
+    """Give the buckets to be done again where the two meet; None if they do not meet at all."""
     if ours.scope.kind == SCOPE_APPEND:
         return None  # rows without keys, added after whatever came before, are a serial order
-    kinds = {ours.scope.kind, scope.kind}
-    if SCOPE_TABLE in kinds:
-        return ours.buckets if buckets or scope.kind == SCOPE_TABLE else None
-    if SCOPE_PARTITIONS in kinds:
-        mine, yours = _places(ours.scope, ours.buckets), _places(scope, buckets)
-        shared = mine & yours
-        return frozenset(b for b in ours.buckets if b[0] in shared) if shared else None
-    if kinds == {SCOPE_BUCKETS}:
-        return (ours.buckets & buckets) or None
-    return None  # theirs appended rows that our snapshot need not have seen
+    if not buckets and scope.kind in (SCOPE_BUCKETS, SCOPE_APPEND):
+        return None  # they changed nothing
+    if ours.scope.kind == SCOPE_TABLE:
+        return ours.buckets | buckets
+    if ours.scope.kind == SCOPE_PARTITIONS:
+        mine = _places(ours.scope, ours.buckets)
+        shared = mine if scope.kind == SCOPE_TABLE else mine & _places(scope, buckets)
+        return _within(ours.buckets | buckets, shared) if shared else None
+    if scope.kind == SCOPE_TABLE:
+        return ours.buckets or None
+    if scope.kind == SCOPE_PARTITIONS:
+        return _within(ours.buckets, _places(scope, buckets)) or None
+    if scope.kind == SCOPE_APPEND:
+        return None  # they appended rows that our snapshot need not have seen
+    return (ours.buckets & buckets) or None
+
+
+def _within(buckets: frozenset[BucketId], partitions: frozenset[Partition]) -> frozenset[BucketId]:
+    return frozenset(bucket for bucket in buckets if bucket[0] in partitions)
 
 
 def _places(scope: Scope, buckets: frozenset[BucketId]) -> frozenset[Partition]:

@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from plait.errors import (
-    CommitError,
-    CommitOutcomeUnknownError,
-    CommitRetriesExhaustedError,
-    ContractError,
-    RolledBackError,
-    StorageError,
-)
+from plait.errors import CommitError, CommitOutcomeUnknownError, StorageError, TableError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope, Token
@@ -25,20 +18,27 @@ from plait.model.instant import State as InstantState
 from plait.model.plan import Snapshot
 from plait.state.state import State
 from plait.timeline import paths
-from plait.timeline.pending import PendingInstant, write_inflight, write_requested
-from plait.txn.conflict import (
-    Conflict,
-    Intent,
-    Verdict,
-    conflict_error,
-    decide,
-    touched_buckets,
+from plait.timeline.pending import (
+    PendingInstant,
+    load_pending,
+    write_inflight,
+    write_requested,
 )
+from plait.txn.conflict import Conflict, Intent, Verdict, conflict_error, decide
 from plait.txn.heartbeat import Heartbeat
+from plait.txn.manifests import Manifests
 from plait.txn.order import Ordered
 from plait.txn.publish import Lost, Won, free_time, publish
+from plait.txn.refusal import (
+    AlreadyCommitted,
+    contract_changed,
+    retries_exhausted,
+    rolled_back,
+)
 from plait.txn.rollback import delete_files_of, publish_rollback
 from plait.txn.site import Site, client, require_slots
+
+__all__ = ["AlreadyCommitted", "Redo", "Request", "Transaction"]
 
 _log = logging.getLogger(__name__)
 _WINDOW_MAX = 100_000
@@ -71,6 +71,7 @@ class Transaction:
     records: list[str]
     heartbeat: Heartbeat
     announced: set[Partition]
+    manifests: Manifests
     open: bool = True
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
@@ -112,22 +113,56 @@ class Transaction:
         )
         site.ports.observer.phase("begin", instant=str(instant))
         path = write_requested(site.store, record)
+        return cls._at_base(site, request, record, [path])
+
+    @classmethod
+    def resume(cls, site: Site, request: Request, instant: Instant) -> Transaction:
+        """Go on with an instant that another process of the same writer began.
+
+        The head of now is the base. Partitions are those that its records name.
+
+        Raises:
+            RolledBackError: it was rolled back meanwhile.
+        """
+        found = [entry for entry in load_pending(site.store) if entry.instant == instant]
+        if not found:
+            raise rolled_back(instant, None, "its records are gone")
+        txn = cls._at_base(site, request, found[0], list(found[0].records))
+        txn.distributed = True
+        return txn
+
+    @classmethod
+    def _at_base(
+        cls, site: Site, request: Request, record: PendingInstant, records: list[str]
+    ) -> Transaction:
         base = site.cache.refresh()
-        heartbeat = Heartbeat(
-            site,
-            instant,
-            interval_s=options.seconds("heartbeat.interval"),
-            since=known.version,
-        )
-        announced = set(request.partitions)
+        interval_s = base.table.options.seconds("heartbeat.interval")
+        heartbeat = Heartbeat(site, record.instant, interval_s=interval_s, since=record.v0)
+        announced = set(record.partitions)
         if not base.table.spec.partition_by:
             announced.add(())
-        txn = cls(site, request, instant, known.version, base, [path], heartbeat, announced)
+        txn = cls(
+            site,
+            request,
+            record.instant,
+            record.v0,
+            base,
+            records,
+            heartbeat,
+            announced,
+            Manifests(site, record.instant),
+        )
         txn._look_back()
         return txn
 
+    def detach(self) -> Instant:
+        """Leave the instant to another process, which resumes it; its records stay."""
+        self.open = False
+        self.heartbeat.stop()
+        return self.instant
+
     def _look_back(self) -> None:
-        """Look for our own rollback and time between v0 and the base."""
+        """Look for our own decision and time between v0 and the base."""
         if self.base.version == self.v0:
             return
         rows = self.base.commits(self.site.store, since=self.v0)
@@ -135,6 +170,10 @@ class Transaction:
         ended = rows.filter(pc.equal(rows["ended"], str(self.instant)))
         if ended.num_rows:
             self._raise_rolled_back(int(ended["version"][0].as_py()), "found before its base")
+        decided = rows.filter(pc.ends_with(rows["instant"], self.instant.nonce))
+        if decided.num_rows:  # by another process that resumed it
+            self.abort("committed already")
+            raise AlreadyCommitted(int(decided["version"][0].as_py()))
 
     # --- stage -----------------------------------------------------------------------------
 
@@ -182,7 +221,7 @@ class Transaction:
                     conflicts, head = self._judge(status, scope, head, outcome.theirs)
             self._require_time(conflicts, started)
             if conflicts:
-                status = self._redo(status, self._redoer(redo, conflicts), head, conflicts)
+                status = self._redo(self._redoer(redo, conflicts), head, conflicts)
 
     def _order(self, head: State) -> AbstractContextManager[object]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
@@ -192,32 +231,22 @@ class Transaction:
 
     def _redoer(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
         """Give the function that does buckets again, if that is allowed; else give up."""
-        retry = all(conflict.verdict is Verdict.RETRY for conflict in conflicts)
-        if redo is None or not retry or self.request.on_conflict != "retry":
+        possible = all(c.verdict is Verdict.RETRY and not c.whole for c in conflicts)
+        if redo is None or not possible or self.request.on_conflict != "retry":
             raise self._give_up(conflict_error(self.instant, conflicts))
         return redo
 
     def _require_time(self, conflicts: list[Conflict], started: float) -> None:
         """Give up when the table allows no more attempts: by count of redos, and by time."""
+        if conflicts and self.request.on_conflict != "retry":
+            return  # the conflict itself is raised
         options = self.base.table.options
         elapsed = self.site.ports.clock.monotonic() - started
-        late = elapsed > options.seconds("commit.deadline")
         spent = bool(conflicts) and self.rounds >= options.count("commit.retries")
-        if not late and not (spent and self.request.on_conflict == "retry"):
-            return
-        last = conflict_error(self.instant, conflicts) if conflicts else None
-        reason = last.message if last else "others took every slot"
-        message = f"gave up after {self.attempts} attempts: {reason}"
-        hint = "raise commit.retries or commit.deadline, or write less at once"
-        raise self._give_up(
-            CommitRetriesExhaustedError(
-                message,
-                hint=hint,
-                conflict=last,
-                attempts=self.attempts,
-                elapsed_ms=int(elapsed * 1000),
-            )
-        )
+        if spent or elapsed > options.seconds("commit.deadline"):
+            last = conflict_error(self.instant, conflicts) if conflicts else None
+            error = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
+            raise self._give_up(error)
 
     def _judge(
         self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
@@ -225,9 +254,8 @@ class Transaction:
         """Take in the decisions since ``head``; give those in our way and the new head."""
         intent = Intent.of(self.request.operation, scope, status.changes)
         conflicts: list[Conflict] = []
-        window = [] if first is None else [first]
-        for decision in window:
-            head = self._take_in(decision, head, intent, conflicts)
+        if first is not None:
+            head = self._take_in(first, head, intent, conflicts)
         timeline = self.site.cache.timeline
         for decision in timeline.load_after(head.version, limit=_WINDOW_MAX):
             head = self._take_in(decision, head, intent, conflicts)
@@ -242,15 +270,11 @@ class Transaction:
             self._raise_rolled_back(decision.version, ended.reason)
         self.taken.add(decision.instant.time)
         newer = head.apply(decision, where=paths.slot(decision.version))
+        if decision.instant.nonce == self.instant.nonce:  # by another process that resumed it
+            raise AlreadyCommitted(decision.version)
         if newer.table.contract != self.base.table.contract:
             self.abort("the table's contract changed")
-            message = "the table's contract changed while this writer was open"
-            raise ContractError(
-                message,
-                hint="open the table again",
-                ours=self.base.table.contract.to_dict(),
-                theirs=newer.table.contract.to_dict(),
-            )
+            raise contract_changed(self.base.table.contract, newer.table.contract)
         if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
             raise AlreadyCommitted(decision.version)
         conflict = decide(intent, decision)
@@ -260,9 +284,7 @@ class Transaction:
 
     def _publish(self, head: State, status: WriteStatus, scope: Scope) -> Won | Lost:
         time = free_time(self.instant.time, self.taken)
-        manifests = self.site.cache.timeline.write_manifests(
-            self.instant, f"a{self.attempts}", status.changes.tables()
-        )
+        manifests = self.manifests.of(status)
         draft = Decision(
             version=0,
             instant=Instant(time, self.instant.nonce),
@@ -289,11 +311,8 @@ class Transaction:
             self.heartbeat.stop()
             raise
 
-    def _redo(
-        self, status: WriteStatus, redo: Redo, head: State, conflicts: list[Conflict]
-    ) -> WriteStatus:
+    def _redo(self, redo: Redo, head: State, conflicts: list[Conflict]) -> WriteStatus:
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
-        buckets &= touched_buckets(status.changes)
         self.rounds += 1
         self.validated_from = head.version
         self.rebased += len(buckets)
@@ -321,7 +340,7 @@ class Transaction:
     def _remove_records(self) -> None:
         self.heartbeat.stop()
         doomed = list(self.records)
-        if self.heartbeat.beaten:
+        if self.heartbeat.beaten or self.distributed:
             doomed.append(paths.heartbeat(self.instant))
         if self.distributed:
             mine = f"{paths.PENDING}/{self.instant}."
@@ -334,43 +353,37 @@ class Transaction:
     def abort(self, reason: str) -> None:
         """Publish our own rollback, then delete our files and records; idempotent.
 
-        In this order, so that a file is never deleted before the decision that condemns it.
+        In this order, so that a file is never deleted before the decision that condemns it. What
+        cannot be done now is left to recovery, which the records call: no error is raised.
         """
         if not self.open:
             return
         self.open = False
         self.heartbeat.stop()
         places = sorted(self.announced, key=str)
-        outcome = publish_rollback(self.site, self.instant, reason, places, since=self.v0)
-        if outcome is Outcome.ROLLED_BACK:
+        try:
+            outcome = publish_rollback(self.site, self.instant, reason, places, since=self.v0)
+            self._clear(files=outcome is Outcome.ROLLED_BACK)
+        except TableError:
+            _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
+
+    def _clear(self, *, files: bool) -> None:
+        """Remove what a decided instant leaves: records last, since they call recovery."""
+        if files:
+            self.manifests.discard()
             delete_files_of(self.site, self.instant, self.announced)
         self._remove_records()
 
     def _raise_rolled_back(self, version: int, reason: str) -> None:
         self.open = False
         self.heartbeat.stop()
-        delete_files_of(self.site, self.instant, self.announced)
-        self._remove_records()
-        message = f"instant {self.instant} was rolled back in version {version}: {reason}"
-        hint = "nothing of it is visible; run the write again"
-        raise RolledBackError(
-            message,
-            hint=hint,
-            instant=str(self.instant),
-            version=version,
-            by=str(version),
-            reason=reason,
-        )
+        try:
+            self._clear(files=True)
+        except StorageError:
+            _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
+        raise rolled_back(self.instant, version, reason)
 
     def _give_up(self, error: CommitError) -> CommitError:
         """Roll back, and give the error to raise."""
         self.abort(error.message)
         return error
-
-
-class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: the result is there
-    """The commit id was decided meanwhile; the first result is to be given back."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(version)
-        self.version = version

@@ -134,7 +134,6 @@ class Buffer:
                 self._hold(chunk, {group: span})
         if small:
             self._hold(chunk, small)
-        pa.default_memory_pool().release_unused()
         return [self._hand_over(group) for group in self.policy.add(shares)]
 
     def _hold(self, chunk: Chunk, spans: Mapping[Group, tuple[int, int]]) -> None:
@@ -174,7 +173,6 @@ class Buffer:
 
         def done() -> None:
             batches.clear()
-            pa.default_memory_pool().release_unused()
             with self._lock:
                 for block in touched:
                     block.away -= 1

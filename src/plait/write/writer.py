@@ -105,12 +105,20 @@ class Writer:
     """
 
     def __init__(
-        self, site: Site, order: Order, *, default: Engine, after: Callable[[], None]
+        self,
+        site: Site,
+        order: Order,
+        *,
+        default: Engine,
+        after: Callable[[], None],
+        instant: Instant | None = None,
     ) -> None:
+        """Make a writer; ``instant`` is one that another process began for it."""
         self._site = site
         self._order = order
         self._default = default
         self._after = after
+        self._begun = instant
         self._txn: Transaction | None = None
         self._staging: Staging | None = None
         self._engine: Engine | None = None
@@ -133,7 +141,7 @@ class Writer:
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
         order = self._order
-        if order.commit_id is not None and self._find_first():
+        if order.commit_id is not None and self._begun is None and self._find_first():
             return self
         request = Request(
             order.operation,
@@ -142,7 +150,10 @@ class Writer:
             commit_id=order.commit_id,
             on_conflict=order.on_conflict,
         )
-        self._txn = Transaction.begin(self._site, request)
+        if self._begun is None:
+            self._txn = Transaction.begin(self._site, request)
+        else:
+            self._txn = Transaction.resume(self._site, request, self._begun)
         if order.commit_id is not None and self._find_first():
             self._txn.abort("its commit id was applied already")
             self._txn = None

@@ -58,6 +58,29 @@ def test_a_table_in_new_directories_is_synced_up_to_the_old_one(tmp_path: Path) 
     assert store.fsyncs == 5  # file, table, er, new, and the name of new
 
 
+def test_content_is_synced_before_its_name_and_the_directory_after(
+    either: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves is the whole file or no name; what was told stays."""
+    either.put_if_absent(SLOT, b"1")
+    steps: list[str] = []
+
+    def record(name: str) -> None:
+        real = getattr(os, name)
+
+        def step(*arguments: object, **options: object) -> object:
+            folder = name == "fsync" and os.path.isdir(f"/proc/self/fd/{arguments[0]}")
+            steps.append("sync directory" if folder else name)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(os, name, step)
+
+    for name in ("write", "fsync", "link"):
+        record(name)
+    either.put_if_absent(".meta/timeline/0/2", b"2")
+    assert steps == ["write", "fsync", "link", "sync directory"]
+
+
 def test_put_is_not_synced(store: LocalStore) -> None:
     store.put(".meta/pending/1", b"1")
     store.put(".meta/pending/1", b"2")

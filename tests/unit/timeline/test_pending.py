@@ -119,7 +119,7 @@ def test_a_record_with_one_bad_value_protects_everything_or_is_whole(
         assert field in ("host", "operation", "pid")
         assert found.v0 == 7
     assert found.timeout_s >= 0
-    assert found.timeout_s < 1e7
+    assert found.timeout_s <= 1e9
     assert found.partitions == PENDING.partitions
 
 

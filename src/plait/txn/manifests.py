@@ -1,0 +1,49 @@
+"""Manifests of a decision that is not published yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plait.errors import StorageError
+from plait.model.changes import WriteStatus
+from plait.model.instant import Instant
+from plait.txn.site import Site
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Manifests:
+    """Writes the large sections of a status once, however many slots are lost."""
+
+    site: Site
+    instant: Instant
+    _status: WriteStatus | None = None
+    _references: dict[str, object] = field(default_factory=dict)
+    _rounds: int = 0
+
+    def of(self, status: WriteStatus) -> Mapping[str, object]:
+        """Give the references of a status; those of an older one are deleted.
+
+        To be called only when no publish is under way: then nobody can name the older ones.
+        """
+        if status is not self._status:
+            self.discard()
+            self._rounds += 1
+            self._references = self.site.cache.timeline.write_manifests(
+                self.instant, f"a{self._rounds}", status.changes.tables()
+            )
+            self._status = status
+        return self._references
+
+    def discard(self) -> None:
+        """Delete what no decision will name any more."""
+        references = self._references.values()
+        doomed = [str(each["manifest"]) for each in references if isinstance(each, dict)]
+        self._status, self._references = None, {}
+        try:
+            self.site.store.delete(doomed)
+        except StorageError:
+            _log.warning("manifests of %s are left behind", self.instant, exc_info=True)

@@ -1,0 +1,50 @@
+"""Why a transaction cannot commit, as errors with their facts."""
+
+from __future__ import annotations
+
+from plait.errors import (
+    CommitRetriesExhaustedError,
+    ConflictError,
+    ContractError,
+    RolledBackError,
+)
+from plait.model.contract import Contract
+from plait.model.instant import Instant
+
+
+class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: the result is there
+    """The instant or its commit id was committed meanwhile; that result is to be given back."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def rolled_back(instant: Instant, version: int | None, reason: str) -> RolledBackError:
+    """Tell that somebody else ended the instant."""
+    where = "" if version is None else f" in version {version}"
+    message = f"instant {instant} was rolled back{where}: {reason}"
+    hint = "nothing of it is visible; run the write again"
+    by = None if version is None else str(version)
+    return RolledBackError(
+        message, hint=hint, instant=str(instant), version=version, by=by, reason=reason
+    )
+
+
+def contract_changed(ours: Contract, theirs: Contract) -> ContractError:
+    """Tell that the table has another contract now."""
+    message = "the table's contract changed while this writer was open"
+    hint = "open the table again"
+    return ContractError(message, hint=hint, ours=ours.to_dict(), theirs=theirs.to_dict())
+
+
+def retries_exhausted(
+    last: ConflictError | None, *, attempts: int, elapsed_s: float
+) -> CommitRetriesExhaustedError:
+    """Tell that the table allows no more attempts."""
+    reason = last.message if last else "others took every slot"
+    message = f"gave up after {attempts} attempts: {reason}"
+    hint = "raise commit.retries or commit.deadline, or write less at once"
+    return CommitRetriesExhaustedError(
+        message, hint=hint, conflict=last, attempts=attempts, elapsed_ms=int(elapsed_s * 1000)
+    )

@@ -1,0 +1,516 @@
+"""Two writers, every way it can go: who commits, who is refused, and what is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.errors import (
+    CommitRetriesExhaustedError,
+    ContractError,
+    RetryableConflictError,
+    RolledBackError,
+    StorageError,
+)
+from plait.model.bucket import UNKEYED, BucketId, partition_path
+from plait.model.contract import Contract
+from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
+from plait.model.instant import Operation, Outcome
+from plait.services.verify import verify
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import Fault, FaultStore, ManualBackground, SimClock
+from plait.timeline import paths
+from plait.timeline.log import Timeline
+from plait.timeline.pending import load_pending
+from plait.txn.rollback import publish_rollback
+from plait.txn.transaction import AlreadyCommitted
+from tests.support.forge import forge
+from tests.support.protocol import (
+    NoLock,
+    Phases,
+    Work,
+    append,
+    client,
+    create,
+    listed,
+    live_marks,
+    memory,
+    upsert,
+)
+
+ZERO: BucketId = ((), 0)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = memory()
+    create(made)
+    return made
+
+
+def sound(store: Store, *, pending: int = 0) -> None:
+    report = verify(client(store), data=False)
+    assert report.problems == ()
+    assert len(load_pending(store)) == pending
+    assert pending or report.notes == ()
+
+
+# --- two writers ----------------------------------------------------------------------------
+
+
+def test_writers_of_different_buckets_both_commit(store: MemoryStore) -> None:
+    """INV-07: the later one is not held up, and redoes nothing."""
+    one, other = Work.begin(client(store), [((), 0)]), Work.begin(client(store), [((), 1)])
+    first, second = one.commit(), other.commit()
+    assert (first.version, second.version) == (1, 2)
+    assert (second.attempts, second.rebased) == (2, 0)
+    assert len(live_marks(store)) == 2
+    sound(store)
+
+
+def test_appends_without_keys_all_commit() -> None:
+    store = memory()
+    create(store, keyed=False)
+    works = [
+        Work.begin(client(store), [((), UNKEYED)], operation=Operation.APPEND, mark=str(n))
+        for n in range(4)
+    ]
+    assert [work.commit().version for work in works] == [1, 2, 3, 4]
+    append(client(store), "4")
+    assert live_marks(store) == ["0", "1", "2", "3", "4"]
+    sound(store)
+
+
+def test_the_second_writer_of_a_bucket_is_refused_naming_the_winner(store: MemoryStore) -> None:
+    """INV-07: nothing of the loser is visible, and it leaves nothing behind."""
+    one, other = Work.begin(client(store), mark="winner"), Work.begin(client(store), mark="loser")
+    won = one.commit()
+    with pytest.raises(RetryableConflictError) as caught:
+        other.commit()
+    error = caught.value
+    assert (error.theirs, error.version) == (str(won.instant), won.version)
+    assert error.ours == str(other.txn.instant)
+    assert error.file_groups == ["data/0"]
+    assert (error.operation, error.verdict) == ("upsert", "retry")
+    assert live_marks(store) == ["winner"]
+    assert not set(other.hand.written) & set(listed(store))
+    sound(store)
+
+
+def test_a_loser_deletes_its_files_only_after_its_rollback_is_decided(store: MemoryStore) -> None:
+    """INV-06."""
+    faults = FaultStore(store)
+    one, other = Work.begin(client(store)), Work.begin(client(faults))
+    one.commit()
+
+    def decided() -> None:
+        last = Timeline(store).find(2)
+        assert last is not None
+        assert last.rolled_back is not None
+        assert last.rolled_back.instant == other.txn.instant
+
+    faults._script.append(Fault("step", "delete", "data/*", run=decided))
+    with pytest.raises(RetryableConflictError):
+        other.commit()
+    assert any(fault._seen for fault in faults._script)
+    sound(store)
+
+
+def test_a_loser_whose_rollback_cannot_be_decided_deletes_nothing(store: MemoryStore) -> None:
+    """INV-06: its records stay, and recovery does the rest."""
+    clock = SimClock()
+    faults = FaultStore(store, [Fault("error", "put_if_absent", nth=2, times=99)], clock=clock)
+    one, other = Work.begin(client(store)), Work.begin(client(faults, clock))
+    one.commit()
+    with pytest.raises(RetryableConflictError):
+        other.commit()
+    assert set(other.hand.written) <= set(listed(store))
+    sound(store, pending=1)
+
+
+@pytest.mark.parametrize("broken", ["delete data", "list data", "delete records"])
+def test_a_loser_is_told_of_the_conflict_even_if_it_cannot_clean_up(
+    store: MemoryStore, broken: str
+) -> None:
+    """INV-10: what is left goes with recovery."""
+    operation, _, place = broken.partition(" ")
+    path = f"{paths.PENDING}/*" if place == "records" else "data*"
+    faults = FaultStore(store, [Fault("error", operation, path, times=99)])
+    one, other = Work.begin(client(store)), Work.begin(client(faults))
+    one.commit()
+    with pytest.raises(RetryableConflictError):
+        other.commit()
+    sound(store, pending=1)
+
+
+def test_retry_redoes_only_the_buckets_that_meet(store: MemoryStore) -> None:
+    """INV-07: the file of the other bucket is committed as it was staged first."""
+    upsert(client(store), 0, 1, 2, mark="base")
+    one = Work.begin(client(store), [((), 1)], mark="one")
+    other = Work.begin(client(store), [((), 0), ((), 1)], mark="other", on_conflict="retry")
+    one.commit()
+    result = other.commit()
+    assert (result.version, result.rebased) == (3, 1)
+    assert other.hand.rounds == [None, frozenset({((), 1)})]
+    assert live_marks(store) == sorted(["base"] * 3 + ["one"] + ["other"] * 2)
+    decision = Timeline(store).find(3)
+    assert decision is not None
+    assert decision.base == 2
+    assert decision.client["began"] == 1
+    assert decision.changes.garbage["path"].to_pylist() == [other.hand.written[1]]
+    sound(store)
+
+
+def test_retry_goes_on_as_long_as_others_are_first(store: MemoryStore) -> None:
+    """INV-07."""
+    work = Work.begin(client(store), mark="patient", on_conflict="retry")
+    for _ in range(5):
+        upsert(client(store), 0, mark="quick")
+    stage = work.hand.stage
+
+    def again(*args: object) -> object:
+        if len(work.hand.rounds) < 4:
+            upsert(client(store), 0, mark="quick")
+        return stage(*args)  # type: ignore[arg-type]  # passed on
+
+    work.hand.stage = again  # type: ignore[method-assign,assignment]  # a step between
+    result = work.commit()
+    assert result.rebased == len(work.hand.rounds) - 1 == 4
+    assert live_marks(store) == ["patient"] + ["quick"] * 8
+    sound(store)
+
+
+def test_retries_are_bounded_by_count(store: MemoryStore) -> None:
+    """Everything that repeats has a limit; the last conflict is told."""
+    create_again = memory()
+    create(create_again, properties={"commit.retries": "2"})
+    work = Work.begin(client(create_again), on_conflict="retry")
+    stage = work.hand.stage
+
+    def again(*args: object) -> object:
+        upsert(client(create_again), 0)
+        return stage(*args)  # type: ignore[arg-type]  # passed on
+
+    work.hand.stage = again  # type: ignore[method-assign,assignment]  # a step between
+    upsert(client(create_again), 0)
+    with pytest.raises(CommitRetriesExhaustedError) as caught:
+        work.commit()
+    assert isinstance(caught.value.conflict, RetryableConflictError)
+    assert len(work.hand.rounds) == 3
+    assert caught.value.attempts == 3
+    sound(create_again)
+
+
+def test_losing_slot_after_slot_without_conflict_ends_at_the_deadline(store: MemoryStore) -> None:
+    """Everything that repeats has a limit, by time too."""
+    clock = SimClock()
+    faults = FaultStore(store, clock=clock)
+    work = Work.begin(client(faults, clock), [((), 0)])
+
+    def overtake() -> None:
+        clock.advance(100)
+        upsert(client(store), 1)
+
+    faults._script.append(Fault("step", "put_if_absent", "*timeline*", times=5, run=overtake))
+    with pytest.raises(CommitRetriesExhaustedError) as caught:
+        work.commit()
+    assert caught.value.conflict is None
+    assert caught.value.elapsed_ms > 300_000
+    sound(store)
+
+
+def test_a_conflict_after_the_deadline_is_still_a_conflict(store: MemoryStore) -> None:
+    """The caller did not ask for retries: the winner is named."""
+    clock = SimClock()
+    faults = FaultStore(store, clock=clock)
+    work = Work.begin(client(faults, clock))
+
+    def overtake() -> None:
+        clock.advance(1_000)
+        upsert(client(store), 0)
+
+    faults._script.append(Fault("step", "put_if_absent", "*timeline*", run=overtake))
+    with pytest.raises(RetryableConflictError):
+        work.commit()
+
+
+def test_the_lock_is_asked_for_only_after_a_loss(store: MemoryStore) -> None:
+    one, other = client(store), client(store)
+    works = Work.begin(one, [((), 0)]), Work.begin(other, [((), 1)])
+    for work in works:
+        work.commit()
+    assert isinstance(one.lock, NoLock)
+    assert isinstance(other.lock, NoLock)
+    assert (one.lock.asked, other.lock.asked) == (0, 1)
+
+
+# --- overwrites -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", [Scope(SCOPE_TABLE), Scope(SCOPE_PARTITIONS, (("a",),))])
+def test_an_overwrite_that_retries_replaces_what_came_into_its_place(scope: Scope) -> None:
+    """INV-07: also in a bucket that was empty when it began."""
+    store = memory()
+    create(store, partition_by=("day",))
+    work = Work.begin(
+        client(store),
+        [(("a",), 0)],
+        operation=Operation.OVERWRITE,
+        scope=scope,
+        on_conflict="retry",
+    )
+    Work.begin(client(store), [(("a",), 1)]).commit()
+    work.commit()
+    assert work.hand.rounds[1] is not None
+    assert (("a",), 1) in work.hand.rounds[1]
+    sound(store)
+
+
+def test_two_overwrites_of_an_empty_place_conflict(store: MemoryStore) -> None:
+    """INV-07."""
+    works = [
+        Work.begin(client(store), [], operation=Operation.OVERWRITE, scope=Scope(SCOPE_TABLE))
+        for _ in range(2)
+    ]
+    works[0].commit()
+    with pytest.raises(RetryableConflictError):
+        works[1].commit()
+
+
+def test_what_changes_every_write_is_not_retried_bucket_by_bucket(store: MemoryStore) -> None:
+    """INV-07: the staged files have the old schema."""
+    work = Work.begin(client(store), on_conflict="retry")
+    forge(store, lambda d: d.__class__(**{**_fields(d), "operation": Operation.SCHEMA}), like=0)
+    with pytest.raises(RetryableConflictError):
+        work.commit()
+    assert work.hand.rounds == [None]
+    sound(store)
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__slots__}  # type: ignore[attr-defined]  # a slotted dataclass
+
+
+# --- being rolled back ----------------------------------------------------------------------
+
+
+def recover(store: Store, work: Work) -> Outcome:
+    return publish_rollback(client(store), work.txn.instant, "test", [()], since=work.txn.v0)
+
+
+def test_an_instant_rolled_back_before_it_publishes_can_never_commit(store: MemoryStore) -> None:
+    """INV-03."""
+    work = Work.begin(client(store))
+    assert recover(store, work) is Outcome.ROLLED_BACK
+    with pytest.raises(RolledBackError) as caught:
+        work.commit()
+    assert caught.value.version == 1
+    assert caught.value.instant == str(work.txn.instant)
+    assert live_marks(store) == []
+    sound(store)
+
+
+def test_an_instant_rolled_back_between_its_record_and_its_base_stops_at_once(
+    store: MemoryStore,
+) -> None:
+    """INV-03: its own rollback is looked for from v0 on."""
+    slow = client(store)
+    slow.cache.known()
+    faults = FaultStore(store)
+    slow = client(faults)
+    slow.cache.known()
+
+    def strike() -> None:
+        (pending,) = load_pending(store)
+        publish_rollback(client(store), pending.instant, "test", [()], since=pending.v0)
+
+    faults._script.append(Fault("step", "find", "*timeline*", run=strike))
+    with pytest.raises(RolledBackError):
+        Work.begin(slow)
+    sound(store)
+
+
+def test_a_commit_that_was_first_is_not_rolled_back(store: MemoryStore) -> None:
+    """INV-03."""
+    work = Work.begin(client(store))
+    work.commit()
+    assert recover(store, work) is Outcome.COMMITTED
+    assert live_marks(store) == ["mark"]
+    sound(store)
+
+
+def test_a_recoverer_that_strikes_just_before_the_slot_wins_it(store: MemoryStore) -> None:
+    """INV-03."""
+    phases = Phases()
+    work = Work.begin(client(store, observer=phases))
+    phases.on["publish"] = lambda: recover(store, work)
+    with pytest.raises(RolledBackError):
+        work.commit()
+    sound(store)
+
+
+def test_a_heartbeat_that_meets_the_rollback_stops_the_writer(store: MemoryStore) -> None:
+    """INV-03: it need not stage to the end."""
+    background = ManualBackground()
+    work = Work.begin(client(store, background=background))
+    background.run()
+    assert listed(store, paths.HEARTBEATS) == [paths.heartbeat(work.txn.instant)]
+    recover(store, work)
+    work.txn.check_alive()
+    background.run()
+    with pytest.raises(RolledBackError):
+        work.txn.announce([("somewhere",)])
+    assert background.steps == []
+    assert listed(store, paths.HEARTBEATS) == []
+    sound(store)
+
+
+@pytest.mark.parametrize("operation", ["list", "delete"])
+def test_a_rolled_back_writer_is_told_so_even_if_it_cannot_clean_up(
+    store: MemoryStore, operation: str
+) -> None:
+    """INV-10."""
+    work = Work.begin(client(FaultStore(store, [Fault("error", operation, times=99)])))
+    recover(store, work)
+    with pytest.raises(RolledBackError):
+        work.commit()
+
+
+def test_an_abandoned_write_leaves_nothing(store: MemoryStore) -> None:
+    """INV-06."""
+    work = Work.begin(client(store), [((), 0), ((), 1)])
+    work.txn.abort("test")
+    work.txn.abort("test")
+    assert client(store).cache.refresh().version == 1
+    sound(store)
+
+
+# --- times, ids, contract ---------------------------------------------------------------------
+
+
+def test_instants_of_equal_clocks_complete_under_different_times(store: MemoryStore) -> None:
+    """INV-03: the nonce makes names unique, the slot makes times unique."""
+    works = [Work.begin(client(store, SimClock()), [((), n)]) for n in range(4)]
+    assert len({work.txn.instant.time for work in works}) == 1
+    results = [work.commit() for work in works]
+    times = [result.instant.time for result in results]
+    assert len(set(times)) == 4
+    assert [r.instant.nonce for r in results] == [w.txn.instant.nonce for w in works]
+    sound(store)
+
+
+def test_completion_times_rise_though_clocks_go_back() -> None:
+    """INV-03."""
+    clock = SimClock()
+    store = memory(clock)
+    create(store)
+    for seconds in (100, -3_600, 50, -7_200):
+        clock.advance(seconds)
+        upsert(client(store))
+    decisions = list(Timeline(store).load_after(-1, limit=10))
+    completed = [decision.completed_ms for decision in decisions]
+    assert completed == sorted(set(completed))
+    sound(store)
+
+
+def test_a_commit_id_that_lands_meanwhile_stops_the_second(store: MemoryStore) -> None:
+    """INV-09: the work is not done twice."""
+    one = Work.begin(client(store), [((), 0)], commit_id="batch-1")
+    other = Work.begin(client(store), [((), 1)], commit_id="batch-1")
+    first = one.commit()
+    with pytest.raises(AlreadyCommitted) as caught:
+        other.commit()
+    assert caught.value.version == first.version
+    sound(store)
+
+
+def test_a_change_of_the_contract_stops_writers_that_began_before(store: MemoryStore) -> None:
+    """INV-12."""
+    work = Work.begin(client(store))
+    table = client(store).cache.refresh().table.to_dict()
+    table["contract"] = Contract("single_writer", "none", "eager").to_dict()
+
+    def change(decision: object) -> object:
+        fields = {**_fields(decision), "table": table, "operation": Operation.PROPERTY}
+        return decision.__class__(**fields)
+
+    forge(store, change, like=0)  # type: ignore[arg-type]  # decisions both
+    with pytest.raises(ContractError):
+        work.commit()
+    assert live_marks(store) == []
+    sound(store)
+
+
+def test_an_instant_that_another_process_committed_is_not_decided_again(
+    store: MemoryStore,
+) -> None:
+    """INV-03: of two that resume it, one commits, and the other hears so."""
+    work = Work.begin(client(store))
+    twin = Work(client(store), work.txn, work.hand, work.scope, work.status)
+    resumed = type(work.txn).resume(twin.site, work.txn.request, work.txn.instant)
+    first = work.commit()
+    with pytest.raises(AlreadyCommitted) as caught:
+        resumed.commit(work.status, work.scope, None)
+    assert caught.value.version == first.version
+    assert live_marks(store) == ["mark"]
+    resumed.abort("already there")
+    sound(store)
+
+
+# --- finish -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["delete", "list"])
+def test_nothing_after_the_slot_can_fail_the_commit(store: MemoryStore, operation: str) -> None:
+    """INV-10."""
+    faults = FaultStore(store, [Fault("error", operation, times=99)])
+    work = Work.begin(client(faults))
+    assert work.commit().version == 1
+    assert live_marks(store) == ["mark"]
+
+
+def test_manifests_of_lost_slots_are_not_left_behind() -> None:
+    """INV-06: no decision names them."""
+    store = memory()
+    create(store, buckets=600)
+    works = [
+        Work.begin(client(store), [((), n) for n in range(start, start + 300)])
+        for start in (0, 300)
+    ]
+    assert [work.commit().version for work in works] == [1, 2]
+    assert len(listed(store, paths.MANIFESTS)) == 4
+    sound(store)
+
+
+def test_manifests_of_refused_commits_are_not_left_behind() -> None:
+    """INV-06."""
+    store = memory()
+    create(store, buckets=300)
+    works = [Work.begin(client(store), [((), n) for n in range(300)]) for _ in range(2)]
+    works[0].commit()
+    with pytest.raises(RetryableConflictError):
+        works[1].commit()
+    assert len(listed(store, paths.MANIFESTS)) == 2
+    sound(store)
+
+
+def test_files_stay_in_the_partitions_that_records_name() -> None:
+    """INV-06: recovery never lists more than these."""
+    store = memory()
+    create(store, partition_by=("day",))
+    work = Work.begin(client(store), [(("a",), 0)])
+    work.txn.announce([("b",), ("a",)])
+    (pending,) = load_pending(store)
+    assert set(pending.partitions) == {("a",), ("b",)}
+    assert len(pending.records) == 2
+    places = {path.split("/")[0] for path in work.hand.written}
+    assert places <= {partition_path(p) for p in pending.partitions}
+
+
+def test_a_store_that_fails_at_begin_leaves_at_most_a_record(store: MemoryStore) -> None:
+    """INV-06."""
+    site = client(FaultStore(store, [Fault("error", "find", "*timeline*", nth=3)]))
+    site.cache.known()
+    with pytest.raises(StorageError):
+        Work.begin(site)
+    sound(store, pending=1)
