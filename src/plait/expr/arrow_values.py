@@ -134,4 +134,5 @@ def _is_held_with(kind: pa.DataType, found: pa.DataType, value: object) -> bool:
     """Tell whether whole numbers, as doubles, lie on the same side of this literal."""
     if not _T.is_float64(found) or not isinstance(value, float):
         return False
-    return bool(kind.bit_width < _LONG_BITS) or not abs(value) >= _EXACT[found]
+    narrow: bool = kind.bit_width < _LONG_BITS
+    return narrow or not abs(value) >= _EXACT[found]

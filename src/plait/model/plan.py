@@ -30,7 +30,7 @@ class StoreSpec:
     """Where a store is and how to reach it; executors open their own from it."""
 
     uri: str
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, object], ...] = field(default=(), repr=False)  # may hold secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,5 +40,5 @@ def require_slots(site: Site) -> None:
     if not site.store.capabilities.put_if_absent:
         uri = site.store.spec.uri
         message = f"the store of {uri} has no atomic put-if-absent"
-        hint = "use a local disk, an S3-compatible store with conditional writes, or copy the table"
+        hint = "use a local disk or S3 with conditional writes; docs: concepts/storage"
         raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

@@ -150,10 +150,14 @@ class Writer:
             commit_id=order.commit_id,
             on_conflict=order.on_conflict,
         )
-        if self._begun is None:
-            self._txn = Transaction.begin(self._site, request)
-        else:
-            self._txn = Transaction.resume(self._site, request, self._begun)
+        try:
+            if self._begun is None:
+                self._txn = Transaction.begin(self._site, request)
+            else:
+                self._txn = Transaction.resume(self._site, request, self._begun)
+        except AlreadyCommitted as found:
+            self._result = result_at(self._site, found.version)
+            return self
         if order.commit_id is not None and self._find_first():
             self._txn.abort("its commit id was applied already")
             self._txn = None
@@ -198,11 +202,9 @@ class Writer:
         try:
             status = staging.stage(self._snapshot(txn), None)
             self._result = txn.commit(status, self._scope(txn, status), staging.stage)
-        except AlreadyCommitted:
+        except AlreadyCommitted as found:
             txn.abort("its commit id was applied meanwhile")
-            if not self._find_first():
-                message = f"commit id {self._order.commit_id!r} was seen and is gone"
-                raise InvariantError(message) from None
+            self._result = result_at(self._site, found.version)
         except CommitOutcomeUnknownError:
             raise
         except BaseException as error:
@@ -284,8 +286,11 @@ def find_result(site: Site, commit_id: str) -> CommitResult | None:
     if version is None:
         state = site.cache.refresh()
         version = state.find_commit(site.store, commit_id)
-    if version is None:
-        return None
+    return None if version is None else result_at(site, version)
+
+
+def result_at(site: Site, version: int) -> CommitResult:
+    """Give what the commit of a version led to."""
     decision = site.cache.timeline.find(version)
     if decision is None:
         message = f"version {version} has no slot"

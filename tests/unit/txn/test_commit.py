@@ -370,7 +370,9 @@ def test_a_rolled_back_writer_is_told_so_even_if_it_cannot_clean_up(
     store: MemoryStore, operation: str
 ) -> None:
     """INV-10."""
-    work = Work.begin(client(FaultStore(store, [Fault("error", operation, times=99)])))
+    faults = FaultStore(store)
+    work = Work.begin(client(faults))
+    faults._script.append(Fault("error", operation, times=99))
     recover(store, work)
     with pytest.raises(RolledBackError):
         work.commit()
@@ -463,8 +465,9 @@ def test_an_instant_that_another_process_committed_is_not_decided_again(
 @pytest.mark.parametrize("operation", ["delete", "list"])
 def test_nothing_after_the_slot_can_fail_the_commit(store: MemoryStore, operation: str) -> None:
     """INV-10."""
-    faults = FaultStore(store, [Fault("error", operation, times=99)])
+    faults = FaultStore(store)
     work = Work.begin(client(faults))
+    faults._script.append(Fault("error", operation, times=99))
     assert work.commit().version == 1
     assert live_marks(store) == ["mark"]
 
