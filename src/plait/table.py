@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
@@ -11,24 +9,25 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from plait.engine import Engine
-from plait.errors import InstantNotFoundError, OptionError, TableExistsError
+from plait.errors import OptionError, TableExistsError
 from plait.expr import parse_where, to_json
 from plait.locks import default_lock, open_lock
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
-from plait.model.instant import Instant, parse_moment
+from plait.model.instant import Instant
 from plait.ports import Ports
+from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
-from plait.services.rollback import RollbackReport, list_pending, roll_back, roll_back_failed
+from plait.services.inspect import Moment, describe, load_timeline, pin
+from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
 from plait.state.cache import StateCache
 from plait.storage import open_store
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
-from plait.txn.lease import Lease
 from plait.txn.properties import set_properties
 from plait.txn.site import Site, require_slots
 from plait.write.engine import ArrowEngine
@@ -38,8 +37,6 @@ from plait.write.writer import Order, Writer, find_result
 if TYPE_CHECKING:
     from plait.expr import Where
     from plait.storage.port import Store
-
-_VIEW = ("version", "instant", "action", "operation", "outcome", "completed_ms", "base")
 
 
 class Table:
@@ -250,7 +247,7 @@ class Table:
         where: Where = None,
         *,
         version: int | None = None,
-        as_of: str | int | dt.datetime | Instant | None = None,
+        as_of: Moment | None = None,
     ) -> Scan:
         """Pin a version and say what to read of it; nothing is read yet.
 
@@ -266,17 +263,21 @@ class Table:
             InstantNotFoundError: no such version.
             InstantExpiredError: it was cleaned.
         """
-        known = self._site.cache.known().version
-        lease = Lease(self._site, known if version is None else min(version, known))
+        snapshot, lease = pin(self._site, version, as_of)
         try:
-            at = self._version_at(as_of) if as_of is not None else version
-            snapshot = self._site.cache.snapshot(version=at)
             scan = Scan(self._site.store, snapshot, columns=columns, where=where)
         except BaseException:
             lease.release()
             raise
         weakref.finalize(scan, lease.release)
         return scan
+
+    def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
+        """Pin a version for good; its files stay until the snapshot is dropped."""
+        snapshot, lease = pin(self._site, version, as_of)
+        pinned = Pinned(self._site.store, snapshot)
+        weakref.finalize(pinned, lease.release)
+        return pinned
 
     @property
     def version(self) -> int:
@@ -305,9 +306,7 @@ class Table:
     @property
     def timeline(self) -> TimelineView:
         """Every decision, oldest first, and what is pending."""
-        state = self._site.cache.refresh()
-        rows = state.commits(self._site.store).to_pylist()
-        return TimelineView(tuple(map(_entry, rows)), list_pending(self._site))
+        return load_timeline(self._site)
 
     def find_commit(self, commit_id: str) -> CommitResult | None:
         """Find what a commit id led to; None if nothing, so far."""
@@ -315,19 +314,7 @@ class Table:
 
     def describe(self) -> dict[str, object]:
         """Give what the table is, as plain values."""
-        state = self._site.cache.refresh()
-        files = state.snapshot(self._site.store).files
-        rows = sum(files["rows"].to_pylist()) - sum(files["masked"].to_pylist())
-        return {
-            "uri": self._site.store.spec.uri,
-            "version": state.version,
-            "horizon": state.horizon,
-            "rows": rows,
-            "files": files.num_rows,
-            "bytes": sum(files["bytes"].to_pylist()),
-            **{key: value for key, value in state.table.to_dict().items() if key != "schemas"},
-            "schema": state.table.spec.schema.to_dict(),
-        }
+        return describe(self._site)
 
     # --- upkeep ----------------------------------------------------------------------------
 
@@ -406,27 +393,6 @@ class Table:
         spec = self._site.cache.known().table.spec
         return write_once(self._writer, order, spec, data)
 
-    def _version_at(self, as_of: str | int | dt.datetime | Instant) -> int:
-        time_ms = parse_moment(as_of)
-        state = self._site.cache.refresh()
-        version = state.find_version_at(self._site.store, time_ms)
-        if version is None:
-            message = f"the table is younger than {as_of}"
-            raise InstantNotFoundError(message, hint="see Table.history()", as_of=str(as_of))
-        return version
-
 
 def _site(store: Store, ports: Ports, lock: str) -> Site:
     return Site(store, ports, StateCache(store, ports), open_lock(lock, store, ports))
-
-
-def _entry(row: Mapping[str, object]) -> HistoryEntry:
-    values = {name: row[name] for name in _VIEW}
-    values["instant"] = Instant.parse(str(row["instant"]))
-    return HistoryEntry(
-        **values,  # type: ignore[arg-type]  # typed by the schema of the commits table
-        commit_id=None if row["commit_id"] is None else str(row["commit_id"]),
-        ended=None if row["ended"] is None else str(row["ended"]),
-        stats=json.loads(str(row["stats"])),
-        client=json.loads(str(row["client"])),
-    )

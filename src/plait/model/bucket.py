@@ -68,7 +68,7 @@ def partition_path(partition: Partition) -> str:
     >>> partition_path(())
     'data'
     >>> partition_path(("JFK",))
-    'JFK~7d2a9b7cd4ba5a4e'
+    'JFK~2e796d4fdde5c9a7'
     """
     if not partition:
         return UNPARTITIONED

@@ -70,6 +70,7 @@ class Scan:
         self._store, self._snapshot = store, snapshot
         self._columns = _known_columns(columns, snapshot.spec.schema.arrow)
         self._where = where
+        self._kept: object = None
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
 
@@ -77,6 +78,10 @@ class Scan:
     def version(self) -> int:
         """The version of the table that is read."""
         return self._snapshot.version
+
+    def keep(self, owner: object) -> None:
+        """Keep something alive for as long as this scan, such as what holds its lease."""
+        self._kept = owner
 
     @property
     def snapshot(self) -> Snapshot:
