@@ -30,7 +30,9 @@ JSON = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
     max_leaves=8,
 )
-OBJECT = st.dictionaries(TEXT, st.one_of(st.integers(), TEXT, st.lists(TEXT, max_size=2)), max_size=3)
+OBJECT = st.dictionaries(
+    TEXT, st.one_of(st.integers(), TEXT, st.lists(TEXT, max_size=2)), max_size=3
+)
 PATH = st.text("abcdefghijklmnopqrstuvwxyz0123456789-~", min_size=1, max_size=12).map(
     lambda name: f"data/{name}.parquet"
 )
@@ -133,7 +135,15 @@ def test_sections_mean_the_same_inline_and_in_manifests(staged: Changes) -> None
     store = memory()
     timeline = Timeline(store)
     base = Decision(
-        0, Instant.at(0, "0" * 16), Outcome.COMMITTED, Action.COMMIT, Operation.UPSERT, -1, 0, "", ""
+        0,
+        Instant.at(0, "0" * 16),
+        Outcome.COMMITTED,
+        Action.COMMIT,
+        Operation.UPSERT,
+        -1,
+        0,
+        "",
+        "",
     )
     decision = replace(base, changes=staged)
     repeated = {name: pa.concat_tables([t] * 300) for name, t in staged.tables().items()}
@@ -245,7 +255,15 @@ def _places(value: object) -> list[tuple[object, object]]:
 def test_the_json_of_a_decision_has_no_spaces_and_no_escapes() -> None:
     """The bytes are what the specification says."""
     decision = Decision(
-        0, Instant.at(0, "0" * 16), Outcome.COMMITTED, Action.COMMIT, Operation.UPSERT, -1, 0, "é", ""
+        0,
+        Instant.at(0, "0" * 16),
+        Outcome.COMMITTED,
+        Action.COMMIT,
+        Operation.UPSERT,
+        -1,
+        0,
+        "é",
+        "",
     )
     body = codec.encode(decision)
     assert "é".encode() in body

@@ -127,7 +127,7 @@ def _is_held(kind: pa.DataType, found: pa.DataType, value: object) -> bool:
     """Tell whether a floating column meets this literal without rounding."""
     if isinstance(value, int):
         return abs(value) <= _EXACT[kind]
-    return _T.is_float64(found) or found == kind
+    return bool(_T.is_float64(found) or found == kind)
 
 
 def _is_held_with(kind: pa.DataType, found: pa.DataType, value: object) -> bool:

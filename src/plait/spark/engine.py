@@ -1,16 +1,19 @@
-"""The Spark engine: DataFrames are staged by the executors; only statuses come to the driver."""
+"""The Spark engine: DataFrames stay distributed, executors write, the driver publishes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from plait.errors import CapabilityMissingError
 from plait.model.bucket import Partition
 from plait.model.plan import WritePlan
+from plait.spark.frame import is_frame
 from plait.spark.staging import SparkStaging
+from plait.storage import open_store
 
 
 class SparkEngine:
-    """Takes Spark DataFrames, of a classic session or of Spark Connect."""
+    """Stages Spark DataFrames, classic and Connect. No row of them passes through the driver."""
 
     @property
     def name(self) -> str:
@@ -18,14 +21,20 @@ class SparkEngine:
         return "spark"
 
     def accepts(self, data: object) -> bool:
-        """Tell whether this is a Spark DataFrame; nothing of Spark is imported for it."""
-        return any(
-            kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame"
-            for kind in type(data).__mro__
-        )
+        """Tell whether this engine takes such data."""
+        return is_frame(data)
 
     def staging(
         self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
     ) -> SparkStaging:
-        """Begin one writer's work."""
+        """Begin one writer's work.
+
+        Raises:
+            CapabilityMissingError: executors, which are other processes, cannot reach the store.
+        """
+        if not open_store(plan.store).capabilities.shared:
+            uri = plan.store.uri
+            message = f"Spark's executors cannot reach {uri}: it is inside of this process"
+            hint = "keep the table on a disk or in an object store"
+            raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
         return SparkStaging(plan, announce)

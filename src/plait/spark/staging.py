@@ -1,155 +1,243 @@
-"""One writer's work in Spark: DataFrames are collected, and staged by one job at commit."""
+"""One writer's work on Spark: jobs that stage, reports that come back, nothing else."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow.compute as pc
 
-from plait.errors import OptionError, SchemaMismatchError
-from plait.model.bucket import BucketId, Partition
-from plait.model.changes import Changes, WriteStats, WriteStatus
+from plait.errors import (
+    OptionError,
+    RetryableConflictError,
+    TableError,
+    TransactionClosedError,
+)
+from plait.model.bucket import BucketId, Partition, partition_text
+from plait.model.changes import WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, WritePlan
-from plait.model.schema import type_name
-from plait.spark.tasks import STATUS, Stage, collected
-from plait.write.check import input_schema, prepare
+from plait.spark.frame import arrow_schema, check_frame, is_frame, routed, union
+from plait.spark.job import run, speculates, tasks_wanted
+from plait.spark.packed import PackedSnapshot
+from plait.spark.report import Report
+from plait.spark.route import Route
+from plait.spark.staged import files_of, leftovers, named, places_of, together, with_garbage
+from plait.spark.task import StageRest, StageRows
+from plait.storage import open_store
+from plait.timeline.pending import load_pending
 from plait.write.staging import ArrowStaging, Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-BUCKET = "__plait_bucket"
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkStaging:
-    """Stages DataFrames with executors; no row of them passes through the driver.
+    """Stages DataFrames: one job, one task a share of the buckets, one report a task.
 
-    A DataFrame is evaluated when the writer commits, and again if buckets must be redone: one
-    that gives other rows each time should be persisted by the caller.
+    Rows of a table with a key are shuffled so that each (partition, bucket) has one task; rows
+    without a key are written where they are.
+
+    A DataFrame is a query, and ``stage`` runs it. It is not cached here: the first evaluation is
+    all that a commit needs, unless others committed to the same buckets first and the writer may
+    redo them. Then the query runs again for their tasks, and each task must get as many rows as
+    before, with the same keys; a query that gives others (random keys, a source that moves) is
+    refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
 
-    def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
+    def __init__(
+        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
+    ) -> None:
+        """Begin; no job is run yet."""
         self._plan = plan
         self._announce = announce
+        self._store = open_store(plan.store)
         self._frames: list[DataFrame] = []
+        self._route: Route | None = None
+        self._rows: dict[int, Report] = {}
+        self._rest: list[WriteStatus] = []
+        self._replaced: list[WriteStatus] = []
         self._rounds = 0
-        self._last: WriteStatus | None = None
+        self._closed = False
 
     def write(self, data: object) -> None:
-        """Take a DataFrame, after a look at its columns and types.
+        """Take a DataFrame; its rows are looked at by ``stage``.
 
         Raises:
-            SchemaMismatchError: columns are missing, unknown, or of a type that does not fit.
+            OptionError: this is no DataFrame, or the predicate of a delete has no use for one.
+            SchemaMismatchError: columns do not fit the table; no job is run.
         """
-        frame: DataFrame = data  # type: ignore[assignment]  # the engine accepted it
         plan = self._plan
+        if self._closed or self._rounds:
+            message = "rows came after the writer had staged its files"
+            raise TransactionClosedError(message, hint="open a new writer")
+        if not is_frame(data):
+            message = f"not a Spark DataFrame: {type(data).__qualname__}"
+            raise OptionError(message, hint="use one writer an engine", key="data", value="")
         if plan.operation is Operation.DELETE and plan.predicate is not None:
             message = "a delete by predicate takes no rows"
             raise OptionError(message, hint="give either keys or where", key="where", value="rows")
-        empty = to_arrow_schema(frame.schema).empty_table()
-        for _ in prepare(empty, plan.spec, plan.operation):
-            pass
-        self._frames.append(self._typed(frame))
+        check_frame(arrow_schema(data.schema), plan.spec, plan.operation)
+        self._frames.append(data)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Run one job over all DataFrames; a later call runs it again on a newer snapshot."""
+        """Run the job and give the status of the whole operation.
+
+        Raises:
+            BadRecordError: an executor met a row that cannot be stored.
+            DuplicateKeyError: an insert met keys that are in the table.
+            RetryableConflictError: to redo buckets, the rows had to be computed again, and they
+                came out otherwise.
+        """
+        with self._owned():
+            if buckets is None:
+                self._stage_rows(snapshot, None)
+            elif self._route is not None:
+                self._stage_rows(snapshot, frozenset(map(self._route.task_of, buckets)))
+            self._stage_rest(snapshot)
         self._rounds += 1
-        staged = self._run(snapshot)
-        if self._last is not None:
-            staged = _with_garbage(staged, self._last.changes, self._last.changes)
-        self._last = staged
-        return staged
-
-    def close(self) -> None:
-        """Forget the DataFrames."""
-        self._frames.clear()
-
-    def _run(self, snapshot: Snapshot) -> WriteStatus:
-        plan = self._plan
-        frame = functools.reduce(lambda one, other: one.unionByName(other), self._frames)
-        overwrite = plan.operation is Operation.OVERWRITE
-        # rows of an overwrite fall on empty ground; what goes is told by the driver, below
-        ground = replace(snapshot, files=snapshot.files.slice(0, 0)) if overwrite else snapshot
-        label = f"r{self._rounds}"
-        routed, dropped = self._routed(frame)
-        stage = Stage(plan, ground, label, dropped)
-        rows = routed.mapInArrow(stage.run, STATUS).collect()
-        status = collected((row["status"], row["error"]) for row in rows)
-        if overwrite:
-            status = WriteStatus.concat([status, self._removed(snapshot, status)])
+        reports = [self._rows[task].status for task in sorted(self._rows)]
+        status = together([*reports, *self._rest], keyed=self._plan.spec.keyed)
+        status = with_garbage(status, leftovers(self._replaced) | self._strays(status))
+        self._announce(places_of(status))
         return status
 
-    def _removed(self, snapshot: Snapshot, status: WriteStatus) -> WriteStatus:
-        """Let what an overwrite replaces go: files whole, or by predicate."""
-        texts = sorted(set(status.changes.added["partition"].to_pylist()))
-        from plait.model.bucket import partition_parse  # noqa: PLC0415
+    def close(self) -> None:
+        """Let go of the DataFrames; staged files stay."""
+        self._closed = True
+        self._frames.clear()
 
-        task = Task(
-            label=f"r{self._rounds}driver", partitions=[partition_parse(text) for text in texts]
+    def _stage_rows(self, snapshot: Snapshot, only: frozenset[int] | None) -> None:
+        plan = self._plan
+        frame = union(self._frames, plan.spec, plan.operation)
+        blank = replace(snapshot, files=snapshot.files.slice(0, 0))
+        if not plan.spec.keyed:
+            self._replace(run(frame, StageRows(plan, None, PackedSnapshot.pack(blank))), only)
+            return
+        if self._route is None:
+            self._route = self._plan_route(frame, snapshot)
+        packed = PackedSnapshot.pack(snapshot)
+        sent = routed(frame, self._route, only)
+        self._replace(run(sent, StageRows(plan, self._route, packed)), only)
+
+    def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:
+        groups = snapshot.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])
+        return Route.plan(
+            self._plan.spec,
+            columns=frame.columns,
+            wanted=tasks_wanted(frame.sparkSession),
+            groups=groups.aggregate([]).num_rows,
         )
-        staging = ArrowStaging(self._plan, self._announce, task=task)
+
+    def _replace(self, reports: list[Report], only: frozenset[int] | None) -> None:
+        found = {report.task: report for report in reports}
+        if only is not None:
+            for task in only:
+                before, after = self._rows.get(task), found.get(task)
+                if _came(before) != _came(after):
+                    raise _changed(before, after)
+        self._replaced += [self._rows[task].status for task in found if task in self._rows]
+        self._rows.update(found)
+
+    def _stage_rest(self, snapshot: Snapshot) -> None:
+        """Stage what an overwrite does to buckets that no task with rows had."""
+        self._replaced += self._rest
+        self._rest = []
+        if self._plan.operation is not Operation.OVERWRITE:
+            return
+        rest = replace(snapshot, files=snapshot.files.filter(pa.array(self._is_rest(snapshot))))
+        if not rest.files.num_rows:
+            return
+        if self._plan.overwrite == "predicate":
+            self._rest = self._run_rest(rest)
+        else:
+            self._rest = [self._remove_rest(rest)]
+
+    def _is_rest(self, snapshot: Snapshot) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        files = snapshot.files
+        whole = np.ones(files.num_rows, dtype=np.bool_)
+        if self._plan.overwrite == "partitions":
+            texts = pa.array(sorted(map(partition_text, self._places())), pa.string())
+            whole = pc.is_in(files["partition"], value_set=texts).to_numpy()
+        if self._route is None:
+            return whole
+        had = np.isin(self._route.tasks_of(files), list(self._rows))
+        if self._plan.overwrite != "partitions":
+            return whole & ~had
+        # A task knows the partitions of its own rows only.
+        touched = together([r.status for r in self._rows.values()], keyed=True).changes.touched
+        done = set(_pairs(touched))
+        return whole & ~np.fromiter((p in done for p in _pairs(files)), np.bool_, files.num_rows)
+
+    def _remove_rest(self, rest: Snapshot) -> WriteStatus:
+        """Take whole files out: no row is read, so the driver does it."""
+        task = Task(f"d{self._rounds}", partitions=tuple(self._places()))
+        staging = ArrowStaging(self._plan, self._announce, task=task, store=self._store)
         try:
-            return staging.stage(snapshot, None)
+            return staging.stage(rest, None)
         finally:
             staging.close()
 
-    def _typed(self, frame: DataFrame) -> DataFrame:
-        """Bring columns into the table's order and types."""
-        plan = self._plan
-        schema = input_schema(plan.spec, plan.operation, frame.columns)
-        present = {name.lower(): name for name in frame.columns}
-        return frame.select(*[self._column(field, present) for field in schema])
-
-    def _column(self, field: pa.Field, present: dict[str, str]) -> Column:
-        kind = type_name(field.type)
-        if field.name.lower() not in present:
-            return F.lit(None).cast(kind).alias(field.name)
-        name = present[field.name.lower()].replace("`", "``")
-        column = F.col(f"`{name}`")
-        return column.cast(kind).alias(field.name)
-
-    def _routed(self, frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-        """Send each bucket to one task. Hashing a bucket number again would skew."""
+    def _run_rest(self, rest: Snapshot) -> list[WriteStatus]:
+        spark = self._session
+        groups = rest.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])
+        count = min(tasks_wanted(spark), groups.aggregate([]).num_rows)
         spec = self._plan.spec
-        if not spec.keyed:
-            return frame, ()
-        for name in spec.key:
-            if name not in frame.columns:
-                message = f"the key column {name!r} is missing"
-                raise SchemaMismatchError(message, column=name, expected=list(spec.key))
-        bucket = F.pmod(F.xxhash64(*map(_quoted, spec.key)), F.lit(spec.buckets.count))
-        setting = frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200"
-        tasks = int(setting)
-        if spec.partition_by and set(spec.partition_by) <= set(frame.columns):
-            places = [*map(_quoted, spec.partition_by), bucket]
-            route = F.pmod(F.xxhash64(*places), F.lit(tasks))
-        else:
-            tasks = min(tasks, spec.buckets.count)
-            route = F.pmod(bucket, F.lit(tasks))
-        routed = frame.withColumn(BUCKET, route.cast("int")).repartitionById(tasks, F.col(BUCKET))
-        return routed, (BUCKET,)
+        route = Route(spec, count, by_partition=bool(spec.partition_by))
+        work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
+        return [report.status for report in run(spark.range(0, count, 1, count), work)]
+
+    @property
+    def _session(self) -> SparkSession:
+        return self._frames[0].sparkSession
+
+    def _places(self) -> set[Partition]:
+        return {place for report in self._rows.values() for place in places_of(report.status)}
+
+    def _strays(self, status: WriteStatus) -> set[str]:
+        """Find what attempts left that did not bring their task to its end."""
+        again = any(report.attempt for report in self._rows.values())
+        if not again and not speculates(self._session):
+            return set()
+        places = self._pending_places() | places_of(status)
+        return files_of(self._store, self._plan.instant, places) - named(status.changes)
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """See to it that a roll-back here clears the partitions that tasks wrote into."""
+        try:
+            yield
+        except BaseException:
+            with suppress(TableError):
+                self._announce(self._pending_places())
+            raise
+
+    def _pending_places(self) -> set[Partition]:
+        """Give the partitions that the records of our tasks name."""
+        if not self._plan.spec.partition_by:
+            return {()}
+        pending = load_pending(self._store)
+        mine = (entry for entry in pending if entry.instant.nonce == self._plan.instant.nonce)
+        return {place for entry in mine for place in entry.partitions}
 
 
-def _quoted(name: str) -> Column:
-    escaped = name.replace("`", "``")
-    return F.col(f"`{escaped}`")
+def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
+    return zip(table["partition"].to_pylist(), table["bucket"].to_pylist(), strict=True)
 
 
-def _with_garbage(status: WriteStatus, first: Changes, last: Changes) -> WriteStatus:
-    """Name the files of an earlier round, which nobody will ever read."""
-    old = [
-        *first.added["path"].to_pylist(),
-        *filter(None, last.masked["dv_path"].to_pylist()),
-        *filter(None, last.touched["key_path"].to_pylist()),
-        *last.garbage["path"].to_pylist(),
-    ]
-    garbage = pa.table([pa.array(sorted(set(old)), pa.string())], schema=first.garbage.schema)
-    changes = replace(status.changes, garbage=pa.concat_tables([status.changes.garbage, garbage]))
-    stats: WriteStats = status.stats
-    return WriteStatus(changes, stats)
+def _came(report: Report | None) -> tuple[int, int]:
+    return (0, 0) if report is None else (report.rows, report.digest)
+
+
+def _changed(before: Report | None, after: Report | None) -> RetryableConflictError:
+    first, second = _came(before)[0], _came(after)[0]
+    message = (
+        "others committed first, and the DataFrame gave other rows when it was evaluated again "
+        f"({first} rows, then {second})"
+    )
+    hint = "persist or checkpoint it before writing, or run the whole job again"
+    return RetryableConflictError(message, hint=hint, rows_before=first, rows_after=second)

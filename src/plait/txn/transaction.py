@@ -302,7 +302,7 @@ class Transaction:
             commit_id=self.request.commit_id,
             tokens=self.request.tokens,
             stats=status.stats,
-            client={**client(), "began": self.base.version, "attempts": self.attempts},
+            client=self._client(),
         )
         try:
             return publish(self.site, head, draft, manifests)

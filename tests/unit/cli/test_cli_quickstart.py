@@ -371,8 +371,17 @@ def test_lines_show_each_phase_once(capsys):
     lines.update(status, 1.0)
     lines.update(status, 2.0)
     assert capsys.readouterr().out == (
-        "[   0.0 s] starting\n[   1.0 s]   a            writing                1,200 rows\n"
+        "[   0.0 s] starting\n[   1.0 s]   a            writing                  1,200 rows\n"
     )
+
+
+def test_lines_say_who_is_busy_when_nothing_else_happens():
+    shown = io.StringIO()
+    lines = Lines(shown)
+    status = {"a": Status("a", "ingests", "writing"), "b": Status("b", "", "done", ended_s=1.0)}
+    for now_s in (1.0, 5.0, 12.0, 13.0):
+        lines.update(status, now_s)
+    assert shown.getvalue().splitlines()[-1] == "[  12.0 s]   ... a: writing"
 
 
 def test_progress_fits_its_stream():

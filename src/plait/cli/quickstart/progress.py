@@ -8,6 +8,9 @@ from typing import Protocol, Self, TextIO
 
 from plait.cli.quickstart.status import Status
 
+_QUIET_S = 10.0
+"""A pipe is never silent for longer."""
+
 
 class Progress(Protocol):
     """Shows how the run goes."""
@@ -53,6 +56,7 @@ class Lines(Silent):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown: dict[str, str] = {}
+        self._written_s = 0.0
 
     def step(self, text: str, now_s: float) -> None:
         """Write a line."""
@@ -64,9 +68,13 @@ class Lines(Silent):
             if self._shown.get(name) == status.phase or status.phase == "waiting":
                 continue
             self._shown[name] = status.phase
-            self._write(now_s, f"  {name:<12} {status.phase:<22} {status.rows_text}".rstrip())
+            self._write(now_s, f"  {name:<12} {status.phase:<24} {status.rows_text}".rstrip())
+        busy = [f"{s.name}: {s.phase}" for s in statuses.values() if s.ended_s is None]
+        if now_s - self._written_s > _QUIET_S and busy:
+            self._write(now_s, f"  ... {', '.join(busy)}")
 
     def _write(self, now_s: float, text: str) -> None:
+        self._written_s = now_s
         self._stream.write(f"[{now_s:6.1f} s] {text}\n")
         self._stream.flush()
 

@@ -48,8 +48,8 @@ class Setting:
     def properties(self) -> dict[str, object]:
         """The table's properties."""
         return {
-            "heartbeat.interval": f"{self.heartbeat_s}s",
-            "heartbeat.timeout": f"{self.timeout_s}s",
+            "heartbeat.interval": f"{self.heartbeat_s:g}s",
+            "heartbeat.timeout": f"{self.timeout_s:g}s",
         }
 
 

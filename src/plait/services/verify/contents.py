@@ -119,7 +119,7 @@ class _Bucket:
         parts: list[Hashes] = [np.zeros(0, np.uint64)]
         for file in self.files:
             for hashes, _ in self._keys(file):
-                parts.append(hashes[hashes % np.uint64(passes) == number])  # noqa: PERF401 - a list of generators is harder to read
+                parts.append(hashes[hashes % np.uint64(passes) == number])
         every = np.sort(np.concatenate(parts))
         return np.unique(every[1:][every[1:] == every[:-1]])
 

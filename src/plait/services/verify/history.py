@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -59,10 +60,8 @@ class Windows:
 
     def _window(self, base: int, version: int) -> Iterator[Decision]:
         oldest = self._recent[0].version if self._recent else version
-        try:
+        with suppress(FormatError, StorageError):  # reported where the slots are read
             yield from Timeline(self.store).load_after(base, limit=oldest - base - 1)
-        except (FormatError, StorageError):  # reported where the slots are read
-            pass
         for theirs in self._recent:
             if theirs.version > base:
                 yield theirs

@@ -124,7 +124,8 @@ def difference(store: Store, one: State, other: State) -> str | None:
             return name
     if one.table.to_dict() != other.table.to_dict():
         return "table definition"
-    mine, theirs = _tables(one.folded(store), one.horizon), _tables(other.folded(store), one.horizon)
+    mine = _tables(one.folded(store), one.horizon)
+    theirs = _tables(other.folded(store), one.horizon)
     for name, table in mine.items():
         if not _ordered(table).equals(_ordered(theirs[name])):
             return name

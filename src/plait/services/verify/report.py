@@ -75,15 +75,14 @@ class Findings:
         if len(self._problems) >= _PROBLEMS_MAX:
             self._left_out += (invariant, path) not in self._problems
             return
-        self._problems.setdefault(
-            (invariant, path), Problem(invariant, path, message[:_TEXT_MAX])
-        )
+        self._problems.setdefault((invariant, path), Problem(invariant, path, message[:_TEXT_MAX]))
 
     def damage(self, invariant: str, path: str, error: TableError) -> None:
         """Take an error for a problem of the file that it names, else of ``path``."""
         named = error.facts.get("path")
-        known = isinstance(named, str) and bool(named)
-        self.problem(invariant, named.split("#")[0] if known else path, error.message)
+        if isinstance(named, str) and named:
+            path = named.split("#")[0]  # after it stands which section of a decision it is
+        self.problem(invariant, path, error.message)
 
     def note(self, path: str, message: str) -> None:
         """Take a note; the first of a path stands."""

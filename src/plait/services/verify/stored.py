@@ -159,7 +159,8 @@ class Explained:
         elif nonce is not None and int(nonce, 16) in self.committed:
             findings.note(path, f"left by {instant}, which is committed and does not name it")
         else:
-            findings.problem("INV-06", path, "unknown: no decision and no pending record explains it")
+            message = "unknown: no decision and no pending record explains it"
+            findings.problem("INV-06", path, message)
 
 
 def _meta_instant(path: str) -> Instant | None:

@@ -1,0 +1,132 @@
+"""Spark DataFrames as input: told from their class, checked on the driver, sent to their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from plait.errors import SchemaMismatchError
+from plait.model.instant import Operation
+from plait.model.plan import TableSpec
+from plait.spark.route import Route, quoted
+from plait.write.check import input_schema, prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def is_frame(data: object) -> TypeGuard[DataFrame]:
+    """Tell whether this is a DataFrame of Spark, classic or Connect."""
+    return any(
+        kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
+        for kind in type(data).__mro__
+    )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Give a Spark schema in Arrow's types.
+
+    Raises:
+        SchemaMismatchError: a column has a type that Arrow lacks.
+    """
+    fields = []
+    for field in schema.fields:
+        try:
+            fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
+        except (PySparkException, TypeError) as error:
+            found = field.dataType.simpleString()
+            message = f"column {field.name!r} of type {found} cannot be stored"
+            hint = "cast it to a type that Parquet has, or drop it"
+            raise SchemaMismatchError(message, hint=hint, column=field.name, found=found) from error
+    return pa.schema(fields)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Give the Spark schema in which columns of a table are read; every column may be null."""
+    plain = pa.schema([_nullable(field) for field in schema])
+    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _nullable_type(field.type))
+
+
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    """Spark takes every column of a file as nullable, nested ones too."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(child) for child in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    if pa.types.is_map(kind):
+        key = pa.field("key", _nullable_type(kind.key_type), nullable=False)
+        return pa.map_(key, _nullable(kind.item_field))
+    return kind
+
+
+def check_frame(
+    schema: pa.Schema, spec: TableSpec, operation: Operation, where: pc.Expression | None = None
+) -> None:
+    """Refuse columns that do not fit the table, before a job is run.
+
+    Raises:
+        SchemaMismatchError: columns are missing, unknown, or of a type that does not fit.
+    """
+    for _ in prepare(schema.empty_table(), spec, operation, where=where):
+        pass
+
+
+def union(frames: Sequence[DataFrame], spec: TableSpec, operation: Operation) -> DataFrame:
+    """Put the rows of several DataFrames together, with the columns that the operation takes.
+
+    Raises:
+        SchemaMismatchError: they do not have the same types.
+    """
+    schemas = [arrow_schema(frame.schema) for frame in frames]
+    names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
+    wanted = input_schema(spec, operation, names)
+    whole: DataFrame | None = None
+    for frame, schema in zip(frames, schemas, strict=True):
+        kept = [field.name for field in wanted if field.name in schema.names]
+        chosen = frame.select(*map(quoted, kept))
+        if whole is None:
+            whole = chosen
+        else:
+            _check_same(schemas[0], schema, kept)
+            whole = whole.unionByName(chosen, allowMissingColumns=True)
+    if whole is None:
+        message = "no DataFrame was written"
+        raise SchemaMismatchError(message, hint="write one first", column="")
+    return whole
+
+
+def _check_same(first: pa.Schema, other: pa.Schema, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in first.names or first.field(name).type == other.field(name).type:
+            continue
+        expected, found = str(first.field(name).type), str(other.field(name).type)
+        message = f"column {name!r} is {expected} in one DataFrame and {found} in another"
+        hint = "cast it, or use one writer a DataFrame"
+        raise SchemaMismatchError(message, hint=hint, column=name, expected=expected, found=found)
+
+
+def routed(frame: DataFrame, route: Route, only: frozenset[int] | None) -> DataFrame:
+    """Send each row to its task; with ``only``, just the rows of these tasks."""
+    task = route.sql()
+    if only is not None:
+        frame = frame.where(f"{task} IN ({', '.join(map(str, sorted(only)))})")
+    return frame.repartitionById(route.tasks, _expression(frame, task))
+
+
+def _expression(frame: DataFrame, sql: str) -> Column:
+    """Parse SQL text for a DataFrame, classic or Connect, whatever the process's default is."""
+    if ".connect." in type(frame).__module__:
+        from pyspark.sql.connect.functions import expr  # noqa: PLC0415 - only where it is in use
+    else:
+        from pyspark.sql.functions import expr  # noqa: PLC0415 - the same
+    return expr(sql)

@@ -1,0 +1,92 @@
+"""What a task sends home: one row with what it staged, or with the error that stopped it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from plait import errors
+from plait.errors import TableError
+from plait.model.changes import WriteStatus
+
+COLUMNS = "task int, attempt int, rows bigint, digest bigint, status binary, error string"
+"""The columns of a report as Spark names them."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("task", pa.int32()),
+        pa.field("attempt", pa.int32()),
+        pa.field("rows", pa.int64()),
+        pa.field("digest", pa.int64()),
+        pa.field("status", pa.binary()),
+        pa.field("error", pa.string()),
+    ]
+)
+_MARK = re.compile(r"\[plait-error:([A-Za-z0-9+/=]+)\]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One task's work, as the attempt that succeeded tells it."""
+
+    task: int
+    attempt: int
+    """Above 0: others tried before, and may have left files that no report names."""
+    rows: int = 0
+    """Rows that came in."""
+    digest: int = 0
+    """Sum of the hashes of their keys: tells whether another evaluation gave the same keys."""
+    status: WriteStatus = field(default_factory=WriteStatus)
+    error: TableError | None = None
+
+    def to_batch(self) -> pa.RecordBatch:
+        """Write it as a row for Spark."""
+        body = None if self.error is not None else self.status.to_bytes()
+        text = None if self.error is None else error_text(self.error)
+        values = [self.task, self.attempt, self.rows, self.digest, body, text]
+        columns = [pa.array([v], f.type) for v, f in zip(values, _SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+    @classmethod
+    def from_row(cls, row: tuple[int, int, int, int, bytes | None, str | None]) -> Report:
+        """Read a row that Spark collected."""
+        task, attempt, rows, digest, body, text = row
+        error = None if text is None else parse_error(text)
+        status = WriteStatus() if body is None else WriteStatus.from_bytes(bytes(body))
+        return cls(task, attempt, rows, digest, status, error)
+
+
+def error_text(error: TableError) -> str:
+    """Write an error as JSON; its facts become plain values."""
+    return json.dumps(error.to_dict(), separators=(",", ":"))
+
+
+def parse_error(text: str) -> TableError:
+    """Read an error that ``error_text`` wrote; a class that is not ours becomes the base class."""
+    value = json.loads(text)
+    kind = getattr(errors, str(value["type"]), TableError)
+    if not (isinstance(kind, type) and issubclass(kind, TableError)):
+        kind = TableError
+    return kind(str(value["message"]), hint=str(value["hint"]), **value["facts"])
+
+
+def marked(error: TableError) -> str:
+    """Write an error into a message that Spark will carry home inside of a stack trace."""
+    body = base64.b64encode(error_text(error).encode()).decode()
+    return f"{error} [plait-error:{body}]"
+
+
+def find_error(text: str) -> TableError | None:
+    """Find an error of ours in the text of a Spark exception."""
+    found = _MARK.search(text)
+    if found is None:
+        return None
+    try:
+        return parse_error(base64.b64decode(found[1], validate=True).decode())
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        return None

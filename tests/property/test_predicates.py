@@ -1,0 +1,168 @@
+"""Predicates mean the same as text, as a tree, as JSON, in Arrow and in pruning."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plait.errors import CorruptMetadataError, PredicateError, SchemaError
+from plait.expr import (
+    Always,
+    Bounds,
+    Predicate,
+    columns_of,
+    from_json,
+    key_points,
+    may_match,
+    negate,
+    on_partition,
+    overlap,
+    parse_ddl,
+    parse_where,
+    to_arrow,
+    to_json,
+    to_sql,
+)
+from plait.model.value import to_raw
+from tests.property.predicates import ROWS, SCHEMA, SPECS, Row, Spec, leaves, order, table_of
+
+FEW = st.lists(ROWS, max_size=6)
+SOME = st.lists(ROWS, min_size=1, max_size=6)
+PLAIN = [name for name in SCHEMA.names if name != "st"]
+
+
+def chosen(predicate: Predicate, rows: list[Row]) -> list[int]:
+    found: list[int] = table_of(rows).filter(to_arrow(predicate))["at"].to_pylist()
+    return found
+
+
+def raw(name: str, value: object) -> object:
+    return to_raw(pa.scalar(value, SCHEMA.field(name).type))
+
+
+@settings(max_examples=300)
+@given(SPECS, FEW)
+def test_arrow_selects_what_the_book_says(spec: Spec, rows: list[Row]) -> None:
+    """Three-valued logic: the negation tells FALSE from NULL."""
+    predicate = parse_where(spec.sql, SCHEMA)
+    assert chosen(predicate, rows) == [at for at, r in enumerate(rows) if spec.truth(r) is True]
+    inverse = [at for at, r in enumerate(rows) if spec.truth(r) is False]
+    assert chosen(negate(predicate), rows) == inverse
+
+
+@settings(max_examples=200)
+@given(SPECS, FEW)
+def test_json_and_sql_give_back_the_predicate(spec: Spec, rows: list[Row]) -> None:
+    predicate = parse_where(spec.sql, SCHEMA)
+    assert from_json(json.loads(json.dumps(to_json(predicate))), SCHEMA) == predicate
+    again = parse_where(to_sql(predicate), SCHEMA)
+    assert chosen(again, rows) == chosen(predicate, rows)
+    assert chosen(negate(again), rows) == chosen(negate(predicate), rows)
+    assert parse_where(to_sql(again), SCHEMA) == again
+    assert columns_of(again) <= columns_of(predicate)
+
+
+@settings(max_examples=200)
+@given(SPECS, SOME, st.sets(st.sampled_from(PLAIN)))
+def test_pruning_never_drops_a_matching_row(spec: Spec, rows: list[Row], unknown: set[str]) -> None:
+    """INV-04: what is skipped holds no row that a reader asked for."""
+    bounds = {}
+    for name in set(PLAIN) - unknown:
+        known = [raw(name, row[name]) for row in rows if row[name] is not None]
+        plain = sorted((v for v in known if not order(v)[0]), key=order)
+        low, high = (plain[0], plain[-1]) if plain else (None, None)
+        bounds[name] = Bounds(low, high, len(rows) - len(known), len(rows))  # type: ignore[arg-type]  # raw values
+    if any(spec.truth(row) is True for row in rows):
+        assert may_match(parse_where(spec.sql, SCHEMA), bounds)
+
+
+@settings(max_examples=200)
+@given(SPECS, ROWS, st.sets(st.sampled_from(PLAIN)))
+def test_known_values_decide_as_the_row_does(spec: Spec, row: Row, known: set[str]) -> None:
+    predicate = parse_where(spec.sql, SCHEMA)
+    rest = on_partition(predicate, {name: raw(name, row[name]) for name in known})  # type: ignore[misc]  # raw values
+    assert not columns_of(rest) & known
+    assert chosen(rest, [row]) == chosen(predicate, [row])
+    assert chosen(negate(rest), [row]) == chosen(negate(predicate), [row])
+    if columns_of(predicate) <= known:
+        assert rest == Always(spec.truth(row))
+
+
+@settings(max_examples=200)
+@given(SPECS, SPECS, FEW)
+def test_predicates_that_share_a_row_overlap(one: Spec, other: Spec, rows: list[Row]) -> None:
+    """INV-07: a conflict that is there is never overlooked."""
+    if any(one.truth(row) is True and other.truth(row) is True for row in rows):
+        ours, theirs = parse_where(one.sql, SCHEMA), parse_where(other.sql, SCHEMA)
+        assert overlap(ours, theirs)
+        assert overlap(theirs, ours)
+
+
+KEYED = st.recursive(
+    leaves(st.sampled_from(["t", "b"])),
+    lambda inner: st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
+        lambda part: Spec(f"({part[0]}) {part[1]} ({part[2]})", lambda _: None)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(KEYED, SOME)
+def test_key_points_name_every_key_that_matches(spec: Spec, rows: list[Row]) -> None:
+    predicate = parse_where(spec.sql, SCHEMA)
+    points = key_points(predicate, ["t", "b"])
+    for at in chosen(predicate, rows):
+        assert points is None or (rows[at]["t"], rows[at]["b"]) in points
+
+
+NAMES = st.sampled_from(
+    ["and", "or", "always", "compare", "in", "null", "like", "fixed", "op", "value", "values"]
+    + ["negated", "pattern", "substrait"]
+)
+SCALARS = st.sampled_from(["id", "s", "st", "a", "=", "<", "1", "x%", "\\", True, False, None, 3])
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4)
+)
+WORDS = st.sampled_from(
+    "id s f st.a day ( ) , = < <=> + - NOT AND OR IN LIKE BETWEEN IS NULL TRUE 1 2.5 'a' '2026-01-01' "
+    "DATE CAST AS INT X'00' ; -- /* ` \\ ' \" . * CASE WHEN SELECT INTERVAL :: [ ] { } @ # $ ? 1L".split()
+)
+TYPES = st.sampled_from(
+    "a b `c` int bigint array map struct decimal ( ) < > , : 1 10 not null comment 'x' ;".split()
+)
+
+
+@settings(max_examples=300)
+@given(JSON)
+def test_any_json_is_a_predicate_or_refused(value: object) -> None:
+    """Metadata is untrusted: what is taken can be evaluated."""
+    try:
+        predicate = from_json(value, SCHEMA)
+    except CorruptMetadataError:
+        return
+    assert chosen(predicate, []) == []
+    assert from_json(to_json(predicate), SCHEMA) == predicate
+
+
+@settings(max_examples=300)
+@given(st.lists(WORDS, max_size=8).map(" ".join) | st.text(max_size=12))
+def test_any_text_is_a_predicate_or_refused(text: str) -> None:
+    try:
+        predicate = parse_where(text, SCHEMA)
+    except PredicateError as error:
+        assert error.hint
+        return
+    assert chosen(predicate, []) == []
+
+
+@settings(max_examples=200)
+@given(st.lists(TYPES, max_size=10).map(" ".join) | st.text(max_size=12))
+def test_any_text_is_a_schema_or_refused(text: str) -> None:
+    try:
+        assert len(parse_ddl(text)) > 0
+    except SchemaError as error:
+        assert 0 <= error.facts["position"] <= len(text)  # type: ignore[operator]  # a number

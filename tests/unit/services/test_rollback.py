@@ -1,0 +1,287 @@
+"""Recovery: the dead are ended once, the living spared, the committed believed (INV-03, INV-06)."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.errors import IllegalTransitionError, InstantNotFoundError
+from plait.model.instant import Instant
+from plait.services.rollback import list_pending, roll_back, roll_back_failed
+from plait.services.verify import verify
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import (
+    CountingStore,
+    Fault,
+    FaultStore,
+    ManualBackground,
+    SimClock,
+    SimulatedCrashError,
+)
+from plait.timeline import paths
+from plait.timeline.pending import load_pending
+from tests.support.protocol import Work, client, create, listed, live_marks, memory, upsert
+
+DEAD_S = 121.0
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+def store(clock: SimClock) -> MemoryStore:
+    made = memory(clock)
+    create(made)
+    return made
+
+
+def dead(store: Store, clock: SimClock, *faults: Fault) -> Work:
+    """Give a writer that died with files staged, long ago."""
+    work = Work.begin(client(store, clock), mark="dead")
+    clock.advance(DEAD_S)
+    return work
+
+
+def unfinished(store: Store, clock: SimClock) -> Work:
+    """Give a writer that died between its slot and the end."""
+    faults = FaultStore(store)
+    work = Work.begin(client(faults, clock), mark="unfinished")
+    faults._script.append(Fault("crash_after", "put_if_absent", "*timeline*"))
+    with pytest.raises(SimulatedCrashError):
+        work.commit()
+    return work
+
+
+def over(store: Store) -> None:
+    report = verify(client(store), data=False)
+    assert report.problems == () and report.notes == ()
+    assert load_pending(store) == []
+
+
+def test_a_dead_writer_is_rolled_back_and_its_files_go(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-03, INV-06."""
+    work = dead(store, clock)
+    report = roll_back_failed(client(store, clock), reason="test")
+    (ended,) = report.ended
+    assert (ended.instant, ended.outcome, ended.files_deleted) == (
+        work.txn.instant,
+        "rolled_back",
+        1,
+    )
+    assert not set(work.hand.written) & set(listed(store))
+    assert report.to_dict()["spared"] == []
+    over(store)
+
+
+def test_a_dead_writer_is_rolled_back_after_others_committed(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-03."""
+    work = dead(store, clock)
+    for _ in range(3):
+        upsert(client(store), 0, mark="alive")
+    (ended,) = roll_back_failed(client(store, clock), reason="test").ended
+    assert ended.outcome == "rolled_back"
+    assert live_marks(store) == ["alive"] * 3
+    assert client(store).cache.refresh().version == 4
+    assert ended.instant == work.txn.instant
+    over(store)
+
+
+def test_a_writer_that_committed_and_did_not_finish_is_believed(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-03, INV-10: dead or not; its records are garbage."""
+    unfinished(store, clock)
+    for _ in range(2):
+        upsert(client(store), 1, mark="alive")
+    recoverer = client(store, clock)
+    recoverer.cache.refresh()
+    (ended,) = roll_back_failed(recoverer, reason="test").ended
+    assert (ended.outcome, ended.files_deleted) == ("committed", 0)
+    assert live_marks(store) == ["alive", "alive", "unfinished"]
+    assert client(store).cache.refresh().version == 3
+    over(store)
+
+
+def test_a_living_writer_is_spared(store: MemoryStore, clock: SimClock) -> None:
+    """INV-06."""
+    work = Work.begin(client(store, clock))
+    clock.advance(119)
+    report = roll_back_failed(client(store, clock), reason="test")
+    assert (report.ended, report.spared) == ((), (work.txn.instant,))
+    work.commit()
+    over(store)
+
+
+def test_a_heartbeat_keeps_a_long_writer_alive(store: MemoryStore, clock: SimClock) -> None:
+    """INV-06."""
+    background = ManualBackground()
+    work = Work.begin(client(store, clock, background=background))
+    for _ in range(5):
+        clock.advance(100)
+        background.run()
+        assert roll_back_failed(client(store, clock), reason="test").ended == ()
+    work.commit()
+    over(store)
+
+
+def test_each_writer_is_judged_by_its_own_timeout(clock: SimClock) -> None:
+    """INV-06: the option may have changed since it began."""
+    store = memory(clock)
+    create(store, properties={"heartbeat.timeout": "1000s"})
+    work = Work.begin(client(store, clock))
+    clock.advance(900)
+    (entry,) = list_pending(client(store, clock))
+    assert entry.alive
+    assert (entry.silent_ms, entry.operation, entry.v0) == (900_000, "upsert", 0)
+    assert entry.to_dict()["instant"] == str(work.txn.instant)
+
+
+def test_a_store_that_cannot_tell_ages_lets_everybody_live(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: death is never guessed."""
+
+    class Ageless(CountingStore):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - as the port
+            for info in super().list(prefix):
+                yield type(info)(info.path, info.size, None)
+
+    dead(store, clock)
+    report = roll_back_failed(client(Ageless(store), clock), reason="test")
+    assert report.ended == ()
+    assert len(report.spared) == 1
+
+
+def test_two_recoverers_at_once_decide_once(store: MemoryStore, clock: SimClock) -> None:
+    """INV-03."""
+    work = dead(store, clock)
+    first = FaultStore(store)
+    second = client(store, clock)
+
+    def other() -> None:
+        (ended,) = roll_back_failed(second, reason="the other").ended
+        assert ended.outcome == "rolled_back"
+
+    recoverer = client(first, clock)
+    recoverer.cache.known()
+    first._script.append(Fault("step", "put_if_absent", "*timeline*", run=other))
+    (ended,) = roll_back_failed(recoverer, reason="test").ended
+    assert (ended.instant, ended.outcome) == (work.txn.instant, "rolled_back")
+    assert client(store).cache.refresh().version == 1
+    over(store)
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
+@pytest.mark.parametrize("make", [dead, unfinished])
+def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(
+    kind: str, make: object
+) -> None:
+    """INV-03, INV-06."""
+    for nth in range(1, 40):
+        clock = SimClock()
+        store = memory(clock)
+        create(store)
+        upsert(client(store, clock), 0, mark="before")
+        work = make(store, clock)  # type: ignore[operator]  # one of the two above
+        clock.advance(DEAD_S)
+        faults = FaultStore(store)
+        recoverer = client(faults, clock)
+        recoverer.cache.known()
+        faults._script.append(Fault(kind, nth=nth))
+        try:
+            roll_back_failed(recoverer, reason="killed")
+        except SimulatedCrashError:
+            upsert(client(store, clock), 1, mark="between")
+            roll_back_failed(client(store, clock), reason="next")
+            over(store)
+            committed = make is unfinished
+            expected = ["before", "between"] + (["unfinished"] if committed else [])
+            assert live_marks(store) == sorted(expected)
+            ended = client(store).cache.refresh().commits(store)["ended"].to_pylist()
+            assert ended.count(str(work.txn.instant)) == (0 if committed else 1)
+        else:
+            assert nth > 5
+            return
+    pytest.fail("recovery did not end")
+
+
+def test_recovery_lists_only_the_partitions_that_records_name(clock: SimClock) -> None:
+    """INV-06: never the table."""
+    store = memory(clock)
+    create(store, partition_by=("day",))
+    for day in "abcdef":
+        Work.begin(client(store, clock), [((day,), 0)]).commit()
+    Work.begin(client(store, clock), [(("b",), 0)])
+    clock.advance(DEAD_S)
+    counting = CountingStore(store)
+    recoverer = client(counting, clock)
+    recoverer.cache.known()
+    counting.reset()
+    roll_back_failed(recoverer, reason="test")
+    lists = [call.path for call in counting.calls if call.operation == "list"]
+    assert {path.split("~")[0] for path in lists} == {paths.PENDING, paths.HEARTBEATS, "b"}
+    over(store)
+
+
+def test_recovery_deletes_only_files_with_the_nonce_of_the_dead(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06."""
+    work = dead(store, clock)
+    alive = Work.begin(client(store, clock), mark="alive")
+    store.put("data/stray.parquet", b"?")
+    roll_back_failed(client(store, clock), reason="test")
+    assert set(listed(store, "data")) == {*alive.hand.written, "data/stray.parquet"}
+    assert not set(work.hand.written) & set(listed(store))
+
+
+def test_damaged_records_end_too_and_nothing_is_deleted_in_their_name(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: no partition is known but that of every table without partitions."""
+    instant = Instant.at(clock.now_ms(), "a" * 16)
+    store.put(paths.requested(instant), b"rubbish")
+    clock.advance(DEAD_S)
+    (ended,) = roll_back_failed(client(store, clock), reason="test").ended
+    assert (ended.instant, ended.outcome) == (instant, "rolled_back")
+    over(store)
+
+
+# --- by name ------------------------------------------------------------------------------------
+
+
+def test_an_instant_named_is_rolled_back_dead_or_alive(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-03."""
+    work = Work.begin(client(store, clock))
+    (ended,) = roll_back(client(store, clock), work.txn.instant, reason="asked for").ended
+    assert ended.outcome == "rolled_back"
+    (again,) = roll_back(client(store, clock), work.txn.instant, reason="asked for").ended
+    assert (again.outcome, again.files_deleted) == ("rolled_back", 0)
+    over(store)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_committed_instant_is_not_rolled_back(
+    store: MemoryStore, clock: SimClock, *, finished: bool
+) -> None:
+    """INV-03."""
+    work = unfinished(store, clock)
+    if finished:
+        roll_back_failed(client(store, clock), reason="test")
+    with pytest.raises(IllegalTransitionError) as caught:
+        roll_back(client(store, clock), work.txn.instant, reason="asked for")
+    assert caught.value.state == "committed"
+    assert live_marks(store) == ["unfinished"]
+
+
+def test_an_unknown_instant_is_named(store: MemoryStore) -> None:
+    with pytest.raises(InstantNotFoundError):
+        roll_back(client(store), Instant.at(1, "a" * 16), reason="asked for")
