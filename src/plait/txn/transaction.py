@@ -311,6 +311,11 @@ class Transaction:
             self.heartbeat.stop()
             raise
 
+    def _client(self) -> dict[str, object]:
+        """Tell the timeline who this is, and what it took."""
+        took = {"began": self.base.version, "attempts": self.attempts, "redone": self.rounds}
+        return {**client(), **took}
+
     def _redo(self, redo: Redo, head: State, conflicts: list[Conflict]) -> WriteStatus:
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
         self.rounds += 1
