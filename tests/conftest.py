@@ -50,7 +50,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    found = session(master="local[2]", **config)
+    # Two cores, three attempts a task: without the number a local task is never tried again.
+    found = session(master="local[2,3]", **config)
     yield found
     found.stop()
 

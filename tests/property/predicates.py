@@ -19,6 +19,7 @@ SCHEMA = parse_ddl(
     "id bigint, t tinyint, d decimal(5,2), s string, f double, g float, b boolean, day date, "
     "ts timestamp, tn timestamp_ntz, x binary, st struct<a:int>"
 )
+BEYOND_LONG = "1" + "0" * 20
 NAN, INF = math.nan, math.inf
 NARROW = float(np.float32(0.1))
 UTC = dt.UTC
@@ -101,9 +102,12 @@ VALUES: dict[str, list[Any]] = {
     "st": [{"a": value} for value in (-1, 0, 7)] + [{"a": None}],
 }
 LITERALS: dict[str, list[Literal]] = {
-    "id": _numbers("-9223372036854775808", "0", "1", "2.5", "3", "9223372036854775807", "1e1")
-    + [Literal("5L", 5), Literal("100000000000000000000", 10**20)],
-    "t": _numbers("-129", "-128", "0", "0.5", "1", "127", "1000") + [Literal("1Y", 1)],
+    "id": [
+        *_numbers("-9223372036854775808", "0", "1", "2.5", "3", "9223372036854775807", "1e1"),
+        Literal("5L", 5),
+        Literal(BEYOND_LONG, 10**20),
+    ],
+    "t": [*_numbers("-129", "-128", "0", "0.5", "1", "127", "1000"), Literal("1Y", 1)],
     "d": _numbers("-1000", "0", "1.5", "1.555", "2", "999.99", "1000.001"),
     "s": [Literal(quoted(text), text) for text in TEXTS],
     "f": _reals("-1", "0", "0.1", "1.5", "100"),

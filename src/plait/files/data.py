@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -50,6 +51,7 @@ class DataFileWriter:
         *,
         sorted_by_key: bool = False,
         group_rows: int = GROUP_ROWS,
+        dictionary: Sequence[str] | None = None,
     ) -> None:
         """Open the file; the path must be new.
 
@@ -59,6 +61,8 @@ class DataFileWriter:
             spec: its schema is the schema of the file.
             sorted_by_key: what the record says of the order of the rows; not checked.
             group_rows: rows in a row group.
+            dictionary: paths of the leaf columns that repeat their values and are worth a
+                dictionary; by default every column is tried, which costs memory and time.
         """
         self._store, self._place, self._spec = store, place, spec
         self._sorted, self._group_rows = sorted_by_key, group_rows
@@ -75,6 +79,7 @@ class DataFileWriter:
                 self._sink,
                 self._schema,
                 compression="snappy",
+                use_dictionary=True if dictionary is None else list(dictionary),
                 write_page_checksum=True,
                 store_schema=False,  # Parquet's own types and field ids say it all
                 metadata_collector=self._footers,

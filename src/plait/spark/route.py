@@ -72,7 +72,8 @@ class Route:
             coded = files["partition"].combine_chunks().dictionary_encode()
             shares = self._shares(coded.dictionary)
             numbers = numbers + shares[coded.indices.to_numpy()]
-        return numbers % self.tasks
+        tasks: Numbers = numbers % self.tasks
+        return tasks
 
     def task_of(self, bucket: BucketId) -> int:
         """Give the task of one bucket."""

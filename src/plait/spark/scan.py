@@ -1,70 +1,124 @@
-"""Scans as Spark DataFrames: plain Parquet for Spark, masked natively where rows were replaced."""
+"""Scans as Spark DataFrames: plain Parquet scans, with hidden rows masked by a native filter."""
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from plait.errors import CapabilityMissingError
 from plait.expr import to_sql
-from plait.files.deletion import load_mask
 from plait.files.live import LiveFile, live_files
+from plait.model.schema import Schema, type_name
 from plait.read.scan import Scan
+from plait.spark.frame import spark_schema
+from plait.spark.masks import without_hidden
+from plait.spark.route import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NAME, _ROW = "__plait_file", "__plait_row"
-_MASKS = pa.schema([(_NAME, pa.string()), (_ROW, pa.int64())])
+HELD_MAX = 16
+"""So many scans a session keep their leases, whether or not their DataFrames are still there."""
+
+_OPTIONS = {
+    "recursiveFileLookup": "true",  # or directories named a=b would become columns
+    "ignoreMissingFiles": "false",  # a file that is gone is an error, never an empty file
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",  # files hold proleptic Gregorian dates
+    "int96RebaseMode": "CORRECTED",
+}
+_GLOB = re.compile(r"([\\*?{}\[\]])")
+_scans: WeakKeyDictionary[object, Scan] = WeakKeyDictionary()
+_held: WeakKeyDictionary[object, deque[Scan]] = WeakKeyDictionary()
 
 
 def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
-    """Give a DataFrame of a scan; the executors read the files.
+    """Give a DataFrame of a scan; nothing is read yet, and the executors read the files.
 
-    Files without masked rows are read by Spark's vectorised Parquet reader as they are. Of the
-    others, masked positions are taken out by a broadcast join on file name and row index.
+    Spark's own vectorised reader reads every file, with the columns and filters that it pushes
+    down. Where rows of a file are hidden, a filter on its row index hides them. The scan, and with
+    it the lease that keeps its files, lives as long as the DataFrame; so do the last ``HELD_MAX``
+    scans of a session, since DataFrames made from this one cannot hold it.
+
+    Raises:
+        CapabilityMissingError: the table is inside of this process, where no executor is.
+        PredicateError: the scan's predicate is an Arrow expression that SQL has no words for.
     """
-    fields = scan.snapshot.spec.schema.arrow
-    needed = set(scan.schema.names)
+    if not scan.store.capabilities.shared:
+        uri = scan.store.spec.uri
+        message = f"Spark's executors cannot reach {uri}: it is inside of this process"
+        hint = "keep the table on a disk or in an object store, or read it with to_arrow()"
+        raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
+    schema = scan.snapshot.spec.schema
     condition = scan.plan.condition
+    columns = set(scan.schema.names) | set(condition.columns if condition else ())
+    wanted = [name for name in schema.names if name in columns]
+    frame: DataFrame | None = None
+    for part in _parts(scan, spark, wanted):
+        frame = part if frame is None else frame.unionAll(part)
+    if frame is None:
+        struct = spark_schema(pa.schema([schema.arrow.field(name) for name in wanted]))
+        frame = spark.createDataFrame([], struct)
     if condition is not None:
-        needed |= set(condition.columns)
-    schema = pa.schema([field.remove_metadata() for field in fields if field.name in needed])
-    files = list(live_files(scan.plan.files))
-    whole = [file for file in files if not file.masked]
-    masked = [file for file in files if file.masked]
-    frame = _read(spark, scan, schema, whole)
-    if masked:
-        rest = _unmasked(spark, scan, schema, masked)
-        frame = rest if not whole else frame.unionByName(rest)
-    if condition is not None:
-        frame = frame.filter(F.expr(to_sql(condition.predicate)))
-    return frame.select(*[F.col("`" + n.replace("`", "``") + "`") for n in scan.schema.names])
+        frame = frame.where(to_sql(condition.predicate))
+    frame = frame.select(*map(quoted, scan.schema.names))
+    _scans[frame] = scan
+    _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
+    return frame
 
 
-def _read(spark: SparkSession, scan: Scan, schema: pa.Schema, files: list[LiveFile]) -> DataFrame:
-    struct = from_arrow_schema(schema)
-    if not files:
-        return spark.createDataFrame([], struct)
-    paths = [scan.store.location(file.path) for file in files]
-    return spark.read.schema(struct).parquet(*paths)
+def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
+    """Give DataFrames of the files: by the schema they were written with, the masked apart."""
+
+    def kind(file: LiveFile) -> tuple[int, bool]:
+        return file.schema_id, bool(file.masked)
+
+    reading, known = scan.snapshot.spec.schema, scan.snapshot.schemas
+    files = sorted(live_files(scan.plan.files), key=kind)
+    for (schema_id, masked), group in itertools.groupby(files, kind):
+        chosen = list(group)
+        written = known.get(schema_id, reading)
+        stored, fitted = _columns(reading, written, wanted)
+        frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
+        rows = frame.parquet(*_locations(scan, spark, chosen))
+        if masked:
+            rows = without_hidden(rows, spark, scan.store, chosen)
+        yield rows.selectExpr(*fitted)
 
 
-def _unmasked(
-    spark: SparkSession, scan: Scan, schema: pa.Schema, files: list[LiveFile]
-) -> DataFrame:
-    names, rows = [], []
-    for file in files:
-        positions = load_mask(scan.store, file)
-        if positions is not None:
-            names.append(np.repeat(file.path.rsplit("/", 1)[-1], len(positions)))
-            rows.append(positions.astype(np.int64))
-    table = pa.table([np.concatenate(names), np.concatenate(rows)], schema=_MASKS)
-    masks = F.broadcast(spark.createDataFrame(table))
-    frame = _read(spark, scan, schema, files)
-    frame = frame.withColumn(_NAME, F.col("_metadata.file_name"))
-    frame = frame.withColumn(_ROW, F.col("_metadata.row_index"))
-    return frame.join(masks, [_NAME, _ROW], "left_anti").drop(_NAME, _ROW)
+def _columns(
+    reading: Schema, written: Schema, wanted: Iterable[str]
+) -> tuple[pa.Schema, list[str]]:
+    """Match columns by field id: those to read from files, and how they become the wanted ones."""
+    by_id = {written.field_id(name): name for name in written.names}
+    stored: list[pa.Field] = []
+    fitted: list[str] = []
+    for name in wanted:
+        field = reading.arrow.field(name)
+        old = by_id.get(reading.field_id(name))
+        if old is None:
+            fitted.append(f"CAST(NULL AS {type_name(field.type)}) AS {quoted(name)}")
+            continue
+        stored.append(written.arrow.field(old))
+        same = type_name(stored[-1].type) == type_name(field.type)
+        value = quoted(old) if same else f"CAST({quoted(old)} AS {type_name(field.type)})"
+        fitted.append(f"{value} AS {quoted(name)}")
+    return pa.schema(stored), fitted
+
+
+def _locations(scan: Scan, spark: SparkSession, files: Iterable[LiveFile]) -> list[str]:
+    """Give the files' places as Hadoop spells them."""
+    places = [scan.store.location(file.path) for file in files]
+    if any(place.startswith("s3://") for place in places):
+        # Outside of Amazon's own Spark, Hadoop knows S3 as s3a only.
+        known = spark.conf.get("spark.hadoop.fs.s3.impl", "")
+        scheme = "s3://" if known else "s3a://"
+        places = [scheme + place.removeprefix("s3://") for place in places]
+    return [_GLOB.sub(r"\\\1", place) for place in places]

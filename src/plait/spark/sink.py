@@ -1,234 +1,299 @@
 """Batch writes through the data source: correct whatever rows a task is given.
 
-A data source cannot ask Spark for a distribution, so that any number of tasks may meet any
-bucket. Tasks therefore stage their rows as run files, which no reader ever sees; the commit, in
-Spark's Python process on the driver, merges them bucket by bucket in bounded memory, and names
-them as garbage in the decision. Rows for a table without keys are final files at once.
+A data source cannot ask Spark for a distribution, so any number of tasks may meet any bucket.
+Tasks therefore stage their rows as run files, which no reader ever sees; the commit, in a Python
+process beside the driver, divides and merges them in bounded memory with the Arrow writer, and
+names them as garbage in the decision. Rows of a table without a key are final files at once.
 
-The writer lives in several processes one after the other. What they share is the pending record;
-tasks and the commit keep its heartbeat.
+The writer lives in several processes one after the other: ``writer()``, a task on each executor,
+``commit()`` or ``abort()``. What they share is the instant and its pending records. The first
+record is written by the first task that has a row, not by ``writer()``, since hours of query may
+lie between the two, in which nothing of ours is alive to send a heartbeat. Tasks send them while
+they run. The base is the head that the commit finds.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import datasource as ds
 
-from plait.errors import OptionError, RolledBackError
+from plait.errors import OptionError, RetryableConflictError, RolledBackError, StorageError
 from plait.expr import parse_where, to_json
-from plait.files.data import DataFileWriter, Place
+from plait.files.data import DataFileWriter
+from plait.files.data import Place as FilePlace
 from plait.files.names import RUN, data_path
-from plait.model.bucket import UNKEYED, BucketId, Partition, partition_parse
-from plait.model.changes import PATHS, WriteStatus
-from plait.model.instant import Action
+from plait.model.bucket import UNKEYED, BucketId, Partition
+from plait.model.changes import WriteStatus
+from plait.model.instant import Action, State
 from plait.model.plan import Snapshot, WritePlan
 from plait.ports import Ports
-from plait.spark.tasks import announcer, task_label
+from plait.spark.frame import arrow_schema, check_frame
+from plait.spark.options import SourceOptions
+from plait.spark.staged import files_of, named, places_of, together, with_garbage
+from plait.spark.task import Announcer, Place
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
 from plait.timeline import paths
-from plait.txn.transaction import Request, Transaction
+from plait.timeline.pending import PendingInstant, load_pending, write_requested
+from plait.txn.site import client
+from plait.txn.transaction import AlreadyCommitted, Request, Transaction
 from plait.write.check import prepare
-from plait.write.engine import ArrowEngine
 from plait.write.staging import ArrowStaging, Task
-from plait.write.writer import Order
+from plait.write.writer import Order, find_result
 
-_OPERATIONS = ("append", "insert", "upsert", "overwrite")
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_APPENDING = ("append", "insert", "upsert")
 _HOME: Partition = ()
 """Runs lie in the place of unpartitioned files: their rows may be of any partition."""
+_PATIENCE = 10
+"""A write counts as dead after so many heartbeat time-outs: between tasks nothing sends beats."""
+
+Batches = Iterator[pa.RecordBatch]
+Announce = Callable[[Iterable[Partition]], None]
 
 
 @dataclass(frozen=True)
 class Message(ds.WriterCommitMessage):
-    """What one task did: its runs, or the status of its final files."""
+    """What one task did: its run, or the status of its final files."""
 
-    runs: tuple[str, ...]
-    status: bytes | None
+    attempt: int = 0
+    run: str | None = None
+    status: bytes | None = None
 
 
-def begin_write(table: Table, options: Mapping[str, str], *, overwrite: bool) -> PlaitWriter:
-    """Write the pending record of a write, and leave the rest to tasks and commit.
+def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) -> PlaitWriter:
+    """Check a write and choose its instant; nothing is written yet.
 
     Raises:
-        OptionError: an option is unknown, or does not fit the table.
+        OptionError: an option is not known, or does not fit the table.
+        SchemaMismatchError: columns do not fit the table.
     """
-    order = _order(table, options, overwrite=overwrite)
+    table = options.table()
     site = table.site
-    request = Request(order.operation, Action.COMMIT, commit_id=order.commit_id)
-    instant = Transaction.begin(site, request).detach()
-    state = site.cache.known()
+    state = site.cache.refresh()
+    order = _order(options, table, overwrite=overwrite)
+    spec = state.table.spec
+    check_frame(arrow_schema(schema), spec, order.operation)
+    done = order.commit_id is not None and find_result(site, order.commit_id) is not None
     plan = WritePlan(
         store=site.store.spec,
-        instant=instant,
+        instant=site.new_instant(state),
         operation=order.operation,
-        spec=state.table.spec,
+        spec=spec,
         options=state.table.options,
         on_duplicate=order.on_duplicate,
         overwrite=order.overwrite,
         predicate=None if order.predicate is None else dict(order.predicate),
     )
-    return PlaitWriter(plan, order)
+    pending = PendingInstant(
+        plan.instant,
+        State.REQUESTED,
+        order.operation,
+        state.version,
+        (),
+        host=str(client()["host"]),
+        pid=int(str(client()["pid"])),
+        started_ms=site.store.now_ms(),
+        timeout_s=_PATIENCE * plan.options.seconds("heartbeat.timeout"),
+    )
+    return PlaitWriter(plan, order, pending, done=done)
 
 
-def _order(table: Table, options: Mapping[str, str], *, overwrite: bool) -> Order:
-    given = {key.lower(): value for key, value in options.items()}
-    operation = given.get("operation", "overwrite" if overwrite else "append")
-    if operation not in _OPERATIONS or (overwrite and operation != "overwrite"):
-        message = f"operation={operation!r} cannot be done by this write"
-        hint = "append, insert or upsert with mode('append'); overwrite with mode('overwrite')"
+def _order(options: SourceOptions, table: Table, *, overwrite: bool) -> Order:
+    operation = options.find("operation") or ("overwrite" if overwrite else "append")
+    if overwrite != (operation == "overwrite") or operation not in (*_APPENDING, "overwrite"):
+        message = f"operation={operation!r} does not go with this mode"
+        hint = "append, insert and upsert with mode('append'); overwrite with mode('overwrite')"
         raise OptionError(message, hint=hint, key="operation", value=operation)
-    where = given.get("replacewhere")
-    dynamic = given.get("partitionoverwritemode", "static").lower() == "dynamic"
-    schema = table.schema
+    where = options.find("where")
     return Order.of(
         operation,
         table.site.cache.known().table.spec,
-        commit_id=given.get("commit_id"),
-        on_conflict=given.get("on_conflict", "raise"),
-        on_duplicate=given.get("on_duplicate", "raise"),
-        predicate=None if where is None else to_json(parse_where(where, schema)),
-        partitions="dynamic" if dynamic else None,
+        commit_id=options.find("commit_id"),
+        on_conflict=options.find("on_conflict") or "raise",
+        on_duplicate=options.find("on_duplicate") or "raise",
+        predicate=None if where is None else to_json(parse_where(where, table.schema)),
+        partitions=options.find("partitions"),
     )
 
 
 class PlaitWriter(ds.DataSourceArrowWriter):
     """One write. Pickled by Spark to its tasks, and to the process that commits."""
 
-    def __init__(self, plan: WritePlan, order: Order) -> None:
-        self._plan = plan
-        self._order = order
+    def __init__(
+        self, plan: WritePlan, order: Order, pending: PendingInstant, *, done: bool
+    ) -> None:
+        self._plan, self._order, self._pending = plan, order, pending
+        self._done = done
+        """Its commit id was applied before."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Batches) -> Message:
         """Stage the rows of one task."""
-        plan = self._plan
+        plan, place = self._plan, Place.here()
+        first = None if self._done else next((b for b in iterator if b.num_rows), None)
+        if first is None:
+            return Message(place.attempt)
         store = open_store(plan.store)
-        label = task_label()
-        announce = announcer(store, plan.instant, label)
+        write_requested(store, self._pending)
         beat = Ports().background.every(
             plan.options.seconds("heartbeat.interval"),
-            lambda: store.put(paths.heartbeat(plan.instant), label.encode()),
+            lambda: store.put(paths.heartbeat(plan.instant), place.label.encode()),
         )
+        announcer = Announcer(store, plan, place.label)
+        rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], iterator))
         try:
             if plan.spec.keyed:
-                return Message(_write_runs(plan, store, announce, (label, iterator)), None)
-            return Message((), _write_files(plan, store, announce, (label, iterator)))
+                announcer([_HOME])
+                return Message(place.attempt, run=_write_run(plan, store, place, rows))
+            return Message(place.attempt, status=_write_files(plan, announcer, place, rows))
         finally:
             beat()
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Merge what the tasks staged, and publish it in one decision."""
-        table = Table.open(self._plan.store.uri, storage_options=dict(self._plan.store.options))
+        if self._done:
+            return
+        table = self._table()
         staged = [message for message in messages if isinstance(message, Message)]
-        engine = _RunEngine(table.site.store, staged)
-        with table.resume(self._order, self._plan.instant, engine) as writer:
-            runs = [run for message in staged for run in message.runs]
+        store = table.site.store
+        write_requested(store, self._pending)  # no task may have had a row
+        engine = _Engine(store, staged)
+        with (
+            _heartbeat_removed(store, self._plan),
+            table.resume(self._order, self._plan.instant, engine) as writer,
+        ):
+            if table.site.cache.known().table.spec != self._plan.spec:
+                message = "the table's layout changed while rows were staged for it"
+                hint = "run the write again"
+                raise RetryableConflictError(message, hint=hint, ours=str(self._plan.instant))
+            runs = [message.run for message in staged if message.run is not None]
             if runs:
-                writer.write(_rows(table.site.store, runs, self._plan))
+                writer.write(_rows(store, runs, self._plan))
 
-    def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
-        """Roll back what the tasks staged, unless a commit that failed did so already."""
-        table = Table.open(self._plan.store.uri, storage_options=dict(self._plan.store.options))
+    def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+        """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
+        table = self._table()
         request = Request(self._order.operation, Action.COMMIT)
-        with contextlib.suppress(RolledBackError):
-            txn = Transaction.resume(table.site, request, self._plan.instant)
-            txn.abort("Spark aborted the write")
+        ended = contextlib.suppress(RolledBackError, AlreadyCommitted)
+        with _heartbeat_removed(table.site.store, self._plan), ended:
+            Transaction.resume(table.site, request, self._plan.instant).abort("Spark gave it up")
+
+    def _table(self) -> Table:
+        store = self._plan.store
+        return Table.open(store.uri, storage_options=dict(store.options) or None)
 
 
-_Rows = tuple[str, Iterator[pa.RecordBatch]]
-_Announce = Callable[[Iterable[Partition]], None]
-
-
-def _write_runs(plan: WritePlan, store: Store, announce: _Announce, rows: _Rows) -> tuple[str, ...]:
-    """Write the rows of a task to one run, checked and in the table's types."""
-    label, batches = rows
-    path = data_path(_HOME, UNKEYED, plan.instant, f"{label}-0000", RUN)
-    writer: DataFileWriter | None = None
-    for batch in batches:
-        for checked in prepare(batch, plan.spec, plan.operation):
-            if writer is None:
-                announce([_HOME])
-                writer = DataFileWriter(store, Place(path, _HOME, UNKEYED, RUN), plan.spec)
-            writer.write(checked)
-    if writer is None:
-        return ()
-    writer.close()
-    return (path,)
-
-
-def _write_files(plan: WritePlan, store: Store, announce: _Announce, rows: _Rows) -> bytes:
-    """Write the rows of a task to final files: nothing in the table can be in their way."""
-    label, batches = rows
-    staging = ArrowStaging(plan, announce, task=Task(label=label), store=store)
+@contextlib.contextmanager
+def _heartbeat_removed(store: Store, plan: WritePlan) -> Iterator[None]:
+    """Remove what the tasks' heartbeat left, however the write ends."""
     try:
-        for batch in batches:
-            staging.write(batch)
-        blank = Snapshot(0, plan.spec, {plan.spec.schema.id: plan.spec.schema})
-        return staging.stage(blank, None).to_bytes()
+        yield
+    finally:
+        with contextlib.suppress(StorageError):
+            store.delete([paths.heartbeat(plan.instant)])
+
+
+def _write_run(plan: WritePlan, store: Store, place: Place, rows: pa.RecordBatchReader) -> str:
+    """Write the rows of a task as they come, checked and in the table's types."""
+    path = data_path(_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
+    with DataFileWriter(store, FilePlace(path, _HOME, UNKEYED, RUN), plan.spec) as writer:
+        for batch in prepare(rows, plan.spec, plan.operation):
+            writer.write(batch)
+        writer.close()
+    return path
+
+
+def _write_files(
+    plan: WritePlan, announcer: Announcer, place: Place, rows: pa.RecordBatchReader
+) -> bytes:
+    """Write the rows of a task to final files: without keys nothing can be in their way."""
+    staging = ArrowStaging(plan, announcer, task=place.staging_task(), store=announcer.store)
+    try:
+        staging.write(rows)
+        schema = plan.spec.schema
+        return staging.stage(Snapshot(0, plan.spec, {schema.id: schema}), None).to_bytes()
     finally:
         staging.close()
 
 
-def _rows(store: Store, runs: list[str], plan: WritePlan) -> pa.RecordBatchReader:
-    def batches() -> Iterator[pa.RecordBatch]:
+def _rows(store: Store, runs: Iterable[str], plan: WritePlan) -> pa.RecordBatchReader:
+    schema = pa.schema([field.remove_metadata() for field in plan.spec.schema.arrow])
+
+    def batches() -> Batches:
         for run in runs:
             with store.filesystem().open_input_file(run) as file:
-                yield from pq.ParquetFile(file).iter_batches()
+                for batch in pq.ParquetFile(file).iter_batches():
+                    columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    schema = pa.schema([field.remove_metadata() for field in plan.spec.schema.arrow])
-    plain = (pa.record_batch(batch.columns, schema=schema) for batch in batches())
-    return pa.RecordBatchReader.from_batches(schema, plain)
-
-
-class _RunEngine(ArrowEngine):
-    """The Arrow engine, with what the tasks staged already."""
-
-    def __init__(self, store: Store, staged: list[Message]) -> None:
-        super().__init__(store=store)
-        self._opened, self._messages = store, staged
-
-    def staging(self, plan: WritePlan, announce: _Announce) -> _RunStaging:
-        """Begin; files of tasks come first."""
-        statuses = [WriteStatus.from_bytes(m.status) for m in self._messages if m.status]
-        done = WriteStatus.concat(statuses)
-        runs = [run for message in self._messages for run in message.runs]
-        return _RunStaging(plan, announce, self._opened, done, runs)
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-class _RunStaging:
-    """Adds final files and runs of the tasks to what is staged at commit."""
+@dataclass(frozen=True)
+class _Engine:
+    """The Arrow engine, with what the tasks have staged already."""
+
+    store: Store
+    messages: list[Message]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "spark-source"
+
+    def accepts(self, data: object) -> bool:
+        """Tell whether these are rows of runs."""
+        return isinstance(data, pa.RecordBatchReader)
+
+    def staging(self, plan: WritePlan, announce: Announce) -> _Staging:
+        """Begin."""
+        return _Staging(plan, announce, self.store, self.messages)
+
+
+class _Staging:
+    """Stages runs through the Arrow writer, beside the final files of the tasks."""
 
     def __init__(
-        self,
-        plan: WritePlan,
-        announce: _Announce,
-        store: Store,
-        done: WriteStatus,
-        runs: list[str],
+        self, plan: WritePlan, announce: Announce, store: Store, messages: list[Message]
     ) -> None:
-        texts = sorted(set(done.changes.added["partition"].to_pylist()))
-        task = Task(label="commit", partitions=[partition_parse(text) for text in texts])
+        self._plan, self._announce, self._store, self._messages = plan, announce, store, messages
+        statuses = [WriteStatus.from_bytes(m.status) for m in messages if m.status is not None]
+        self._done = together(statuses, keyed=False)
+        self._runs = [message.run for message in messages if message.run is not None]
+        task = Task("commit", partitions=tuple(places_of(self._done)))
         self._inner = ArrowStaging(plan, announce, task=task, store=store)
-        self._done, self._runs = done, runs
 
     def write(self, data: object) -> None:
-        """Take rows."""
+        """Take the rows of the runs."""
         self._inner.write(data)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Stage on a snapshot; the runs are garbage from the start."""
-        status = WriteStatus.concat([self._done, self._inner.stage(snapshot, buckets)])
-        garbage = pa.table([pa.array(self._runs, pa.string())], schema=PATHS)
-        changes = replace(
-            status.changes, garbage=pa.concat_tables([status.changes.garbage, garbage])
-        )
-        return WriteStatus(changes, status.stats)
+        """Stage on a snapshot. The runs are garbage from the start."""
+        staged = self._inner.stage(snapshot, buckets)
+        status = together([self._done, staged], keyed=self._plan.spec.keyed)
+        self._announce(places_of(status))
+        return with_garbage(status, [*self._runs, *self._strays(status)])
 
     def close(self) -> None:
         """Drop what is held locally."""
         self._inner.close()
+
+    def _strays(self, status: WriteStatus) -> set[str]:
+        """Find what attempts left that did not bring their task to its end."""
+        if not any(message.attempt for message in self._messages):
+            return set()
+        nonce = self._plan.instant.nonce
+        pending = (p for p in load_pending(self._store) if p.instant.nonce == nonce)
+        places = {place for entry in pending for place in entry.partitions}
+        places |= places_of(status) | {_HOME}
+        return files_of(self._store, self._plan.instant, places) - named(status.changes)

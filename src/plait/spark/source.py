@@ -1,7 +1,9 @@
 """The data source ``plait``: ``spark.read.format("plait")`` and ``df.write.format("plait")``.
 
-``Table.writer()`` and ``scan().to_spark()`` are the fast ways; this one is for code that knows
-only Spark's own interface.
+It is for code that knows only Spark's own interface. ``Table.writer()`` and ``scan().to_spark()``
+are faster: Spark lays rows out for the one, and reads Parquet itself for the other.
+
+Spark makes this object in a Python process beside the driver, and pickles it from there on.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from plait.errors import OptionError
+from plait.errors import OptionError, SchemaMismatchError
 from plait.model.plan import Snapshot, StoreSpec
 from plait.read.scan import Scan
+from plait.spark.frame import spark_schema
+from plait.spark.options import READING, WRITING, SourceOptions
 from plait.spark.sink import PlaitWriter, begin_write
 from plait.storage import open_store
-from plait.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,7 +31,10 @@ _SPLIT_BYTES = 128 << 20
 
 
 class PlaitSource(ds.DataSource):
-    """A table as Spark sees it. Options: ``path``, and those of reading or writing."""
+    """A table as Spark sees it."""
+
+    _pinned: int | None = None
+    """The version whose schema Spark was told, so that the rows are of that version too."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,29 +42,41 @@ class PlaitSource(ds.DataSource):
         return "plait"
 
     def schema(self) -> StructType:
-        """Give the table's schema."""
-        return from_arrow_schema(_plain(self._table().schema))
+        """Give the table's schema, and pin the version."""
+        snapshot = self._scan(None).snapshot
+        self._pinned = snapshot.version
+        return spark_schema(snapshot.spec.schema.arrow)
 
     def reader(self, schema: StructType) -> PlaitReader:
-        """Pin a version and plan nothing yet."""
-        table = self._table()
-        version, as_of = self.options.get("version"), self.options.get("as_of")
-        if version is not None and not version.isdigit():
+        """Plan to read the columns of a schema: all, or those that the caller asked for."""
+        names = schema.fieldNames()
+        scan = self._scan(names)
+        known = spark_schema(scan.schema)
+        for asked, found in zip(schema.fields, known.fields, strict=True):
+            if asked.dataType != found.dataType:
+                expected, given = found.dataType.simpleString(), asked.dataType.simpleString()
+                message = f"column {asked.name!r} is {expected}, not {given}"
+                hint = "leave the type as it is, and cast after reading"
+                raise SchemaMismatchError(
+                    message, hint=hint, column=asked.name, expected=expected, found=given
+                )
+        where = SourceOptions.of(self.options, READING).find("where")
+        return PlaitReader(scan.store.spec, scan.snapshot, tuple(names), where)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
+        """Check the columns and begin a write."""
+        return begin_write(SourceOptions.of(self.options, WRITING), schema, overwrite=overwrite)
+
+    def _scan(self, columns: Sequence[str] | None) -> Scan:
+        options = SourceOptions.of(self.options, READING)
+        version, as_of = options.find("version"), options.find("as_of")
+        if version is not None and not (version.isascii() and version.isdigit()):
             message = f"version={version!r} is no version"
             raise OptionError(message, hint="for example 3", key="version", value=version)
-        scan = table.scan(version=None if version is None else int(version), as_of=as_of)
-        return PlaitReader(scan.store.spec, scan.snapshot)
-
-    def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's signature
-        """Begin a write: from here on what the base shows is protected."""
-        return begin_write(self._table(), dict(self.options), overwrite=overwrite)
-
-    def _table(self) -> Table:
-        path = self.options.get("path")
-        if not path:
-            message = "no path is given"
-            raise OptionError(message, hint='.save("/path/of/table")', key="path", value="")
-        return Table.open(path.removeprefix("file:"))
+        number = self._pinned if version is None else int(version)
+        if self._pinned is not None:
+            as_of = None
+        return options.table().scan(columns, version=number, as_of=as_of)
 
 
 @dataclass
@@ -69,39 +87,46 @@ class _Files(ds.InputPartition):
 
 
 class PlaitReader(ds.DataSourceReader):
-    """Reads a pinned version.
+    """Reads one version, file by file, as Arrow batches.
 
-    Filters are not taken: Spark 4.2 keeps a reader with the filters of the first query, and uses
-    it again for the next query of the same DataFrame, which would lose rows.
+    Filters are not taken from Spark: 4.2 gives a DataFrame one reader for all of its queries, so
+    that a filter pushed for the first would take rows from the next. ``option("where", ...)`` is
+    the way to skip files; Spark applies its own filters to what comes.
     """
 
-    def __init__(self, store: StoreSpec, snapshot: Snapshot) -> None:
-        self._store = store
-        self._snapshot = snapshot
+    def __init__(
+        self, store: StoreSpec, snapshot: Snapshot, columns: Sequence[str], where: str | None
+    ) -> None:
+        self._store, self._columns, self._where = store, tuple(columns), where
+        scan = Scan(open_store(store), snapshot, columns=columns, where=where)
+        self._files = scan.plan.files
+        self._head = replace(snapshot, files=snapshot.files.slice(0, 0))
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Divide the files among tasks, by size."""
-        files = self._scan(self._snapshot.files).plan.files
         groups: list[ds.InputPartition] = []
         start, size = 0, 0
-        for at, grown in enumerate(files["bytes"].to_pylist()):
+        for at, grown in enumerate(self._files["bytes"].to_pylist()):
             if size and size + grown > _SPLIT_BYTES:
-                groups.append(_Files(files.slice(start, at - start)))
+                groups.append(_Files(self._files.slice(start, at - start)))
                 start, size = at, 0
             size += grown
-        return [*groups, _Files(files.slice(start))]
+        return [*groups, _Files(self._files.slice(start))]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the files of one task as Arrow batches."""
+        """Read the files of one task."""
         files: pa.Table = partition.files  # type: ignore[attr-defined]  # made by partitions()
-        for batch in self._scan(files).to_reader():
+        snapshot = replace(self._head, files=files)
+        scan = Scan(open_store(self._store), snapshot, columns=self._columns, where=self._where)
+        wanted = to_arrow_schema(spark_schema(scan.schema), timezone="UTC")
+        for batch in scan.to_reader():
             if batch.num_rows:
-                yield batch
+                columns = [
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns, wanted, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
-    def _scan(self, files: pa.Table) -> Scan:
-        snapshot = replace(self._snapshot, files=files)
-        return Scan(open_store(self._store), snapshot)
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.remove_metadata() for field in schema])
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the files behind on the way to a task: it gets its own."""
+        return {**self.__dict__, "_files": self._files.slice(0, 0)}

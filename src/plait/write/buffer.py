@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from plait.write.blocks import MAPPED_MIN, settled
+from plait.write.blocks import MAPPED_MIN, settled, taken
 from plait.write.flushes import FlushPolicy
 from plait.write.limits import Limits
 from plait.write.split import Chunk, Group
@@ -194,7 +194,7 @@ class Buffer:
         block = max(idle, key=lambda each: each.wasted)
         spans = list(block.spans.items())
         kept = np.concatenate([np.arange(start, stop) for _, (start, stop) in spans])
-        block.rows = settled(block.rows.take(pa.array(kept)))
+        block.rows = settled(taken(block.rows, kept))
         self.ledger.give(block.size - block.rows.nbytes)
         block.size = block.rows.nbytes
         at = 0

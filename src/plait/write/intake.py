@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from plait.write.blocks import owned
+from plait.write.blocks import joined, owned
 from plait.write.limits import Limits
 
 
@@ -35,7 +35,7 @@ class Intake:
         self.clear()
         if not ready:
             return []
-        return ready if len(ready) == 1 else [pa.concat_batches(ready)]
+        return ready if len(ready) == 1 else [joined(ready)]
 
     def clear(self) -> None:
         """Drop everything."""

@@ -35,17 +35,17 @@ class Limits:
     @property
     def chunk(self) -> int:
         """Rows that are divided by bucket in one go."""
-        return _between(self.buffer // 32, 8 * _MIB)
+        return _between(self.buffer // 64, 8 * _MIB)
 
     @property
     def round(self) -> int:
         """Rows that are merged in one go while a bucket is flushed."""
-        return _between(self.buffer // 32, 16 * _MIB)
+        return _between(self.buffer // 64, 8 * _MIB)
 
     @property
     def slice(self) -> int:
         """Rows that are copied in their final order and written in one go."""
-        return _between(self.buffer // 64, 4 * _MIB)
+        return _between(self.buffer // 128, 2 * _MIB)
 
     @property
     def group(self) -> int:
@@ -61,7 +61,7 @@ class Limits:
     def admitted(self) -> int:
         """Rows in the buffer and on the way to files, at most."""
         # The rest of ``total`` is for what is being divided, merged, encoded and written.
-        return self.buffer + self.buffer // 8
+        return self.buffer + self.buffer // 16
 
 
 def _between(wanted: int, most: int) -> int:

@@ -13,6 +13,7 @@ from plait.files.names import KEYS, MASK, data_path
 from plait.model.bucket import UNKEYED, BucketId, Partition
 from plait.model.plan import TableSpec, WritePlan
 from plait.storage.port import Store
+from plait.write.encoding import repeating_columns
 from plait.write.limits import Limits
 
 Announce = Callable[[Iterable[Partition]], None]
@@ -48,12 +49,20 @@ class Output:
     def open(
         self, bucket: BucketId, kind: str, first: pa.Table, *, sorted_by_key: bool
     ) -> DataFileWriter:
-        """Open a data file; the width of its first rows decides how many make a row group."""
+        """Open a data file.
+
+        The first rows decide how many make a row group, and which columns get a dictionary.
+        """
         place = Place(self.name(bucket, kind), *bucket, kind)
         width = max(1, first.nbytes // max(1, first.num_rows))
         rows = min(GROUP_ROWS, max(1, self.limits.group // width))
         return DataFileWriter(
-            self.store, place, self.spec, sorted_by_key=sorted_by_key, group_rows=rows
+            self.store,
+            place,
+            self.spec,
+            sorted_by_key=sorted_by_key,
+            group_rows=rows,
+            dictionary=repeating_columns(first),
         )
 
     def write(

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from plait.errors import StorageError
 from plait.write import keys
+from plait.write.blocks import combined, taken
 from plait.write.buffer import Order
 from plait.write.limits import Limits
 from plait.write.merge import Block, Merge, Round, Rule, Source
@@ -35,9 +36,9 @@ def merged_order(
     Each of its batches is sorted already, so that nothing larger than a round is copied.
     """
     if order.size <= limits.round:
-        whole = pa.Table.from_batches(order.batches).combine_chunks()
-        found = keys.encode(whole, merge.key)
-        sources = [Source(iter([Block(whole.take(pa.array(keys.merge_order(found))))]), unique=False)]
+        whole = combined(pa.Table.from_batches(order.batches))
+        found = keys.merge_order(keys.encode(whole, merge.key))
+        sources = [Source(iter([Block(taken(whole, found))]), unique=False)]
     else:
         sources = pieces(order)
     for each in merge.rounds(sources, limits.round):
@@ -58,9 +59,9 @@ def kept_rows(merged: Round, size_bytes: int) -> Iterator[pa.Table]:
         for start in range(0, rows.num_rows, step):
             yield rows.slice(start, step)
         return
-    rows = rows.combine_chunks()
+    rows = combined(rows)
     for start in range(0, len(merged.order), step):
-        yield rows.take(pa.array(merged.order[start : start + step]))
+        yield taken(rows, merged.order[start : start + step])
 
 
 def key_range(batches: Sequence[pa.RecordBatch], column: str) -> KeyRange | None:

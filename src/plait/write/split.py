@@ -16,6 +16,7 @@ from plait.model.bucket import UNKEYED, Partition
 from plait.model.plan import TableSpec
 from plait.model.value import texts_of
 from plait.write import keys
+from plait.write.blocks import taken
 
 Group: TypeAlias = tuple[Partition | None, int]
 """A partition and a bucket; None where rows only name a key, which any partition may hold."""
@@ -54,7 +55,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
         by_group = np.argsort(codes if order is None else codes[order], kind="stable")
         order = by_group if order is None else order[by_group]
     if order is not None:
-        batch = batch.take(pa.array(order))
+        batch = taken(batch, order)
     edges = np.concatenate([[0], np.cumsum(counts)])
     spans = dict(zip(groups, itertools.pairwise(edges.tolist()), strict=True))
     return Chunk(batch, spans)

@@ -186,7 +186,7 @@ class ArrowStaging:
 
     def _budget(self) -> int:
         """Give the bytes that a round of merging may give at a time."""
-        return max(self._limits.round, min(self._buffer.ledger.room // 4, self._limits.buffer // 4))
+        return max(self._limits.round, min(self._buffer.ledger.room // 4, self._limits.buffer // 8))
 
     def _status(self) -> WriteStatus:
         changes = changes_of(self._staged, self._output.written)

@@ -1,0 +1,69 @@
+"""The options of ``format("plait")``, read once and refused by name where they are not known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plait.errors import OptionError
+from plait.table import Table
+
+READING = {
+    "path": "where the table is",
+    "version": "the version to read; the newest by default",
+    "as_of": "an instant or ISO time: the version that was current then",
+    "where": "SQL text: only files in which it may hold are read; rows are filtered by it too",
+}
+WRITING = {
+    "path": "where the table is",
+    "operation": "append, insert or upsert; overwrite goes with mode('overwrite')",
+    "commit_id": "an idempotency key: seen before, nothing is written",
+    "on_conflict": "raise or retry",
+    "on_duplicate": "raise or skip, for insert of keys that are there",
+    "where": "with mode('overwrite'): the rows that go",
+    "partitions": "dynamic, with mode('overwrite'): just the partitions of the rows go",
+}
+STORAGE = "storage."
+"""Keys with this prefix go to the file system of the path, without it."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a caller gave, keys in small letters."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], known: Mapping[str, str]) -> SourceOptions:
+        """Sort options out.
+
+        Raises:
+            OptionError: one is not known, or there is no path.
+        """
+        values: dict[str, str] = {}
+        storage: dict[str, str] = {}
+        for raw, value in given.items():
+            key = raw.lower()
+            if key.startswith(STORAGE):
+                storage[key.removeprefix(STORAGE)] = value
+            elif key in known:
+                values[key] = value
+            else:
+                near = difflib.get_close_matches(key, known, n=1)
+                message = f"the data source has no option {raw!r}"
+                hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
+                raise OptionError(message, hint=hint, key=raw, value=value, nearest=near)
+        if not values.get("path"):
+            message = "no path is given"
+            raise OptionError(message, hint='.save("/path/of/table")', key="path", value="")
+        return cls(values, storage)
+
+    def find(self, key: str) -> str | None:
+        """Give a value; None if it was not given."""
+        return self.values.get(key)
+
+    def table(self) -> Table:
+        """Open the table."""
+        return Table.open(self.values["path"], storage_options=dict(self.storage) or None)

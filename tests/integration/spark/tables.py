@@ -1,0 +1,60 @@
+"""Small tables and frames that the Spark suites share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASKS = 8
+DDL = "id bigint, part string, rev bigint, name string"
+
+
+def make(
+    path: Path,
+    table_type: str = "cow",
+    *,
+    partitioned: bool = False,
+    keyed: bool = True,
+    buckets: int = 3,
+    ordering: str | None = None,
+) -> Table:
+    """Create a table of ``DDL``."""
+    return Table.create(
+        str(path),
+        DDL,
+        record_key=["id"] if keyed else [],
+        partition_by=["part"] if partitioned else [],
+        table_type=table_type,
+        buckets=buckets if keyed else None,
+        ordering=ordering,
+    )
+
+
+def frame(spark: SparkSession, start: int, stop: int, rev: int, *, tasks: int = TASKS) -> DataFrame:
+    """Give rows of ids from start to stop, spread so that each task meets every bucket."""
+    return spark.range(start, stop, 1, tasks).selectExpr(
+        "id",
+        "concat('p', id % 3) AS part",
+        f"{rev}L AS rev",
+        "concat('name ', id) AS name",
+    )
+
+
+def revisions(table: Table) -> dict[int, int]:
+    """Give what the table holds as the Arrow scan sees it: the revision of each id, once."""
+    rows = table.scan().to_arrow()
+    ids = rows["id"].to_pylist()
+    assert len(set(ids)) == len(ids), "INV-08: one live row a key"
+    return dict(zip(ids, rows["rev"].to_pylist(), strict=True))
+
+
+def assert_sound(table: Table) -> None:
+    """See to it that verification finds nothing, and nothing is pending."""
+    report = table.verify()
+    assert report.problems == (), report.to_dict()
+    assert table.timeline.pending == ()

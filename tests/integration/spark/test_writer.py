@@ -1,0 +1,327 @@
+"""``Table.writer()`` takes Spark DataFrames: staged by the executors, published by the driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plait import (
+    BadRecordError,
+    CapabilityMissingError,
+    DuplicateKeyError,
+    OptionError,
+    RetryableConflictError,
+    SchemaMismatchError,
+    Table,
+)
+from tests.integration.spark.tables import DDL, assert_sound, frame, make, revisions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
+
+
+@pytest.mark.parametrize(("kind", "partitioned"), KINDS)
+def test_every_operation_gives_what_a_dict_gives(
+    spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
+) -> None:
+    """INV-08: eight tasks each meet every bucket, and each operation is right."""
+    table = make(tmp_path / "t", kind, partitioned=partitioned)
+    model = dict.fromkeys(range(90), 1)
+    table.append(frame(spark, 0, 90, 1))
+    result = table.upsert(frame(spark, 60, 120, 2))
+    model |= dict.fromkeys(range(60, 120), 2)
+    assert revisions(table) == model
+    assert (result.stats.rows_inserted, result.stats.rows_updated) == (30, 30)
+    table.insert(frame(spark, 110, 130, 3), on_duplicate="skip")
+    model |= dict.fromkeys(range(120, 130), 3)
+    assert revisions(table) == model
+    table.delete(keys=frame(spark, 0, 20, 0).select("id"))
+    model = {key: value for key, value in model.items() if key >= 20}
+    assert revisions(table) == model
+    assert_sound(table)
+
+
+@pytest.mark.parametrize(("kind", "partitioned"), KINDS)
+def test_every_overwrite_replaces_what_it_names(
+    spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
+) -> None:
+    """Buckets that no row came for are replaced too."""
+    table = make(tmp_path / "t", kind, partitioned=partitioned)
+    table.append(frame(spark, 0, 60, 1))
+    table.overwrite(frame(spark, 0, 6, 4), where="id < 30")
+    model = dict.fromkeys(range(6), 4) | dict.fromkeys(range(30, 60), 1)
+    assert revisions(table) == model
+    if partitioned:
+        table.overwrite(frame(spark, 0, 60, 5).where("part = 'p1' and id < 4"), partitions="dynamic")
+        model = {key: value for key, value in model.items() if key % 3 != 1} | {1: 5}
+        assert revisions(table) == model
+    result = table.overwrite(frame(spark, 7, 8, 6))
+    assert revisions(table) == {7: 6}
+    assert result.stats.rows_deleted == len(model)
+    table.overwrite(frame(spark, 0, 0, 7))
+    assert revisions(table) == {}
+    assert_sound(table)
+
+
+def test_rows_without_a_key_are_appended_and_overwritten(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t", keyed=False, partitioned=True)
+    table.append(frame(spark, 0, 30, 1))
+    table.append(frame(spark, 0, 30, 1))
+    assert table.scan().count() == 60
+    table.overwrite(frame(spark, 0, 3, 2).where("part = 'p0'"), partitions="dynamic")
+    table.overwrite(frame(spark, 1, 2, 3), where="part = 'p1' and id < 15")
+    rows = table.scan().to_arrow().to_pylist()
+    assert sorted(r["rev"] for r in rows if r["part"] == "p0") == [2]
+    assert sorted(r["id"] for r in rows if r["part"] == "p1") == [1, *[16, 19, 22, 25, 28] * 2] or (
+        sorted(r["id"] for r in rows if r["part"] == "p1")
+        == sorted([1, *[16, 19, 22, 25, 28] * 2])
+    )
+    assert len([r for r in rows if r["part"] == "p2"]) == 20
+    table.overwrite(frame(spark, 0, 5, 4))
+    assert table.scan().count() == 5
+    assert_sound(table)
+
+
+def test_no_row_passes_through_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every way in which rows reach a driver is closed, but for the reports of tasks."""
+    table = make(tmp_path / "t")
+    rows = frame(spark, 0, 20_000, 1)
+    kind = type(rows)
+    original = kind.collect
+    sizes: list[int] = []
+
+    def closed(self: DataFrame, *args: object, **kwargs: object) -> None:
+        pytest.fail("rows were asked for by the driver")
+
+    def counted(self: DataFrame) -> list[object]:
+        assert self.columns == ["task", "attempt", "rows", "digest", "status", "error"]
+        found = original(self)
+        sizes.append(sum(len(row["status"]) for row in found))
+        return found
+
+    ways = ("toArrow", "toPandas", "toLocalIterator", "take", "head", "first", "tail", "show")
+    for name in (*ways, "__arrow_c_stream__", "localCheckpoint", "foreachPartition"):
+        monkeypatch.setattr(kind, name, closed)
+    monkeypatch.setattr(kind, "collect", counted)
+    table.append(rows)
+    table.upsert(frame(spark, 10_000, 30_000, 2))
+    table.overwrite(frame(spark, 0, 20_000, 3), where="id < 20000")
+    monkeypatch.undo()
+    assert table.scan().count() == 30_000
+    assert len(sizes) == 3, "one job a commit"
+    assert max(sizes) < 40_000, "reports name files; 20,000 rows are more than that"
+
+
+def test_data_for_several_frames_comes_in_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    with table.writer("insert") as writer:
+        writer.write(frame(spark, 0, 10, 1))
+        writer.write(frame(spark, 10, 20, 1).select("rev", "id"))
+    assert writer.result.version == 1
+    found = table.scan(where="id in (3, 13)").to_arrow().sort_by("id").to_pylist()
+    assert found[0] == {"id": 3, "part": "p0", "rev": 1, "name": "name 3"}
+    assert found[1] == {"id": 13, "part": None, "rev": 1, "name": None}
+
+
+def test_frames_whose_types_differ_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    with pytest.raises(SchemaMismatchError) as caught, table.writer("insert") as writer:
+        writer.write(frame(spark, 0, 10, 1))
+        writer.write(frame(spark, 10, 20, 1).selectExpr("id", "int(rev) rev"))
+    assert caught.value.column == "rev"
+    assert table.version == 0 or revisions(table) == {}
+
+
+@pytest.mark.parametrize(
+    ("select", "column"),
+    [
+        ("id, nombre name", "nombre"),
+        ("name", "id"),
+        ("id, cast(rev as string) rev", "rev"),
+        ("id, interval 1 month rev", "rev"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_before_any_job(
+    spark: SparkSession, tmp_path: Path, select: str, column: str
+) -> None:
+    table = make(tmp_path / "t")
+    rows = frame(spark, 0, 10, 1).selectExpr("*", "name nombre").selectExpr(*select.split(", "))
+    with pytest.raises(SchemaMismatchError) as caught:
+        table.append(rows)
+    assert caught.value.column == column
+    assert_sound(table)
+
+
+@pytest.mark.parametrize(
+    ("select", "column", "value"),
+    [
+        ("nullif(id, 7) id", "id", "None"),
+        ("id, id * 4611686018427387904bd rev", "rev", "9223372036854775808"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_with_a_sample(
+    spark: SparkSession, tmp_path: Path, select: str, column: str, value: str
+) -> None:
+    """Executors find them; the facts reach the caller."""
+    table = make(tmp_path / "t", partitioned=True)
+    rows = frame(spark, 0, 10, 1).selectExpr(*select.split(", "), "part")
+    with pytest.raises(BadRecordError) as caught:
+        table.append(rows)
+    assert caught.value.column == column
+    assert caught.value.sample[column] == value or value in str(caught.value.sample)
+    assert revisions(table) == {}
+    assert_sound(table)
+    assert not list((tmp_path / "t").glob("p*/*")), "what other tasks wrote is gone"
+
+
+def test_insert_of_present_keys_is_refused_with_the_keys(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t", buckets=1)
+    table.insert(frame(spark, 0, 10, 1))
+    with pytest.raises(DuplicateKeyError) as caught:
+        table.insert(frame(spark, 9, 20, 2))
+    assert caught.value.keys == [{"id": 9}]
+    assert revisions(table) == dict.fromkeys(range(10), 1)
+    assert_sound(table)
+
+
+def test_rows_of_one_key_leave_the_greatest_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", ordering="rev")
+    rows = spark.range(0, 80, 1, 8).selectExpr("id % 10 id", "'p' part", "id div 10 rev", "'' name")
+    table.upsert(rows)
+    assert revisions(table) == dict.fromkeys(range(10), 7)
+    table.upsert(frame(spark, 0, 10, 3))
+    assert revisions(table) == dict.fromkeys(range(10), 7), "an older revision changes nothing"
+
+
+def test_a_commit_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    first = table.upsert(frame(spark, 0, 10, 1), commit_id="batch-1")
+    again = table.upsert(frame(spark, 0, 20, 2), commit_id="batch-1")
+    assert again.version == first.version
+    assert revisions(table) == dict.fromkeys(range(10), 1)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_buckets_are_redone_when_others_were_first(
+    spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
+) -> None:
+    """INV-07: what is published rests on what others committed meanwhile."""
+    table = make(tmp_path / "t", kind, partitioned=partitioned)
+    table.append(frame(spark, 0, 30, 1))
+    with table.writer("upsert", on_conflict="retry") as writer:
+        writer.write(frame(spark, 0, 15, 2))
+        other = Table.open(str(tmp_path / "t"))
+        other.upsert(frame(spark, 10, 40, 3).where("id % 2 = 0"))
+    model = dict.fromkeys(range(30), 1) | dict.fromkeys(range(10, 40, 2), 3)
+    assert revisions(table) == model | dict.fromkeys(range(15), 2)
+    assert writer.result.rebased > 0
+    assert_sound(table)
+
+
+def test_an_overwrite_is_redone_on_what_others_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    table.append(frame(spark, 0, 3, 1))
+    with table.writer("overwrite", on_conflict="retry") as writer:
+        writer.write(frame(spark, 100, 101, 2))
+        Table.open(str(tmp_path / "t")).append(frame(spark, 50, 90, 3))
+    assert revisions(table) == {100: 2}
+    assert_sound(table)
+
+
+def test_a_query_that_gives_other_rows_is_not_redone(spark: SparkSession, tmp_path: Path) -> None:
+    """Half of one evaluation and half of another would lose rows."""
+    table = make(tmp_path / "t")
+    table.append(frame(spark, 0, 30, 1))
+    moving = spark.range(0, 40, 1, 4).selectExpr("cast(rand() * 1e15 as bigint) id", "2L rev")
+    with (
+        pytest.raises(RetryableConflictError) as caught,
+        table.writer("upsert", on_conflict="retry") as writer,
+    ):
+        writer.write(moving)
+        Table.open(str(tmp_path / "t")).upsert(frame(spark, 0, 30, 3))
+    assert caught.value.rows_before is not None
+    assert revisions(table) == dict.fromkeys(range(30), 3)
+    assert_sound(table)
+
+
+def fails_once(marker: str) -> Callable[[object], object]:
+    """Give an Arrow function whose first attempt fails after it has given some rows."""
+
+    def give(batches):  # noqa: ANN202 - pickled by value, so it has no types of ours
+        import os
+
+        from pyspark import TaskContext
+
+        for number, batch in enumerate(batches):
+            name = f"{marker}-{TaskContext.get().partitionId()}"
+            if number and not os.path.exists(name):
+                with open(name, "w"):
+                    pass
+                message = "the first attempt fails"
+                raise RuntimeError(message)
+            yield batch
+
+    return give
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_task_that_is_tried_again_leaves_its_rows_once(
+    spark: SparkSession, tmp_path: Path, *, keyed: bool
+) -> None:
+    """What the attempt that failed has written is named by nobody, and condemned."""
+    table = make(tmp_path / "t", keyed=keyed)
+    table.set({"write.buffer.size": "64KiB", "write.bucket.size": "16KiB"})
+    rows = frame(spark, 0, 30_000, 1, tasks=2)
+    shaky = rows.mapInArrow(fails_once(str(tmp_path / "failed")), rows.schema)
+    table.append(shaky)
+    assert len(list(tmp_path.glob("failed-*"))) == 2
+    assert table.scan().count() == 30_000
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(30_000))
+    report = table.verify()
+    assert report.problems == ()
+    assert not report.notes, report.to_dict()
+
+
+def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", partitioned=True)
+    rows = frame(spark, 0, 100, 1).selectExpr(
+        "id", "part", "if(id = 99, raise_error('no such row'), rev) rev", "name"
+    )
+    with pytest.raises(Exception, match="no such row"):
+        table.append(rows)
+    assert revisions(table) == {}
+    assert_sound(table)
+    assert not list((tmp_path / "t").glob("p*/*"))
+
+
+def test_a_table_in_this_process_is_refused(spark: SparkSession) -> None:
+    table = Table.create(f"memory://spark-{os.getpid()}", DDL, record_key=["id"])
+    with pytest.raises(CapabilityMissingError):
+        table.append(frame(spark, 0, 3, 1))
+    with pytest.raises(CapabilityMissingError):
+        table.scan().to_spark(spark)
+
+
+def test_arrow_data_and_frames_do_not_mix_in_one_writer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t")
+    rows = frame(spark, 0, 3, 1)
+    with pytest.raises(OptionError), table.writer("insert") as writer:
+        writer.write(rows)
+        writer.write(rows.toArrow())
+    assert revisions(table) == {}
