@@ -45,8 +45,9 @@ def frame(ids: DataFrame, salt: int) -> DataFrame:
         hashed[3].alias("l1"),
         F.pmod(hashed[4], F.lit(100_000)).alias("l2"),
         F.substring(F.sha2(hashed[5].cast("string"), 256), 1, 20).alias("s1"),
-        F.concat(F.lit("name-"), F.lpad(F.pmod(hashed[0], F.lit(5000)).cast("string"), 14, "0"))
-        .alias("s2"),
+        F.concat(
+            F.lit("name-"), F.lpad(F.pmod(hashed[0], F.lit(5000)).cast("string"), 14, "0")
+        ).alias("s2"),
     )
 
 
@@ -55,9 +56,11 @@ def sources(spark: SparkSession, place: Path, rows: int, upsert: int) -> dict[st
     paths = {name: str(place / name) for name in ("base", "changes", "warm")}
     shuffled = spark.range(rows).orderBy(F.xxhash64("id"))
     frame(shuffled, 0).write.parquet(paths["base"])
-    old = spark.range(upsert * 4 // 5).select(
-        (F.pmod(F.xxhash64("id"), F.lit(rows))).alias("id")
-    ).distinct()
+    old = (
+        spark.range(upsert * 4 // 5)
+        .select((F.pmod(F.xxhash64("id"), F.lit(rows))).alias("id"))
+        .distinct()
+    )
     new = spark.range(rows, rows + upsert // 5)
     frame(old.union(new), 1).write.parquet(paths["changes"])
     frame(spark.range(100_000), 2).write.parquet(paths["warm"])

@@ -100,9 +100,7 @@ def every_schedule(
         given = choices.following()
 
 
-def _run(
-    store: Store, actors: Mapping[str, Actor], choices: _Choices, switches: int
-) -> Outcome:
+def _run(store: Store, actors: Mapping[str, Actor], choices: _Choices, switches: int) -> Outcome:
     lanes = {name: _Lane(name) for name in actors}
     for name, actor in actors.items():
         lane = lanes[name]

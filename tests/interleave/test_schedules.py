@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import comb
 
-
 from plait.storage.port import Store
 from tests.interleave.schedules import Actor, every_schedule
 from tests.support.protocol import memory

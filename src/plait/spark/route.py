@@ -87,9 +87,7 @@ class Route:
         names = self.spec.partition_by
         rows = [partition_parse(text) for text in texts.to_pylist()]
         kinds = [self.spec.schema.arrow.field(name).type for name in names]
-        columns = [
-            array_of([row[at] for row in rows], kind) for at, kind in enumerate(kinds)
-        ]
+        columns = [array_of([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
         hashes = key_hashes(pa.table(columns, names=list(names)), names)
         shares: Numbers = np.remainder(hashes.view(np.int64), np.int64(self.tasks))
         return shares

@@ -38,8 +38,10 @@ def together(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatus:
     one = plain.group_by(["partition", "bucket"]).aggregate([("keys", "min"), ("key_count", "sum")])
     arrays = {"keys": one["keys_min"], "key_count": one["key_count_sum"]}
     rows = [
-        arrays[f.name] if f.name in arrays
-        else one[f.name] if f.name in one.column_names
+        arrays[f.name]
+        if f.name in arrays
+        else one[f.name]
+        if f.name in one.column_names
         else pa.nulls(one.num_rows, f.type)
         for f in TOUCHED
     ]

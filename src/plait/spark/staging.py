@@ -49,9 +49,7 @@ class SparkStaging:
     refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
 
-    def __init__(
-        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
-    ) -> None:
+    def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
         """Begin; no job is run yet."""
         self._plan = plan
         self._announce = announce

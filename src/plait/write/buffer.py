@@ -52,9 +52,7 @@ class Ledger:
     def admit(self, size: int) -> bool:
         """Wait until there is room for rows; False if no flush under way can make any."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: not self._flushing or self._held + size <= self._most
-            )
+            self._changed.wait_for(lambda: not self._flushing or self._held + size <= self._most)
             return self._held + size <= self._most
 
     def take(self, size: int) -> None:

@@ -89,9 +89,7 @@ def missing_value(array: pa.Array, field: pa.Field) -> str | None:
     children: list[tuple[pa.Array, pa.Field]] = []
     if _T.is_struct(kind):
         array = array.filter(array.is_valid()) if array.null_count else array
-        children = [
-            (pc.struct_field(array, [i]), child) for i, child in enumerate(kind.fields)
-        ]
+        children = [(pc.struct_field(array, [i]), child) for i, child in enumerate(kind.fields)]
     elif _T.is_list(kind):
         children = [(array.flatten(), kind.value_field)]
     else:

@@ -40,9 +40,7 @@ def remove_files(files: Iterable[LiveFile]) -> Staged:
     return Staged(removed=removed, deleted=sum(file.live_rows for file in removed))
 
 
-def hide(
-    staged: Staged, files: Sequence[LiveFile], gone: Hidden, existing: Existing
-) -> None:
+def hide(staged: Staged, files: Sequence[LiveFile], gone: Hidden, existing: Existing) -> None:
     """Stage the masks of live files: what is hidden now and what goes; empty files go whole."""
     for file in files:
         lost = gone.get(file.path)

@@ -28,9 +28,7 @@ FAN_IN: Final = 96
 """A bucket with more runs than this has them merged into one on the way."""
 
 
-def merged_order(
-    order: Order, merge: Merge, limits: Limits, size_bytes: int
-) -> Iterator[pa.Table]:
+def merged_order(order: Order, merge: Merge, limits: Limits, size_bytes: int) -> Iterator[pa.Table]:
     """Give the rows of a bucket sorted, one row a key, in blocks of about ``size_bytes``.
 
     Each of its batches is sorted already, so that nothing larger than a round is copied.

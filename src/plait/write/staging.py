@@ -191,9 +191,7 @@ class ArrowStaging:
     def _status(self) -> WriteStatus:
         changes = changes_of(self._staged, self._output.written)
         flushes = self._buffer.policy.flushes
-        stats = stats_of(
-            self._staged, changes, WriteStats(rows_in=self._rows_in, flushes=flushes)
-        )
+        stats = stats_of(self._staged, changes, WriteStats(rows_in=self._rows_in, flushes=flushes))
         named = [
             *changes.added["path"].to_pylist(),
             *filter(None, changes.masked["dv_path"].to_pylist()),

@@ -9,7 +9,6 @@ from plait.files.live import LiveFile
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
 from plait.model.instant import Operation
-from plait.model.plan import COW
 from plait.write.existing import Existing, Hidden, as_live
 from plait.write.incoming import Incoming
 from plait.write.keyed import CowStage, MorStage, find_keys

@@ -59,7 +59,9 @@ def test_every_overwrite_replaces_what_it_names(
     model = dict.fromkeys(range(6), 4) | dict.fromkeys(range(30, 60), 1)
     assert revisions(table) == model
     if partitioned:
-        table.overwrite(frame(spark, 0, 60, 5).where("part = 'p1' and id < 4"), partitions="dynamic")
+        table.overwrite(
+            frame(spark, 0, 60, 5).where("part = 'p1' and id < 4"), partitions="dynamic"
+        )
         model = {key: value for key, value in model.items() if key % 3 != 1} | {1: 5}
         assert revisions(table) == model
     result = table.overwrite(frame(spark, 7, 8, 6))
@@ -82,8 +84,7 @@ def test_rows_without_a_key_are_appended_and_overwritten(
     rows = table.scan().to_arrow().to_pylist()
     assert sorted(r["rev"] for r in rows if r["part"] == "p0") == [2]
     assert sorted(r["id"] for r in rows if r["part"] == "p1") == [1, *[16, 19, 22, 25, 28] * 2] or (
-        sorted(r["id"] for r in rows if r["part"] == "p1")
-        == sorted([1, *[16, 19, 22, 25, 28] * 2])
+        sorted(r["id"] for r in rows if r["part"] == "p1") == sorted([1, *[16, 19, 22, 25, 28] * 2])
     )
     assert len([r for r in rows if r["part"] == "p2"]) == 20
     table.overwrite(frame(spark, 0, 5, 4))
@@ -261,7 +262,7 @@ def test_a_query_that_gives_other_rows_is_not_redone(spark: SparkSession, tmp_pa
 def fails_once(marker: str) -> Callable[[object], object]:
     """Give an Arrow function whose first attempt fails after it has given some rows."""
 
-    def give(batches):  # noqa: ANN202 - pickled by value, so it has no types of ours
+    def give(batches):
         import os
 
         from pyspark import TaskContext

@@ -60,9 +60,7 @@ def over(store: Store) -> None:
     assert load_pending(store) == []
 
 
-def test_a_dead_writer_is_rolled_back_and_its_files_go(
-    store: MemoryStore, clock: SimClock
-) -> None:
+def test_a_dead_writer_is_rolled_back_and_its_files_go(store: MemoryStore, clock: SimClock) -> None:
     """INV-03, INV-06."""
     work = dead(store, clock)
     report = roll_back_failed(client(store, clock), reason="test")
@@ -148,7 +146,7 @@ def test_a_store_that_cannot_tell_ages_lets_everybody_live(
     """INV-06: death is never guessed."""
 
     class Ageless(CountingStore):
-        def list(self, prefix: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - as the port
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
             for info in super().list(prefix):
                 yield type(info)(info.path, info.size, None)
 
@@ -256,9 +254,7 @@ def test_damaged_records_end_too_and_nothing_is_deleted_in_their_name(
 # --- by name ------------------------------------------------------------------------------------
 
 
-def test_an_instant_named_is_rolled_back_dead_or_alive(
-    store: MemoryStore, clock: SimClock
-) -> None:
+def test_an_instant_named_is_rolled_back_dead_or_alive(store: MemoryStore, clock: SimClock) -> None:
     """INV-03."""
     work = Work.begin(client(store, clock))
     (ended,) = roll_back(client(store, clock), work.txn.instant, reason="asked for").ended

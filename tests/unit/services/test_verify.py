@@ -140,7 +140,9 @@ def test_verify_reports_a_slot_that_holds_another_version(copy: Copy) -> None:
     assert found(store) == [("INV-02", paths.slot(7))]
 
 
-@pytest.mark.parametrize("name", ["7.json", "00000000000000000000/x.json", "readme", "1/" * 9 + "x"])
+@pytest.mark.parametrize(
+    "name", ["7.json", "00000000000000000000/x.json", "readme", "1/" * 9 + "x"]
+)
 def test_verify_reports_files_among_the_slots_that_are_none(copy: Copy, name: str) -> None:
     """INV-02."""
     store = copy("cow")
@@ -268,9 +270,7 @@ def test_verify_reports_a_live_file_with_damaged_pages(copy: Copy) -> None:
     assert found(store) == [("INV-04", path)]
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("rows", 7), ("schema_id", 9), ("bytes", 1)]
-)
+@pytest.mark.parametrize(("column", "value"), [("rows", 7), ("schema_id", 9), ("bytes", 1)])
 def test_verify_reports_a_file_that_is_not_as_declared(
     copy: Copy, column: str, value: object
 ) -> None:
@@ -308,9 +308,7 @@ def test_verify_reports_a_deletion_vector_of_another_cardinality(copy: Copy, mas
     store = copy("mor")
     rows = live(store)
     small = min(rows, key=lambda row: int(str(row["rows"])))
-    inline = pa.table(
-        {"path": [small["path"]], "rows": [masked], "inline": [other_vector(rows)]}
-    )
+    inline = pa.table({"path": [small["path"]], "rows": [masked], "inline": [other_vector(rows)]})
     full = Changes(masked=pa.Table.from_pylist(inline.to_pylist(), schema=Changes().masked.schema))
     forge(store, lambda decision: replace(decision, changes=full), like=2)
     assert found(store) == [("INV-04", str(small["path"]))]

@@ -59,7 +59,9 @@ def test_a_new_client_starts_from_the_newest_checkpoint(history: History) -> Non
     whole(history, state)
 
 
-@pytest.mark.parametrize("body", [b"", b"4", b"6\n", b"99", b"x", b"\xff", b"9" * 1000, b"1" * 5000])
+@pytest.mark.parametrize(
+    "body", [b"", b"4", b"6\n", b"99", b"x", b"\xff", b"9" * 1000, b"1" * 5000]
+)
 def test_a_wrong_hint_costs_nothing_but_time(history: History, body: bytes) -> None:
     """INV-11."""
     history.store.put(paths.CHECKPOINT_HINT, body)

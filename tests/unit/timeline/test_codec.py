@@ -72,7 +72,19 @@ def test_an_unknown_feature_is_refused_whatever_else_is_new_in_the_decision() ->
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/passwd", "../a", "a/../../b", "a//b", "./a", "", "a\\b", "a\0b", "C:/a", "s3://b/a", "a/."],
+    [
+        "/etc/passwd",
+        "../a",
+        "a/../../b",
+        "a//b",
+        "./a",
+        "",
+        "a\\b",
+        "a\0b",
+        "C:/a",
+        "s3://b/a",
+        "a/.",
+    ],
 )
 @pytest.mark.parametrize("column", ["path", "dv_path", "key_path", "condemned", "deleted"])
 def test_a_path_that_leaves_the_table_is_refused(path: str, column: str) -> None:

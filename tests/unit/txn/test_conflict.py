@@ -139,7 +139,9 @@ MEET = {
     ("bucket b/0", "bucket b/0"),
     *itertools.product(["partition a", "empty partition a"], repeat=2),
     ("partition b", "partition b"),
-    *itertools.product(["partition a", "empty partition a"], ["bucket a/0", "bucket a/1", "append"]),
+    *itertools.product(
+        ["partition a", "empty partition a"], ["bucket a/0", "bucket a/1", "append"]
+    ),
     *itertools.product(["bucket a/0", "bucket a/1"], ["partition a", "empty partition a"]),
     ("partition b", "bucket b/0"),
     ("bucket b/0", "partition b"),
