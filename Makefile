@@ -41,7 +41,7 @@ cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
-	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -q --timeout=3600 tests/property tests/processes $(ARGS)
+	@HYPOTHESIS_PROFILE=soak PLAIT_KILLS=200 $(PY) -m pytest -q --timeout=3600 tests/property tests/processes $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

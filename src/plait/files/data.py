@@ -95,6 +95,12 @@ class DataFileWriter:
         """The file's path in the table."""
         return self._place.path
 
+    @property
+    def written_bytes(self) -> int:
+        """Size of the file so far, without the row group that is held back."""
+        size: int = self._sink.tell()
+        return size
+
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Take rows with the table's columns and types.
 

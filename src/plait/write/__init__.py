@@ -1,0 +1,1 @@
+"""The buffering bucketed writer: rows in, staged files and their status out."""

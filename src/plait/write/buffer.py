@@ -119,20 +119,17 @@ class Buffer:
 
         Waits only while rows handed over before leave no room in the bound.
         """
-        size, rows = chunk.rows.nbytes, chunk.rows.num_rows
-        while not self.ledger.admit(size) and self._compact():
+        while not self.ledger.admit(chunk.rows.nbytes) and self._compact():
             pass
-        shares = {
-            group: (stop - start) * size // rows for group, (start, stop) in chunk.spans.items()
-        }
+        sizes = chunk.sizes
         # Large parts have memory of their own, to be free as soon as they are flushed.
-        small = {group: span for group, span in chunk.spans.items() if shares[group] < MAPPED_MIN}
+        small = {group: span for group, span in chunk.spans.items() if sizes[group] < MAPPED_MIN}
         for group, span in chunk.spans.items():
             if group not in small:
                 self._hold(chunk, {group: span})
         if small:
             self._hold(chunk, small)
-        return [self._hand_over(group) for group in self.policy.add(shares)]
+        return [self._hand_over(group) for group in self.policy.add(sizes)]
 
     def _hold(self, chunk: Chunk, spans: Mapping[Group, tuple[int, int]]) -> None:
         """Copy neighbouring stretches out of a chunk."""

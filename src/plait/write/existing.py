@@ -16,7 +16,9 @@ from plait.files.opened import OpenFile, Schemas
 from plait.model.bucket import BucketId, partition_parse
 from plait.model.plan import LIVE, Snapshot, TableSpec
 from plait.storage.port import Store
-from plait.write.merge import Block, Positions
+from plait.write import keys
+from plait.write.blocks import combined, taken
+from plait.write.merge import Block, Positions, Source
 from plait.write.ranges import KeyRange
 from plait.write.split import Group
 
@@ -56,6 +58,23 @@ class Existing:
         """Give those of these buckets that have no file."""
         return {group for group in groups if group not in self._spans}
 
+    def source(
+        self,
+        file: LiveFile,
+        columns: Sequence[str],
+        *,
+        hidden: Positions | None = None,
+        within: KeyRange | None = None,
+    ) -> Source:
+        """Give live rows of a file, sorted by key; see ``blocks``.
+
+        Files of this writer are sorted. One from elsewhere that is not is sorted in memory.
+        """
+        blocks = self.blocks(file, columns, hidden=hidden, within=within)
+        if not file.sorted_by_key:
+            blocks = _sorted(list(blocks), self.spec.key)
+        return Source(blocks, existing=True)
+
     def blocks(
         self,
         file: LiveFile,
@@ -79,6 +98,15 @@ class Existing:
                     rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                     yield _visible(rows, start, gone)
                     start += batch.num_rows
+
+
+def _sorted(blocks: Sequence[Block], key: Sequence[str]) -> Iterator[Block]:
+    parts = [block.positions for block in blocks if block.positions is not None]
+    if not parts:
+        return
+    rows, positions = pa.concat_tables([block.rows for block in blocks]), np.concatenate(parts)
+    order = keys.sort_order(keys.encode(rows, key))
+    yield Block(taken(combined(rows), order), positions[order])
 
 
 def union(one: Positions | None, other: Positions | None) -> Positions | None:

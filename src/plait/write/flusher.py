@@ -53,6 +53,6 @@ class Flusher:
         try:
             self._sink.flush(orders)
         finally:
-            self._ledger.end()
             for order in orders:
                 order.done()
+            self._ledger.end()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from plait.model.plan import TableSpec
+from plait.write.intake import Intake
 from plait.write.limits import Limits
-from plait.write.split import Group
+from plait.write.split import Group, split
 
 
 @dataclass(slots=True)
@@ -57,3 +61,15 @@ def predict_flushes(arrivals: Iterable[Mapping[Group, int]], limits: Limits) -> 
         policy.add(arrived)
     policy.rest()
     return policy.flushes
+
+
+def plan_arrivals(
+    batches: Iterable[pa.RecordBatch], spec: TableSpec, limits: Limits
+) -> Iterator[dict[Group, int]]:
+    """Give the sizes that a writer of these checked batches counts, without writing them."""
+    intake = Intake(limits)
+    for batch in batches:
+        for rows in intake.add(batch):
+            yield split(rows, spec).sizes
+    for rows in intake.rest():
+        yield split(rows, spec).sizes

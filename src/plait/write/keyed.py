@@ -45,8 +45,7 @@ class CowStage:
         tally = _Tally(bucket, self.rule, spec.key)
         names = spec.schema.names
         sources = [
-            Source(self.existing.blocks(file, names, hidden=hidden.get(file.path)), existing=True)
-            for file in files
+            self.existing.source(file, names, hidden=hidden.get(file.path)) for file in files
         ]
         sources += self.incoming.sources(bucket)
 
@@ -125,28 +124,26 @@ class MorStage:
     ) -> list[Source]:
         spec = self.output.spec
         names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
-        blocks = self.existing.blocks
-        old = (blocks(f, names, hidden=hidden.get(f.path), within=within) for f in files)
-        return [
-            *(Source(each, existing=True) for each in old),
-            *(Source(blocks(file, names)) for file in own),
-        ]
+        old = (
+            self.existing.source(file, names, hidden=hidden.get(file.path), within=within)
+            for file in files
+        )
+        new = (Source(self.existing.blocks(file, names)) for file in own)
+        return [*old, *new]
 
 
 def find_keys(
     incoming: Incoming, existing: Existing, group: Group, bucket: BucketId, budget: int
 ) -> tuple[dict[str, Positions], Digest]:
     """Find the live rows of a bucket whose keys came in, and collect these keys."""
-    output_key = incoming.sink.key
+    key = incoming.sink.key
     files = existing.files(bucket)
     within = incoming.range(group)
     lost = _Lost({})
-    digest = Digest(output_key, incoming.sink.limits.buffer // 16)
-    sources = [
-        Source(existing.blocks(file, output_key, within=within), existing=True) for file in files
-    ]
+    digest = Digest(key, incoming.sink.limits.buffer // 16)
+    sources = [existing.source(file, key, within=within) for file in files]
     sources += incoming.sources(group)
-    for each in Merge(output_key, None, Rule.REMOVE).rounds(sources, budget):
+    for each in Merge(key, None, Rule.REMOVE).rounds(sources, budget):
         digest.add(each.rows.slice(each.existing))
         for at, positions in each.lost():
             lost.add(files[at].path, positions)
@@ -167,7 +164,7 @@ class _Tally:
         if self.rule is Rule.REFUSE and len(merged.met):
             rows = merged.rows.select(self.key).take(pa.array(merged.met[:_SAMPLE]))
             sample = rows.to_pylist()
-            message = f"{len(merged.met)} or more keys are in the table already, as {sample[0]}"
+            message = f"a key is in partition {self.bucket[0]} of the table already: {sample[0]}"
             raise DuplicateKeyError(
                 message,
                 hint="use upsert, or insert with on_duplicate='skip'",

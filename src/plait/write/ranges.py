@@ -43,7 +43,7 @@ def hull(ranges: Iterable[KeyRange | None]) -> KeyRange | None:
         if found is None:
             found = each
             continue
-        lower = min(found.lower, each.lower)  # type: ignore[type-var]  # one column, one type
-        upper = max(found.upper, each.upper)  # type: ignore[type-var]  # as above
+        lower = min(found.lower, each.lower)
+        upper = max(found.upper, each.upper)
         found = KeyRange(each.column, lower, upper)
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from plait.files.live import LiveFile
+from plait.model.bucket import BucketId
 from plait.model.changes import ADDED, MASKED, PATHS, TOUCHED, Changes, WriteStats
 from plait.write.merge import Positions
 
@@ -34,7 +35,7 @@ class Staged:
         return not (self.added or self.removed or self.hidden or self.masked)
 
 
-def changes_of(staged: Mapping[object, Staged], written: Iterable[str]) -> Changes:
+def changes_of(staged: Mapping[BucketId, Staged], written: Iterable[str]) -> Changes:
     """Put the work on all buckets together; files that none of it names are garbage."""
     works = [work for work in staged.values() if not work.empty]
     added = _concat([table for work in works for table in work.added], ADDED)
@@ -56,7 +57,7 @@ def changes_of(staged: Mapping[object, Staged], written: Iterable[str]) -> Chang
     )
 
 
-def stats_of(staged: Mapping[object, Staged], changes: Changes, base: WriteStats) -> WriteStats:
+def stats_of(staged: Mapping[BucketId, Staged], changes: Changes, base: WriteStats) -> WriteStats:
     """Count what was done; ``base`` has the counts that do not hang on buckets."""
     works = staged.values()
     return base + WriteStats(

@@ -75,7 +75,6 @@ class AppendSink:
     target_bytes: int
     records: dict[BucketId, list[pa.Table]] = field(default_factory=dict)
     _open: dict[BucketId, DataFileWriter] = field(default_factory=dict)
-    _sizes: dict[BucketId, int] = field(default_factory=dict)
 
     def flush(self, orders: Sequence[Order]) -> None:
         """Go on with each partition's file, or begin one."""
@@ -104,12 +103,10 @@ class AppendSink:
                 self._close(next(iter(self._open)))
             table = pa.Table.from_batches([batch])
             writer = self.output.open(bucket, BASE, table, sorted_by_key=False)
-            self._sizes[bucket] = 0
         # Last in the order of use.
         self._open[bucket] = writer
         writer.write(batch)
-        self._sizes[bucket] += batch.nbytes
-        if self._sizes[bucket] >= self.target_bytes:
+        if writer.written_bytes >= self.target_bytes:
             self._close(bucket)
 
     def _close(self, bucket: BucketId) -> None:

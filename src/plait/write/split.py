@@ -37,6 +37,12 @@ class Chunk:
     rows: pa.RecordBatch
     spans: dict[Group, tuple[int, int]]
 
+    @property
+    def sizes(self) -> dict[Group, int]:
+        """The bytes of each group: its share of the rows."""
+        size, rows = self.rows.nbytes, max(1, self.rows.num_rows)
+        return {group: (stop - start) * size // rows for group, (start, stop) in self.spans.items()}
+
 
 def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     """Order rows by group, and by key within a group."""
@@ -52,7 +58,8 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     groups = [_group(number, partitions, spec) for number in present]
     order = keys.sort_order(keys.encode(batch, spec.key)) if spec.keyed else None
     if len(groups) > 1:
-        by_group = np.argsort(codes if order is None else codes[order], kind="stable")
+        codes = codes if order is None else codes[order]
+        by_group = np.argsort(_narrow(codes, len(groups)), kind="stable")
         order = by_group if order is None else order[by_group]
     if order is not None:
         batch = taken(batch, order)
@@ -64,50 +71,47 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
 def _partition_codes(
     batch: pa.RecordBatch, spec: TableSpec
 ) -> tuple[list[Partition | None], Codes | None]:
-    """Number the partitions of a batch and give each row its number; None if there is one."""
+    """Give the partitions of a batch and the number of each row's; None if there is one."""
     if not spec.partition_by:
         return [()], None
     if not set(spec.partition_by) <= set(batch.schema.names):
         return [None], None
-    texts: list[list[str | None]] = []
+    partitions: list[Partition] = [()]
     codes: Codes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in spec.partition_by:
         coded = batch.column(name).dictionary_encode(null_encoding="encode")
-        texts.append(texts_of(coded.dictionary))
-        codes = codes * max(1, len(coded.dictionary)) + coded.indices.to_numpy()
-    present, codes = _dense(codes)
-    partitions: list[Partition | None] = []
-    for number in present:
-        values: list[str | None] = []
-        rest = number
-        for column in reversed(texts):
-            rest, at = divmod(rest, max(1, len(column)))
-            values.append(column[at])
-        partitions.append(tuple(reversed(values)))
-    return partitions, codes if len(partitions) > 1 else None
+        texts = texts_of(coded.dictionary)
+        # Numbers stay below rows times values: those that do not occur are left out each time.
+        present, codes = _dense(codes * len(texts) + coded.indices.to_numpy())
+        pairs = [divmod(number, len(texts)) for number in present]
+        partitions = [(*partitions[before], texts[at]) for before, at in pairs]
+    return list(partitions), codes if len(partitions) > 1 else None
 
 
-def _dense(codes: Codes) -> tuple[list[int], npt.NDArray[np.integer]]:
+def _dense(codes: Codes) -> tuple[list[int], Codes]:
     """Give the numbers that occur, and for each row which of them it has."""
     top = int(codes.max(initial=0)) + 1
     if top > max(_NARROW, 4 * len(codes)):
         found, inverse = np.unique(codes, return_inverse=True)
         return found.tolist(), inverse.reshape(-1)
-    found = np.flatnonzero(np.bincount(codes, minlength=top))
-    lookup = np.zeros(top, dtype=np.uint16 if len(found) <= _NARROW else np.int64)
-    lookup[found] = np.arange(len(found))
-    return found.tolist(), lookup[codes]
+    present = np.flatnonzero(np.bincount(codes, minlength=top))
+    lookup = np.zeros(top, dtype=np.int64)
+    lookup[present] = np.arange(len(present))
+    return present.tolist(), lookup[codes]
 
 
-def _largest_first(
-    present: list[int], codes: npt.NDArray[np.integer]
-) -> tuple[list[int], npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """Number groups by their size, so that the small ones are neighbours."""
+def _largest_first(present: list[int], codes: Codes) -> tuple[list[int], Codes, Codes]:
+    """Give groups by size, so that the small ones are neighbours, with new numbers and counts."""
     counts = np.bincount(codes, minlength=len(present))
     by_size = np.argsort(-counts, kind="stable")
-    rank = np.empty(len(present), dtype=codes.dtype)
+    rank = np.empty(len(present), dtype=np.int64)
     rank[by_size] = np.arange(len(present))
     return [present[at] for at in by_size], rank[codes], counts[by_size]
+
+
+def _narrow(codes: Codes, count: int) -> npt.NDArray[np.integer]:
+    """Give numbers in the type that sorts fastest: by radix up to 16 bits."""
+    return codes.astype(np.uint16) if count <= _NARROW else codes
 
 
 def _group(number: int, partitions: Sequence[Partition | None], spec: TableSpec) -> Group:

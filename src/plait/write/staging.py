@@ -178,7 +178,9 @@ class ArrowStaging:
             return
         if self._logs is not None:
             self._flusher.wait()
-            self._logs.empty = existing.without_files(self._buffer.policy.sizes)
+            groups = self._buffer.policy.sizes
+            replaces = self._plan.operation is Operation.OVERWRITE and self._matching is None
+            self._logs.empty = set(groups) if replaces else existing.without_files(groups)
         self._flusher.submit(self._buffer.rest())
         self._flusher.wait()
         if self._appends is not None:

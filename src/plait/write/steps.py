@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from plait.files.live import LiveFile
 from plait.model.bucket import BucketId, Partition
@@ -22,23 +22,27 @@ from plait.write.split import Group
 from plait.write.touched import touched_row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Came:
     """What came in, wherever it is kept: in runs, in logs, or in appended files."""
 
     runs: Incoming
     logs: LogSink | None
     appends: AppendSink | None
-    partitions: frozenset[Partition]
-    """Partitions to overwrite beside those that rows came for."""
+    partitions: frozenset[Partition | None]
+    """Partitions that rows came for, and further ones that are to be overwritten."""
+    groups: frozenset[Group] = field(init=False)
+    """Buckets that rows came for."""
 
-    def groups(self) -> list[Group]:
-        """Give the buckets that rows came for."""
+    def __post_init__(self) -> None:
+        """Take in once what came."""
+        found: list[Group] = self.runs.groups()
         if self.logs is not None:
-            return list(self.logs.logs)
+            found += self.logs.logs
         if self.appends is not None:
-            return list(self.appends.records)
-        return self.runs.groups()
+            found += self.appends.records
+        self.groups = frozenset(found)
+        self.partitions |= {partition for partition, _ in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,11 @@ class Steps:
     def buckets(self) -> list[BucketId]:
         """Give the buckets that the operation may change, in a fixed order."""
         plan = self.output.plan
-        groups = self.came.groups()
-        found: set[BucketId] = set()
+        groups = self.came.groups
+        found: set[BucketId]
         if plan.operation is Operation.DELETE and self.matches is None:
-            anywhere = {number for partition, number in groups if partition is None}
-            present = set(self.existing.buckets())
-            found = {bucket for bucket in present if bucket[1] in anywhere}
-            found |= {bucket for bucket in present if bucket in set(groups)}
+            present = self.existing.buckets()
+            found = {b for b in present if b in groups or (None, b[1]) in groups}
             return sorted(found, key=str)
         found = {bucket_id(group) for group in groups}
         if self.matches is not None:
@@ -92,7 +94,7 @@ class Steps:
             staged = remove_rows(bucket, files, hidden, self.existing, self.output)
             self._append(bucket, staged)
             return staged
-        if bucket not in self.came.groups():
+        if bucket not in self.came.groups:
             return remove_rows(bucket, files, hidden, self.existing, self.output)
         if self.came.logs is None:
             cow = CowStage(self.output, self.existing, self.came.runs, self._rule(), self.budget)
@@ -111,8 +113,7 @@ class Steps:
 
     def _delete_keys(self, bucket: BucketId, files: Sequence[LiveFile]) -> Staged:
         runs = self.came.runs
-        named = set(runs.groups())
-        group: Group = bucket if bucket in named else (None, bucket[1])
+        group: Group = bucket if bucket in self.came.groups else (None, bucket[1])
         hidden, digest = find_keys(runs, self.existing, group, bucket, self.budget)
         staged = remove_rows(bucket, files, hidden, self.existing, self.output)
         if not staged.empty:
@@ -137,11 +138,7 @@ class Steps:
 
     def _replaced(self, bucket: BucketId) -> bool:
         """Whether an overwrite replaces the bucket whole."""
-        if self.output.plan.overwrite == "table":
-            return True
-        return bucket[0] in self.came.partitions or any(
-            partition == bucket[0] for partition, _ in self.came.groups()
-        )
+        return self.output.plan.overwrite == "table" or bucket[0] in self.came.partitions
 
     @staticmethod
     def _add(staged: Staged, more: Staged) -> None:

@@ -147,7 +147,7 @@ def test_frames_whose_types_differ_are_refused(spark: SparkSession, tmp_path: Pa
 @pytest.mark.parametrize(
     ("select", "column"),
     [
-        ("id, nombre name", "nombre"),
+        ("id, name AS nombre", "nombre"),
         ("name", "id"),
         ("id, cast(rev as string) rev", "rev"),
         ("id, interval 1 month rev", "rev"),
@@ -157,7 +157,7 @@ def test_columns_that_do_not_fit_are_refused_before_any_job(
     spark: SparkSession, tmp_path: Path, select: str, column: str
 ) -> None:
     table = make(tmp_path / "t")
-    rows = frame(spark, 0, 10, 1).selectExpr("*", "name nombre").selectExpr(*select.split(", "))
+    rows = frame(spark, 0, 10, 1).selectExpr(*select.split(", "))
     with pytest.raises(SchemaMismatchError) as caught:
         table.append(rows)
     assert caught.value.column == column
@@ -167,20 +167,20 @@ def test_columns_that_do_not_fit_are_refused_before_any_job(
 @pytest.mark.parametrize(
     ("select", "column", "value"),
     [
-        ("nullif(id, 7) id", "id", "None"),
-        ("id, id * 4611686018427387904bd rev", "rev", "9223372036854775808"),
+        (["if(id = 7, null, id) id"], "id", "None"),
+        (["id", "id * 4611686018427387904bd rev"], "rev", "9223372036854775808"),
     ],
 )
 def test_values_that_do_not_fit_are_told_with_a_sample(
-    spark: SparkSession, tmp_path: Path, select: str, column: str, value: str
+    spark: SparkSession, tmp_path: Path, select: list[str], column: str, value: str
 ) -> None:
     """Executors find them; the facts reach the caller."""
     table = make(tmp_path / "t", partitioned=True)
-    rows = frame(spark, 0, 10, 1).selectExpr(*select.split(", "), "part")
+    rows = frame(spark, 0, 10, 1).selectExpr(*select, "part")
     with pytest.raises(BadRecordError) as caught:
         table.append(rows)
     assert caught.value.column == column
-    assert caught.value.sample[column] == value or value in str(caught.value.sample)
+    assert caught.value.sample[column] == value
     assert revisions(table) == {}
     assert_sound(table)
     assert not list((tmp_path / "t").glob("p*/*")), "what other tasks wrote is gone"
@@ -243,11 +243,21 @@ def test_an_overwrite_is_redone_on_what_others_wrote(spark: SparkSession, tmp_pa
     assert_sound(table)
 
 
+def moved(batches):  # noqa: ANN201 - Spark's own types
+    import secrets
+
+    import pyarrow as pa
+
+    for batch in batches:
+        ids = [secrets.randbelow(1 << 50) for _ in range(batch.num_rows)]
+        yield pa.record_batch({"id": ids, "rev": [2] * len(ids)})
+
+
 def test_a_query_that_gives_other_rows_is_not_redone(spark: SparkSession, tmp_path: Path) -> None:
     """Half of one evaluation and half of another would lose rows."""
     table = make(tmp_path / "t")
     table.append(frame(spark, 0, 30, 1))
-    moving = spark.range(0, 40, 1, 4).selectExpr("cast(rand() * 1e15 as bigint) id", "2L rev")
+    moving = spark.range(0, 40, 1, 4).mapInArrow(moved, "id bigint, rev bigint")
     with (
         pytest.raises(RetryableConflictError) as caught,
         table.writer("upsert", on_conflict="retry") as writer,

@@ -1,0 +1,179 @@
+"""``scan().to_spark()``: Spark's own Parquet reader on the files of a version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from plait import InstantExpiredError, Table
+from plait.spark import masks
+from tests.integration.spark.tables import frame, make, revisions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def rows(table: pa.Table, *columns: str) -> list[dict[str, object]]:
+    keys = [(name, "ascending") for name in columns or table.column_names]
+    return table.sort_by(keys).to_pylist()
+
+
+def plan_of(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    frame.explain()
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def masked(spark: SparkSession, tmp_path: Path) -> Table:
+    """Give a merge-on-read table in which files have hidden rows, and some have none."""
+    table = make(tmp_path / "t", "mor", partitioned=True)
+    table.append(frame(spark, 0, 400, 1, tasks=2).toArrow())
+    table.upsert(frame(spark, 100, 500, 2, tasks=2).where("part != 'p2'").toArrow())
+    table.delete(where="id in (3, 10, 17, 47)")
+    return table
+
+
+@pytest.mark.parametrize("words_max", [masks.WORDS_MAX, 0])
+def test_hidden_rows_are_hidden_by_a_native_filter(
+    spark: SparkSession,
+    masked: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words_max: int,
+) -> None:
+    """INV-04: with bitmaps in the query, and broadcast when they are many."""
+    monkeypatch.setattr(masks, "WORDS_MAX", words_max)
+    found = masked.scan().to_spark(spark)
+    assert rows(found.toArrow()) == rows(masked.scan().to_arrow())
+    shown = plan_of(found, capsys)
+    assert "FileScan parquet" in shown
+    assert "Python" not in shown, "no row goes through a Python worker"
+    assert ("BroadcastHashJoin" in shown) is not words_max
+    assert found.where("rev = 2").count() == len([r for r in revisions(masked).values() if r == 2])
+
+
+def test_files_without_hidden_rows_are_read_as_plain_parquet(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = make(tmp_path / "t")
+    table.append(frame(spark, 0, 100, 1).toArrow())
+    found = table.scan(["rev"], where="id >= 90").to_spark(spark)
+    assert found.columns == ["rev"]
+    assert found.count() == 10
+    shown = plan_of(found, capsys)
+    assert "Batched: true" in shown, "vectorised"
+    assert "PushedFilters: [IsNotNull(id), GreaterThanOrEqual(id,90)]" in shown
+    assert "getbit" not in shown
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "part = 'p1' and rev = 2",
+        "id in (1, 2, 450) or name like 'name 3%'",
+        "not (id < 300)",
+        pc.field("id") > 420,
+    ],
+)
+def test_predicates_select_what_the_arrow_scan_selects(
+    spark: SparkSession, masked: Table, where: str | pc.Expression
+) -> None:
+    scan = masked.scan(["name", "id"], where=where)
+    assert rows(scan.to_spark(spark).toArrow()) == rows(scan.to_arrow())
+
+
+def test_an_older_version_is_read_as_it_was(spark: SparkSession, masked: Table) -> None:
+    old = masked.scan(version=1)
+    assert old.to_spark(spark).selectExpr("count(*)", "max(rev)").first() == (400, 1)
+    assert old.version == 1
+
+
+def test_an_empty_table_gives_an_empty_frame_with_its_schema(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ddl = "id bigint, t timestamp, n timestamp_ntz, s struct<a:int,b:array<string>>, d decimal(9,2)"
+    table = Table.create(str(tmp_path / "t"), ddl, record_key=["id"], buckets=1)
+    empty = table.scan().to_spark(spark)
+    assert empty.count() == 0
+    table.append(pa.Table.from_pylist([{"id": 1}], schema=table.schema))
+    full = table.scan().to_spark(spark)
+    assert empty.schema == full.schema
+    assert full.schema.simpleString().startswith("struct<id:bigint,t:timestamp,n:timestamp_ntz")
+    assert table.scan(where="id = 5").to_spark(spark).count() == 0
+
+
+@pytest.mark.parametrize("place", ["a=1/b=2", "odd [x]{y}*?", "with space%20#"])
+def test_the_place_of_a_table_adds_no_column_and_no_pattern(
+    spark: SparkSession, tmp_path: Path, place: str
+) -> None:
+    """Directories named ``a=1`` are no columns of the table; its files are no globs."""
+    (tmp_path / place).mkdir(parents=True)
+    table = make(tmp_path / place / "t", "mor", partitioned=True, buckets=1)
+    table.append(frame(spark, 0, 30, 1).toArrow())
+    table.upsert(frame(spark, 20, 40, 2).toArrow())
+    found = table.scan().to_spark(spark)
+    assert found.columns == ["id", "part", "rev", "name"]
+    assert rows(found.toArrow()) == rows(table.scan().to_arrow())
+
+
+def test_columns_named_as_spark_names_its_own_are_the_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema([("_metadata", pa.int64()), ("a.b `c`", pa.string()), ("name", pa.string())])
+    table = Table.create(
+        str(tmp_path / "t"), schema, record_key=["_metadata"], table_type="mor", buckets=1
+    )
+    data = pa.table([range(5), ["x"] * 5, list("abcde")], schema=schema)
+    table.append(data)
+    table.upsert(data.slice(1, 2))
+    found = table.scan(where="`_metadata` < 4").to_spark(spark)
+    assert rows(found.toArrow(), "_metadata") == data.slice(0, 4).to_pylist()
+    result = table.upsert(found)
+    assert result.stats.rows_updated == 4
+
+
+def test_many_files_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), "id bigint, day int", partition_by=["day"])
+    table.append(pa.table({"id": range(300), "day": pa.array(range(300), pa.int32())}))
+    assert table.files().num_rows == 300
+    found = table.scan().to_spark(spark)
+    assert found.selectExpr("count(distinct day)", "sum(id)").first() == (300, 44850)
+    assert table.scan(where="day = 7").to_spark(spark).inputFiles()[0].count("7") >= 1
+    assert len(table.scan(where="day < 5").to_spark(spark).inputFiles()) == 5
+
+
+def test_a_missing_file_is_an_error_never_an_empty_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t", buckets=2)
+    table.append(frame(spark, 0, 30, 1).toArrow())
+    found = table.scan().to_spark(spark)
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        (tmp_path / "t" / table.files()["path"][0].as_py()).unlink()
+        with pytest.raises(Exception, match="FILE_NOT_EXIST|does not exist|FileNotFound"):
+            found.count()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_files_stay_while_a_frame_made_from_a_scan_is_used(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """INV-05: the lease lives as long as the DataFrame, though the scan was dropped."""
+    table = make(tmp_path / "t", buckets=1)
+    table.set({"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    table.append(frame(spark, 0, 30, 1).toArrow())
+    old = table.scan().to_spark(spark).where("id >= 0").selectExpr("rev")
+    table.overwrite(frame(spark, 0, 1, 2).toArrow())
+    table.clean()
+    assert old.count() == 30
+    with pytest.raises(InstantExpiredError):
+        table.scan(version=2)
