@@ -98,6 +98,53 @@ def sum_of(read: DataFrame) -> tuple[float, int]:
     return row[0], row[1]
 
 
+class Bench:
+    """Times by name, each as it comes."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[float]] = {}
+
+    def note(self, name: str, run: Callable[[], object]) -> None:
+        """Time one call."""
+        self.times.setdefault(name, []).append(seconds(run))
+        print(f"{name:<24}{self.times[name][-1]:8.2f} s", flush=True)
+
+    def plain(self, place: Path, base: DataFrame) -> None:
+        """Write and read plain Parquet."""
+        target = str(place / "plain")
+        shutil.rmtree(target, ignore_errors=True)
+        self.note("plain parquet write", lambda: base.write.parquet(target))
+        read = base.sparkSession.read.parquet(target)
+        self.note("plain scan all", lambda: everything(read))
+        self.note("plain scan sum", lambda: sum_of(read))
+
+    def table(self, table: Table, kind: str, base: DataFrame, changes: DataFrame) -> int:
+        """Insert, upsert and scan; give the rows."""
+        self.note(f"{kind} bulk insert", lambda: table.insert(base))
+        self.note(f"{kind} upsert", lambda: table.upsert(changes))
+        merged = table.scan().to_spark(base.sparkSession)
+        self.note(f"{kind} scan all", lambda: everything(merged))
+        self.note(f"{kind} scan sum", lambda: sum_of(merged))
+        return sum_of(merged)[1]
+
+    def result(self, **facts: int) -> dict[str, object]:
+        """Give medians and their ratios."""
+        median = {name: round(statistics.median(each), 3) for name, each in self.times.items()}
+        ratios = {
+            ("bulk insert", "plain parquet write"),
+            ("upsert", "bulk insert"),
+            ("scan all", "plain scan all"),
+            ("scan sum", "plain scan sum"),
+        }
+        result: dict[str, object] = {**facts, "median_seconds": median}
+        for kind in ("cow", "mor"):
+            for ours, theirs in sorted(ratios):
+                other = theirs if theirs.startswith("plain") else f"{kind} {theirs}"
+                ratio = round(median[f"{kind} {ours}"] / median[other], 2)
+                result[f"{kind} {ours} / {other}"] = ratio
+        return result
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,57 +154,27 @@ def main() -> None:
     options = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="plait-spark-bench-"))
     spark = session(
-        master="local[2]",
-        **{"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "16"},
+        master="local[2]", **{"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "16"}
     )
-    times: dict[str, list[float]] = {}
-
-    def note(name: str, run: Callable[[], object]) -> None:
-        times.setdefault(name, []).append(seconds(run))
-        print(f"{name:<24}{times[name][-1]:8.2f} s", flush=True)
-
+    bench = Bench()
     try:
         paths = sources(spark, place, options.rows, options.upsert)
         base, changes = spark.read.parquet(paths["base"]), spark.read.parquet(paths["changes"])
-        count, changed = options.rows, changes.count()
+        changed = changes.count()
         warm = create(place, "warm-table", "cow")
         warm.insert(spark.read.parquet(paths["warm"]))
         everything(warm.scan().to_spark(spark))
-        plain = str(place / "plain")
         for _ in range(options.rounds):
-            shutil.rmtree(plain, ignore_errors=True)
-            note("plain parquet write", lambda: base.write.parquet(plain))
+            bench.plain(place, base)
             for kind in ("cow", "mor"):
-                table = create(place, kind, kind)
-                note(f"{kind} bulk insert", lambda t=table: t.insert(base))
-                note(f"{kind} upsert", lambda t=table: t.upsert(changes))
-                merged = table.scan().to_spark(spark)
-                total = count + options.upsert // 5
-                if sum_of(merged)[1] != total:
-                    message = f"{kind}: {sum_of(merged)[1]} rows where {total} belong"
+                found = bench.table(create(place, kind, kind), kind, base, changes)
+                if found != options.rows + options.upsert // 5:
+                    message = f"{kind}: {found} rows where others belong"
                     raise SystemExit(message)
-                note(f"{kind} scan all", lambda m=merged: everything(m))
-                note(f"{kind} scan sum", lambda m=merged: sum_of(m))
-            read = spark.read.parquet(plain)
-            note("plain scan all", lambda: everything(read))
-            note("plain scan sum", lambda: sum_of(read))
     finally:
         spark.stop()
         shutil.rmtree(place)
-    median = {name: round(statistics.median(each), 3) for name, each in times.items()}
-    plain_write, bulk = median["plain parquet write"], median["cow bulk insert"]
-    result = {
-        "rows": options.rows,
-        "changed": changed,
-        "median_seconds": median,
-        "bulk insert / plain write": round(bulk / plain_write, 2),
-        "cow upsert / bulk insert": round(median["cow upsert"] / bulk, 2),
-        "mor upsert / bulk insert": round(median["mor upsert"] / bulk, 2),
-        "cow scan all / plain": round(median["cow scan all"] / median["plain scan all"], 2),
-        "cow scan sum / plain": round(median["cow scan sum"] / median["plain scan sum"], 2),
-        "mor scan all / plain": round(median["mor scan all"] / median["plain scan all"], 2),
-        "mor scan sum / plain": round(median["mor scan sum"] / median["plain scan sum"], 2),
-    }
+    result = bench.result(rows=options.rows, changed=changed)
     print(json.dumps(result, indent=2))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")

@@ -80,7 +80,8 @@ class _Block:
     @property
     def wasted(self) -> int:
         live = sum(stop - start for start, stop in self.spans.values())
-        return self.size - self.size * live // max(1, self.rows.num_rows)
+        rows: int = self.rows.num_rows
+        return self.size - self.size * live // max(1, rows)
 
 
 @dataclass(frozen=True, slots=True)

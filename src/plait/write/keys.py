@@ -140,22 +140,26 @@ def _number(array: pa.Array) -> npt.NDArray[np.int64]:
         array = array.view(pa.int32())
     elif _T.is_timestamp(array.type):
         array = array.view(pa.int64())
-    return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    numbers: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=False).astype(
+        np.int64, copy=False
+    )
+    return numbers
 
 
 def _fixed(array: pa.Array) -> npt.NDArray[np.uint8]:
     """Give one row of bytes a value; their order is that of the values."""
     kind = array.type
     if _T.is_boolean(kind):
-        flags = array.to_numpy(zero_copy_only=False)
+        flags: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
         return flags.astype(np.uint8).reshape(-1, 1)
     if _is_number(kind):
         width = kind.bit_width // 8
         signed = _number(array).astype(f"i{width}")
         return _big_endian(signed.view(f"u{width}") ^ np.asarray(1 << (8 * width - 1), f"u{width}"))
     if _T.is_decimal(kind):
-        body = np.frombuffer(array.buffers()[1], dtype="<u8").reshape(-1, 2)
-        body = body[array.offset : array.offset + len(array)]
+        end = array.offset + len(array)
+        body = np.frombuffer(array.buffers()[1], dtype="<u8", count=2 * end)
+        body = body.reshape(-1, 2)[array.offset :]
         high = body[:, 1] ^ np.uint64(1 << 63)
         return np.hstack([_big_endian(high), _big_endian(body[:, 0])])
     message = f"a column of type {kind} cannot be in a record key"
@@ -193,7 +197,8 @@ def _text(array: pa.Array, *, ends: bool) -> pa.Array:
 
 
 def _numpy(indices: pa.Array) -> Indices:
-    return indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    order: Indices = indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return order
 
 
 def is_sorted(keys: Keys) -> bool:

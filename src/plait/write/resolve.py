@@ -25,11 +25,11 @@ def winners(order: Indices, first: Flags, ranks: pa.Array | None) -> Indices:
     >>> winners(order, first, pa.array([5, 1, 4])).tolist()
     [0, 1]
     """
-    begins = np.flatnonzero(first)
+    begins: Indices = np.flatnonzero(first)
     if len(begins) == len(order):
         return order
     ends = np.append(begins[1:], len(order)) - 1
-    won = order[ends]
+    won: Indices = order[ends]
     if ranks is None:
         return won
     several = ends > begins
