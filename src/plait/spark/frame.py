@@ -123,6 +123,11 @@ def routed(frame: DataFrame, route: Route, only: frozenset[int] | None) -> DataF
     return frame.repartitionById(route.tasks, _expression(frame, task))
 
 
+def numbered(frame: DataFrame) -> DataFrame:
+    """Name columns by their position: ``mapInArrow`` takes names with dots for something else."""
+    return frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+
+
 def _expression(frame: DataFrame, sql: str) -> Column:
     """Parse SQL text for a DataFrame, classic or Connect, whatever the process's default is."""
     if ".connect." in type(frame).__module__:

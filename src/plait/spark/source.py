@@ -74,9 +74,9 @@ class PlaitSource(ds.DataSource):
             message = f"version={version!r} is no version"
             raise OptionError(message, hint="for example 3", key="version", value=version)
         number = self._pinned if version is None else int(version)
-        if self._pinned is not None:
-            as_of = None
-        return options.table().scan(columns, version=number, as_of=as_of)
+        moment = int(as_of) if as_of and as_of.isascii() and as_of.isdigit() else as_of
+        table = options.table()
+        return table.scan(columns, version=number, as_of=None if self._pinned else moment)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from plait.model.bucket import BucketId, Partition, partition_text
 from plait.model.changes import WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, WritePlan
-from plait.spark.frame import arrow_schema, check_frame, is_frame, routed, union
+from plait.spark.frame import arrow_schema, check_frame, is_frame, numbered, routed, union
 from plait.spark.job import run, speculates, tasks_wanted
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report
@@ -112,15 +112,14 @@ class SparkStaging:
     def _stage_rows(self, snapshot: Snapshot, only: frozenset[int] | None) -> None:
         plan = self._plan
         frame = union(self._frames, plan.spec, plan.operation)
-        blank = replace(snapshot, files=snapshot.files.slice(0, 0))
-        if not plan.spec.keyed:
-            self._replace(run(frame, StageRows(plan, None, PackedSnapshot.pack(blank))), only)
-            return
-        if self._route is None:
-            self._route = self._plan_route(frame, snapshot)
-        packed = PackedSnapshot.pack(snapshot)
-        sent = routed(frame, self._route, only)
-        self._replace(run(sent, StageRows(plan, self._route, packed)), only)
+        columns = tuple(frame.columns)
+        if plan.spec.keyed:
+            self._route = self._route or self._plan_route(frame, snapshot)
+            frame = routed(frame, self._route, only)
+        else:
+            snapshot = replace(snapshot, files=snapshot.files.slice(0, 0))
+        work = StageRows(plan, self._route, PackedSnapshot.pack(snapshot), columns)
+        self._replace(run(numbered(frame), work), only)
 
     def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:
         groups = snapshot.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])

@@ -82,10 +82,13 @@ class StageRows:
     route: Route | None
     """None: rows come as they are, and the task adds files without looking at others."""
     snapshot: PackedSnapshot
+    columns: tuple[str, ...]
+    """Names of the columns, by position."""
 
     def __call__(self, place: Place, batches: Batches) -> Report | None:
         """Give the report; None if no row came."""
-        first = next((batch for batch in batches if batch.num_rows), None)
+        batches = (b.rename_columns(self.columns) for b in batches if b.num_rows)
+        first = next(batches, None)
         if first is None:
             return None
         counted = _Counted(self.plan)

@@ -199,12 +199,3 @@ def _text(array: pa.Array, *, ends: bool) -> pa.Array:
 def _numpy(indices: pa.Array) -> Indices:
     order: Indices = indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return order
-
-
-def is_sorted(keys: Keys) -> bool:
-    """Tell whether keys are in order, equal ones included."""
-    if len(keys) < 2:  # noqa: PLR2004 - one key is in order
-        return True
-    if isinstance(keys, np.ndarray):
-        return bool((keys[1:] >= keys[:-1]).all())
-    return pc.all(pc.less_equal(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py() is True
