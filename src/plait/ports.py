@@ -112,14 +112,15 @@ class ThreadBackground:
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._watcher: threading.Thread | None = None
-        self._pid = os.getpid()
+
+    def reset(self) -> None:
+        """Begin anew in a forked child, which has no threads of its parent."""
+        self._due, self._watcher, self._changed = [], None, threading.Condition()
 
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
         """Call ``step`` each interval; the first time after one interval."""
         task = _Repeated(interval_s, step)
         with self._changed:
-            if self._pid != os.getpid():  # a fork has no threads of its parent
-                self._due, self._watcher, self._pid = [], None, os.getpid()
             entry = (time.monotonic() + interval_s, next(self._numbers), task)
             heapq.heappush(self._due, entry)
             if self._watcher is None:
@@ -184,6 +185,8 @@ class _Repeated:
 
 
 _BACKGROUND = ThreadBackground()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_BACKGROUND.reset)
 
 
 @dataclass(frozen=True, slots=True)

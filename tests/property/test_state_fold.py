@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +91,7 @@ def test_parts_of_checkpoints_stay_few(steps: list[Step]) -> None:
         history.step(step)
         history.state = write_checkpoint(history.store, history.state, sim_ports())
     rows = [part.rows for part in history.state.parts]
-    assert all(older > 4 * newer for older, newer in zip(rows, rows[1:], strict=False))
+    assert all(older > 4 * newer for older, newer in itertools.pairwise(rows))
     spans = [(part.first, part.last) for part in history.state.parts]
-    assert all(one[1] + 1 == two[0] for one, two in zip(spans, spans[1:], strict=False))
+    assert all(one[1] + 1 == two[0] for one, two in itertools.pairwise(spans))
     assert not spans or (spans[0][0] == 0 and spans[-1][1] == history.version)

@@ -58,16 +58,20 @@ def parse_where(where: Where, schema: pa.Schema) -> Predicate:
 
 
 def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
-    plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in schema])
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
+    found = from_arrow(expression, plain)
+    if found is not None:
+        return found
+    # one row of nulls: some mistakes show only when there is a row
+    row = pa.table([pa.nulls(1, field.type) for field in plain], schema=plain)
     try:
-        plain.empty_table().filter(expression)
+        row.filter(expression)
     except (pa.ArrowException, NotImplementedError, TypeError) as error:
         shown = str(expression)[:200]
         message = f"the expression {shown} does not fit the table: {str(error)[:200]}"
         hint = f"columns: {', '.join(schema.names[:20])}"
         raise PredicateError(message, hint=hint, text=shown) from error
-    found = from_arrow(expression, plain)
-    return Opaque(expression, tuple(schema.names), plain) if found is None else found
+    return Opaque(expression, tuple(schema.names), plain)
 
 
 __all__ = [

@@ -22,7 +22,6 @@ from plait.errors import PredicateError
 from plait.expr.arrow_values import UntranslatableError, compared, contained_in, is_nan
 from plait.expr.tree import (
     DEPTH_MAX,
-    LEAVES_MAX,
     Always,
     And,
     Column,
@@ -34,10 +33,12 @@ from plait.expr.tree import (
     Value,
     all_of,
     any_of,
+    bounded,
     find_column,
     negate,
 )
 
+NODES_MAX: Final = 10_000
 _OPERATORS: Final = {
     "equal": "=",
     "not_equal": "!=",
@@ -64,14 +65,24 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate | None
 
     Understood are comparisons of a column with a literal, is_in, is_null, is_valid, is_nan, the
     LIKE family, boolean columns and literals, and their combinations by ``&``, ``|`` and ``~``.
+
+    Raises:
+        PredicateError: it is larger than Arrow could evaluate.
     """
     try:
-        predicate, again = _Decoder(expression, schema).decode()
+        decoder = _Decoder(expression)
+    except (NotImplementedError, pa.ArrowException):
+        return None  # columns by position
+    if decoder.size > NODES_MAX:
+        message = f"an expression of {decoder.size} nodes"
+        raise PredicateError(message, hint=f"at most {NODES_MAX}; use isin for many values")
+    try:
+        predicate, again = decoder.decode(schema)
     except (UntranslatableError, PredicateError, pa.ArrowException, NotImplementedError):
         return None
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None  # not the form that is known
-    return predicate if again.equals(expression) else None
+    return bounded(predicate) if again.equals(expression) else None
 
 
 @dataclass(slots=True)
@@ -102,20 +113,17 @@ class _Call:
 class _Decoder:
     """Reads one serialised expression: the tree, and the expression anew."""
 
-    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
+    def __init__(self, expression: pc.Expression) -> None:
         buffer = expression.__reduce__()[1][0]
         self._values = pa.ipc.open_file(pa.BufferReader(buffer)).get_batch(0)
-        self._nodes = iter(_metadata(self._values.schema))
-        self._schema = schema
-        self._left = LEAVES_MAX
+        nodes = list(_metadata(self._values.schema))
+        self.size = len(nodes)
+        self._nodes = iter(nodes)
 
-    def decode(self) -> tuple[Predicate, pc.Expression]:
+    def decode(self, schema: pa.Schema) -> tuple[Predicate, pc.Expression]:
         """Read it without descending: chains of a thousand ORs are deep."""
         open_: list[_Call] = [_Call("")]
         for name, text in self._nodes:
-            self._left -= 1
-            if self._left < 0:
-                raise UntranslatableError
             top = open_[-1]
             match name:
                 case "call":
@@ -129,18 +137,18 @@ class _Decoder:
                     scalar = self._values.column(int(text))[0]
                     _add(top, scalar, pc.scalar(scalar))
                 case _:
-                    _add(top, *self._column(name, text))
+                    _add(top, *self._column(schema, name, text))
         (operand,), (again,) = open_[0].operands, open_[0].parts
         return _truth(operand), again
 
-    def _column(self, name: str, text: str) -> tuple[Column, pc.Expression]:
+    def _column(self, schema: pa.Schema, name: str, text: str) -> tuple[Column, pc.Expression]:
         path: tuple[str, ...] = (text,)
         if name == "nested_field_ref":
             parts = [next(self._nodes) for _ in range(int(text))]
             path = tuple(part for _, part in parts)
         elif name != "field_ref":
             raise UntranslatableError
-        column = find_column(self._schema, path, "")
+        column = find_column(schema, path, "")
         if column.path != path:
             raise UntranslatableError
         return column, pc.field(*path)

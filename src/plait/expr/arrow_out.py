@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
 import re
-from collections.abc import Callable
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +29,6 @@ from plait.model.value import array_of, from_text
 _T = pa.types
 _LAST = "\U0010ffff"
 _SURROGATES, _AFTER_SURROGATES = 0xD800, 0xE000
-_Join: TypeAlias = Callable[[pc.Expression, pc.Expression], pc.Expression]
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
@@ -58,19 +56,11 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
             found = _like(_ref(column), pattern)
             return ~found if negated else found
         case And(items):
-            return _balanced(operator.and_, [to_arrow(item) for item in items])
+            return functools.reduce(operator.and_, map(to_arrow, items))
         case Or(items):
-            return _balanced(operator.or_, [to_arrow(item) for item in items])
+            return functools.reduce(operator.or_, map(to_arrow, items))
         case Opaque(expression, _, _, negated):
             return ~expression if negated else expression
-
-
-def _balanced(join: _Join, items: list[pc.Expression]) -> pc.Expression:
-    """Join as a shallow tree: Arrow descends into it on the stack of the process."""
-    while len(items) > 1:
-        pairs = itertools.zip_longest(items[::2], items[1::2])
-        items = [one if other is None else join(one, other) for one, other in pairs]
-    return items[0]
 
 
 def _ref(column: Column) -> pc.Expression:

@@ -21,6 +21,7 @@ from plait.expr.tree import (
     Or,
     Predicate,
     Value,
+    bounded,
     find_column,
 )
 from plait.model.value import raw_value
@@ -66,7 +67,7 @@ def from_json(value: object, schema: pa.Schema) -> Predicate:
         CorruptMetadataError: it is anything else, too deep, or too large.
     """
     try:
-        return _Reader(schema).read(value, 0)
+        return bounded(_Reader(schema).read(value, 0))
     except (KeyError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
         shown = str(value)[:120] if not isinstance(value, (dict, list)) else type(value).__name__
         message = f"not a predicate: {shown}: {str(error)[:200]}"
@@ -80,7 +81,7 @@ class _Reader:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._left = LEAVES_MAX
+        self._left = 2 * LEAVES_MAX  # with what joins them
 
     def read(self, value: object, depth: int) -> Predicate:
         """Read one node."""

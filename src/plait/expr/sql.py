@@ -29,6 +29,7 @@ from plait.expr.tree import (
     Predicate,
     all_of,
     any_of,
+    bounded,
     find_column,
     negate,
 )
@@ -81,7 +82,7 @@ def parse_sql(text: str, schema: pa.Schema) -> Predicate:
         message = f"{len(trees)} conditions instead of one in the predicate {text[:200]!r}"
         raise PredicateError(message, hint=f"supported: {_SUPPORTED}", text=text)
     try:
-        return _Reader(text, schema).read(trees[0], 0)
+        return bounded(_Reader(text, schema).read(trees[0], 0))
     except RecursionError as error:
         raise _unparsed(text, error) from error
 

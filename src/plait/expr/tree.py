@@ -6,8 +6,9 @@ also for nulls. A row is selected only if the predicate is TRUE for it.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,7 +19,8 @@ from plait.errors import PredicateError
 from plait.model.value import Raw, raw_value
 
 DEPTH_MAX = 100
-LEAVES_MAX = 100_000
+LEAVES_MAX = 1_000
+"""Arrow descends a level of the stack for each leaf, and does not come back from ten thousand."""
 VALUES_MAX = 100_000
 PATTERN_MAX = 65_536
 _ESCAPES = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
@@ -164,25 +166,63 @@ def negate(predicate: Predicate) -> Predicate:
 
 
 def all_of(*items: Predicate) -> Predicate:
-    """Give AND, flattened and without what is always true."""
+    """Give AND, flattened, without what is always true, exclusions of values put together."""
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, And) else (item,))]
     if any(_always(item, value=False) for item in flat):
         return Always(value=False)
-    kept = tuple(dict.fromkeys(item for item in flat if not _always(item, value=True)))
+    kept = _merged((item for item in flat if not _always(item, value=True)), negated=True)
     if len(kept) == 1:
         return kept[0]
     return (_fixed(kept, value=False) or And(kept)) if kept else Always(value=True)
 
 
 def any_of(*items: Predicate) -> Predicate:
-    """Give OR, flattened and without what is always false."""
+    """Give OR, flattened, without what is always false, values of a column put together.
+
+    >>> column = Column(("id",), pa.int64())
+    >>> leaves = [Compare(column, "=", Value(text, column.type)) for text in "12"]
+    >>> [value.text for value in any_of(*leaves).values]
+    ['1', '2']
+    """
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, Or) else (item,))]
     if any(_always(item, value=True) for item in flat):
         return Always(value=True)
-    kept = tuple(dict.fromkeys(item for item in flat if not _always(item, value=False)))
+    kept = _merged((item for item in flat if not _always(item, value=False)), negated=False)
     if len(kept) == 1:
         return kept[0]
     return (_fixed(kept, value=True) or Or(kept)) if kept else Always(value=False)
+
+
+def _merged(items: Iterable[Predicate], *, negated: bool) -> tuple[Predicate, ...]:
+    """Drop repetitions, and make one IN of the values that a column is compared with."""
+    kept: dict[Predicate, None] = {}
+    values: dict[Column, dict[Value, None]] = {}
+    first: dict[Column, Predicate] = {}
+    for item in items:
+        found = _values_of(item, negated=negated)
+        if found is None:
+            kept[item] = None
+            continue
+        column, added = found
+        if column not in first:
+            first[column] = item
+            kept[item] = None
+        values.setdefault(column, {}).update(dict.fromkeys(added))
+    whole = {
+        item: In(column, tuple(values[column]), negated)
+        for column, item in first.items()
+        if values[column].keys() != set((_values_of(item, negated=negated) or (column, ()))[1])
+    }
+    return tuple(whole.get(item, item) for item in kept)
+
+
+def _values_of(item: Predicate, *, negated: bool) -> tuple[Column, tuple[Value, ...]] | None:
+    match item:
+        case Compare(column, op, value) if op == ("!=" if negated else "="):
+            return column, (value,)
+        case In(column, values, found) if found is negated:
+            return column, values
+    return None
 
 
 def _always(item: Predicate, *, value: bool) -> bool:
@@ -208,6 +248,16 @@ def leaves(predicate: Predicate) -> Iterator[Predicate]:
             yield node
 
 
+def bounded(predicate: Predicate) -> Predicate:
+    """Give the predicate back; raise PredicateError if it has too many conditions."""
+    count = sum(1 for _ in itertools.islice(leaves(predicate), LEAVES_MAX + 1))
+    if count > LEAVES_MAX:
+        message = f"a predicate of more than {LEAVES_MAX} conditions"
+        hint = "list the values of a column with IN, or give keys instead of a predicate"
+        raise PredicateError(message, hint=hint, text="")
+    return predicate
+
+
 def columns_of(predicate: Predicate) -> frozenset[str]:
     """Give the top-level columns that a predicate looks at."""
     names: set[str] = set()
@@ -223,8 +273,10 @@ def bind(predicate: Predicate, schema: pa.Schema) -> Predicate:
     """Give the predicate back if its columns are those of a schema.
 
     Raises:
-        PredicateError: a column is not there, or has another type: it was made for another table.
+        PredicateError: a column is not there, or has another type: it was made for another table;
+            or there are too many conditions.
     """
+    bounded(predicate)
     seen: set[Column] = set()
     for leaf in leaves(predicate):
         if isinstance(leaf, (Always, And, Or, Opaque)) or leaf.column in seen:

@@ -18,7 +18,7 @@ from plait.model.instant import Action, Operation, Outcome
 from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.events import Folded
-from plait.state.state import State
+from plait.state.state import Late, State
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.lease import load_leases
@@ -94,6 +94,7 @@ def clean(site: Site, plan: CleanPlan | None = None) -> CleanReport:
     """
     rollback = roll_back_failed(site, reason="dead when a clean came by")
     planned = plan or plan_clean(site)
+    zombies = site.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(site))
     site.store.delete(gone)
     decision = publish_service(site, lambda state: _draft(site, state, planned, gone))
@@ -102,7 +103,7 @@ def clean(site: Site, plan: CleanPlan | None = None) -> CleanReport:
     waiting = tuple(entry for entry in planned.waiting if entry[0] not in set(gone))
     deletable, spared = _split((*fresh, *waiting), _needed_from(site))
     site.store.delete(deletable)
-    late = _delete_late(site)
+    late = _delete_late(site, tuple(dict.fromkeys((*zombies, *site.cache.known().late))))
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)
@@ -220,11 +221,11 @@ def _split(
     return deletable, spared
 
 
-def _delete_late(site: Site) -> list[str]:
+def _delete_late(site: Site, entries: tuple[Late, ...]) -> list[str]:
     """Delete what rolled-back writers wrote after their end: provably theirs."""
     doomed = []
     listed: dict[str, list[str]] = {}
-    for entry in site.cache.known().late:
+    for entry in entries:
         nonce = entry.instant.rsplit("-", 1)[-1]
         for partition in entry.partitions:
             place = partition_path(partition)

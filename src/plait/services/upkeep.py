@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from plait.errors import TableError
 from plait.services.rollback import roll_back_failed
 from plait.txn.site import Site
 
@@ -23,5 +22,5 @@ def after_commit(site: Site) -> None:
         interval = site.cache.known().table.options.count("checkpoint.interval")
         if site.cache.checkpoint(interval):
             roll_back_failed(site, reason="dead when another writer came by")
-    except TableError:
+    except Exception:  # noqa: BLE001 - the commit stands, whatever upkeep meets
         _log.warning("upkeep after a commit failed; the next one does it", exc_info=True)

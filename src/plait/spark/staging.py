@@ -95,7 +95,7 @@ class SparkStaging:
             if buckets is None:
                 self._stage_rows(snapshot, None)
             elif self._route is not None:
-                self._stage_rows(snapshot, frozenset(map(self._route.task_of, buckets)))
+                self._stage_rows(snapshot, self._tasks_of(buckets))
             self._stage_rest(snapshot)
         self._rounds += 1
         reports = [self._rows[task].status for task in sorted(self._rows)]
@@ -103,6 +103,17 @@ class SparkStaging:
         status = with_garbage(status, leftovers(self._replaced) | self._strays(status))
         self._announce(places_of(status))
         return status
+
+    def _tasks_of(self, buckets: frozenset[BucketId]) -> frozenset[int] | None:
+        """Give the tasks to run again; None for all.
+
+        Where a bucket can have been left as it was, it was in no window, and is asked again.
+        """
+        plan = self._plan
+        idle = plan.operation is Operation.DELETE or plan.on_duplicate == "skip"
+        if self._route is None or idle or plan.spec.ordering is not None:
+            return None
+        return frozenset(map(self._route.task_of, buckets))
 
     def close(self) -> None:
         """Let go of the DataFrames; staged files stay."""

@@ -183,7 +183,9 @@ def fold(events: Events) -> Folded:
     aux = events.aux.filter(pc.invert(pc.is_in(events.aux["path"], condemned_paths)))
     deleted = events.deleted["path"].combine_chunks()
     condemned = events.condemned.filter(pc.invert(pc.is_in(events.condemned["path"], deleted)))
-    return Folded(files, _with_until(masks), aux, condemned)
+    bounded = _with_until(masks)
+    gone = pc.is_in(bounded["dv_path"], value_set=condemned_paths)  # ended before the horizon
+    return Folded(files, bounded.filter(pc.invert(gone)), aux, condemned)
 
 
 def _with_until(masks: pa.Table) -> pa.Table:

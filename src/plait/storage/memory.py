@@ -26,7 +26,7 @@ class _Space:
     """The files of one name: content and time of the last write."""
 
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    mutex: threading.Lock = field(default_factory=threading.Lock)
+    mutex: threading.RLock = field(default_factory=threading.RLock)  # a finaliser may come back
 
 
 _SPACES: dict[str, _Space] = {}
@@ -93,11 +93,13 @@ class MemoryStore:
         top = prefix.rstrip("/")
         start = f"{check_path(top)}/" if top else ""
         with self._space.mutex:
-            found = [
-                FileInfo(path, len(body), modified_ms)
-                for path, (body, modified_ms) in self._space.files.items()
-                if path.startswith(start)
-            ]
+            held = list(self._space.files.items())
+        # outside of the lock, and over a copy: a finaliser that runs meanwhile may delete
+        found = [
+            FileInfo(path, len(body), modified_ms)
+            for path, (body, modified_ms) in held
+            if path.startswith(start)
+        ]
         yield from sorted(found, key=lambda info: info.path)
 
     def delete(self, paths: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, InstantExpiredError
+from plait.errors import CorruptMetadataError, InstantExpiredError, InvariantError
 from plait.model.decision import Decision
 from plait.model.instant import Instant
 from plait.storage.port import Store
@@ -89,7 +89,9 @@ class Timeline:
                 continue
             path = paths.manifest(instant, attempt, name)
             body = to_parquet(table)
-            self._store.put_if_absent(path, body)
+            if not self._store.put_if_absent(path, body):
+                message = f"{path} is there already"
+                raise InvariantError(message)
             digest = hashlib.sha256(body).hexdigest()
             references[name] = {"manifest": path, "rows": table.num_rows, "sha256": digest}
         return references

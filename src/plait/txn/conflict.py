@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.errors import ConflictError, IncompatibleConflictError, RetryableConflictError
+from plait.expr import Always, from_json, on_partition
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
 from plait.model.changes import Changes
 from plait.model.decision import (
@@ -23,6 +24,8 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.instant import Instant, Operation, Outcome
+from plait.model.plan import TableSpec
+from plait.model.value import raw_value
 
 
 class Verdict(enum.StrEnum):
@@ -75,11 +78,27 @@ class Intent:
     operation: Operation
     scope: Scope
     buckets: frozenset[BucketId]
+    spec: TableSpec | None = None
+    """Of the table, where a predicate reaches further than what was touched."""
 
     @classmethod
-    def of(cls, operation: Operation, scope: Scope, changes: Changes) -> Intent:
+    def of(
+        cls, operation: Operation, scope: Scope, changes: Changes, spec: TableSpec | None = None
+    ) -> Intent:
         """Take the write set from staged changes."""
-        return cls(operation, scope, touched_buckets(changes))
+        return cls(operation, scope, touched_buckets(changes), spec)
+
+    def reaches(self, partition: Partition) -> bool:
+        """Tell whether rows of a partition could match the predicate of an overwrite."""
+        if self.scope.predicate is None or self.spec is None:
+            return False
+        schema = self.spec.schema.arrow
+        values = {
+            name: None if text is None else raw_value(text, schema.field(name).type)
+            for name, text in zip(self.spec.partition_by, partition, strict=True)
+        }
+        rest = on_partition(from_json(self.scope.predicate, schema), values)
+        return not (isinstance(rest, Always) and rest.value is not True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,7 @@ def _meeting(
         return ours.buckets | buckets
     if ours.scope.kind == SCOPE_PARTITIONS:
         mine = _places(ours.scope, ours.buckets)
+        mine |= {partition for partition, _ in buckets if ours.reaches(partition)}
         shared = mine if scope.kind == SCOPE_TABLE else mine & _places(scope, buckets)
         return _within(ours.buckets | buckets, shared) if shared else None
     if scope.kind == SCOPE_TABLE:

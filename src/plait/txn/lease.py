@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ class Lease:
         self._site = site
         self._path = f"{paths.LEASES}/{version:020d}-{site.ports.ids.nonce()}"
         self._cancel: Callable[[], None] | None = None
+        self._pid = os.getpid()
         document = {"version": version, "ttl_s": TTL_S, **client()}
         self._body = json.dumps(document).encode()
         try:
@@ -54,8 +56,8 @@ class Lease:
     def release(self) -> None:
         """Drop the lease."""
         cancel, self._cancel = self._cancel, None
-        if cancel is None:
-            return
+        if cancel is None or self._pid != os.getpid():
+            return  # released, or a forked child's copy of what its parent holds
         cancel()
         try:
             self._site.store.delete([self._path])

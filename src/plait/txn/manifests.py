@@ -33,7 +33,10 @@ class Manifests:
             self.discard()
             self._rounds += 1
             self._references = self.site.cache.timeline.write_manifests(
-                self.instant, f"a{self._rounds}", status.changes.tables()
+                self.instant,
+                # a nonce, since another process may resume the same instant
+                f"a{self._rounds}-{self.site.ports.ids.nonce()}",
+                status.changes.tables(),
             )
             self._status = status
         return self._references

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class Transaction:
     """Whether tasks elsewhere wrote inflight records of their own."""
     attempts: int = 0
     rebased: int = 0
+    pid: int = field(default_factory=os.getpid)
     rounds: int = 0
     """How often buckets were redone."""
     validated_from: int = -1
@@ -126,6 +128,10 @@ class Transaction:
         """
         found = [entry for entry in load_pending(site.store) if entry.instant == instant]
         if not found:
+            rows = site.cache.refresh().commits(site.store)
+            mine = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
+            if mine.num_rows:
+                raise AlreadyCommitted(int(mine["version"][0].as_py()))
             raise rolled_back(instant, None, "its records are gone")
         txn = cls._at_base(site, request, found[0], list(found[0].records))
         txn.distributed = True
@@ -152,7 +158,11 @@ class Transaction:
             announced,
             Manifests(site, record.instant),
         )
-        txn._look_back()
+        try:
+            txn._look_back()
+        except BaseException:
+            heartbeat.stop()  # nobody will: the instant must not seem alive
+            raise
         return txn
 
     def detach(self) -> Instant:
@@ -252,7 +262,7 @@ class Transaction:
         self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
     ) -> tuple[list[Conflict], State]:
         """Take in the decisions since ``head``; give those in our way and the new head."""
-        intent = Intent.of(self.request.operation, scope, status.changes)
+        intent = Intent.of(self.request.operation, scope, status.changes, head.table.spec)
         conflicts: list[Conflict] = []
         if first is not None:
             head = self._take_in(first, head, intent, conflicts)
@@ -330,14 +340,15 @@ class Transaction:
     # --- finish ----------------------------------------------------------------------------
 
     def _finish(self, decision: Decision) -> CommitResult:
-        self.site.cache.advance(decision)
         self.open = False
-        self.site.ports.observer.phase("finish", instant=str(self.instant))
         try:
+            self.site.cache.advance(decision)
+            self.site.ports.observer.phase("finish", instant=str(self.instant))
             self._remove_records()
-        except StorageError:
-            # the commit stands whatever happens here; recovery finds the records decided
+        except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s are left behind", self.instant, exc_info=True)
+        finally:
+            self.heartbeat.stop()
         return CommitResult(
             decision.version, decision.instant, decision.stats, self.attempts, self.rebased
         )
@@ -361,8 +372,8 @@ class Transaction:
         In this order, so that a file is never deleted before the decision that condemns it. What
         cannot be done now is left to recovery, which the records call: no error is raised.
         """
-        if not self.open:
-            return
+        if not self.open or self.pid != os.getpid():
+            return  # a forked child leaves the work of its parent alone
         self.open = False
         self.heartbeat.stop()
         places = sorted(self.announced, key=str)

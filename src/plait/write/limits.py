@@ -55,7 +55,7 @@ class Limits:
     @property
     def block(self) -> int:
         """Rows of a run that are read back in one go while runs are merged."""
-        return _between(self.buffer // 1024, _MIB)
+        return _between(self.buffer // 256, _MIB)
 
     @property
     def admitted(self) -> int:

@@ -96,7 +96,7 @@ def split_batch(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBat
 
 def _from_pandas(data: object) -> pa.Table:
     try:
-        table = pa.Table.from_pandas(data)
+        table = pa.Table.from_pandas(data, preserve_index=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         text = " ".join(str(part) for part in error.args)
         found = _CONVERSION.search(text)

@@ -125,7 +125,11 @@ class ArrowStaging:
         came = Came(self._incoming, self._logs, self._appends, frozenset(self._task.partitions))
         matches = None if self._matching is None else self._matching.on(existing)
         steps = Steps(self._output, existing, came, matches, self._budget())
-        todo = steps.buckets() if buckets is None else sorted(buckets, key=str)
+        todo = steps.buckets()
+        if buckets is not None:
+            # what did nothing was in no write set, and so in no window: it is asked again
+            idle = {b for b in todo if b not in self._staged or self._staged[b].empty}
+            todo = sorted(buckets | idle, key=str)
         self._output.announce(partition for partition, _ in todo)
         masks = Masks(self._output)
         for bucket in todo:

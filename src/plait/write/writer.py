@@ -158,10 +158,19 @@ class Writer:
         except AlreadyCommitted as found:
             self._result = result_at(self._site, found.version)
             return self
-        if order.commit_id is not None and self._find_first():
-            self._txn.abort("its commit id was applied already")
+        if order.commit_id is not None and self._find_first_or_abort(self._txn):
             self._txn = None
         return self
+
+    def _find_first_or_abort(self, txn: Transaction) -> bool:
+        """End the transaction if its commit id was applied, or cannot be looked up."""
+        found = True
+        try:
+            found = self._find_first()
+        finally:
+            if found:
+                txn.abort("its commit id was applied already, or could not be looked up")
+        return found
 
     def write(self, data: object) -> None:
         """Take rows. May be called many times, with data for the same engine.

@@ -39,7 +39,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 def wide() -> dict[str, Any]:
     leaf = {"null": ["id"], "negated": False}
-    return {"or": [{"and": [leaf] * 1000}] * (LEAVES_MAX // 1000 + 1)}
+    return {"or": [{"and": [leaf] * 100}] * (LEAVES_MAX // 100 + 1)}
 
 
 @pytest.mark.parametrize(

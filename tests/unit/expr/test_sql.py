@@ -80,6 +80,8 @@ def test_supported_text_selects_rows() -> None:
         ("s = CAST(X'6127' AS STRING)", r"s = 'a\''"),
         ("ST.A = 1", "`st`.`a` = 1"),
         ("st.`b C` = 'x'", "st.`B c` = 'x'"),
+        ("id = 1 OR id IN (2, 3) OR id = 1", "id IN (1, 2, 3)"),
+        ("id != 1 AND s = 'a' AND id NOT IN (2)", "id NOT IN (1, 2) AND s = 'a'"),
         ("b", "b = TRUE"),
         ("b IS NOT TRUE", "NOT (b <=> TRUE)"),
         ("s = NULL", "NULL"),
@@ -168,7 +170,7 @@ def test_a_predicate_for_another_table_is_refused() -> None:
     assert parse_where(predicate, SCHEMA) is predicate
     with pytest.raises(PredicateError, match="st"):
         parse_where(predicate, parse_ddl("id bigint"))
-    with pytest.raises(PredicateError, match="bigint|int64"):
+    with pytest.raises(PredicateError, match="int64"):
         parse_where(predicate, parse_ddl("id int, st struct<a:int>"))
     with pytest.raises(PredicateError):
         parse_where(3, SCHEMA)  # type: ignore[arg-type]  # what it is about

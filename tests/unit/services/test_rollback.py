@@ -56,7 +56,8 @@ def unfinished(store: Store, clock: SimClock) -> Work:
 
 def over(store: Store) -> None:
     report = verify(client(store), data=False)
-    assert report.problems == () and report.notes == ()
+    assert report.problems == ()
+    assert report.notes == ()
     assert load_pending(store) == []
 
 

@@ -46,7 +46,8 @@ def touched(*buckets: int) -> pa.Table:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_verify_finds_nothing_in_a_table_that_is_whole(copy: Copy, kind: str) -> None:
     report = verify(client(copy(kind)))
-    assert report.problems == () and report.clean
+    assert report.problems == ()
+    assert report.clean
     assert report.notes == ()
     assert report.checked["versions"] == 7
     assert report.checked["checkpoints"] == 1
@@ -413,7 +414,8 @@ def test_verify_explains_files_of_pending_instants() -> None:
     upsert(client(store), 0)
     Work.begin(client(store), [((), 0)])
     report = verify(client(store), data=False)
-    assert report.problems == () and report.notes == ()
+    assert report.problems == ()
+    assert report.notes == ()
 
 
 def test_verify_notes_late_files_of_rolled_back_instants() -> None:

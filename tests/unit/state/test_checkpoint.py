@@ -123,7 +123,8 @@ def test_a_client_whose_parts_were_collected_never_leaves_a_checkpoint_without_t
     late = write_checkpoint(history.store, idle, sim_ports())
     assert late.checkpoint == 10
     names = {file.path for part in late.parts for file in part.files}
-    assert names and names <= set(listed(history.store, paths.CHECKPOINTS))
+    assert names
+    assert names <= set(listed(history.store, paths.CHECKPOINTS))
     for version in range(9):
         history.store.put(paths.slot(version), b"")  # so that nothing makes up for a part
     state = opened(history.store)

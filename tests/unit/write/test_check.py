@@ -75,8 +75,8 @@ def test_other_data_is_refused_with_a_way_out(data: object) -> None:
 
 def test_an_unknown_column_is_refused_naming_the_nearest() -> None:
     with pytest.raises(SchemaMismatchError) as caught:
-        prepared(rows(nmae=["a", "b"]))
-    assert caught.value.column == "nmae"
+        prepared(rows(naem=["a", "b"]))
+    assert caught.value.column == "naem"
     assert caught.value.nearest == ["name"]
     assert "'name'" in caught.value.hint
 
@@ -123,9 +123,11 @@ def test_nulls_and_nans_are_refused_where_rows_are_told_apart(
     columns: dict[str, pa.Array], column: str
 ) -> None:
     with pytest.raises(BadRecordError) as caught:
-        prepared(rows(**columns) if column == "rank" else rows().set_column(
-            rows().column_names.index(column), column, columns[column]
-        ))
+        prepared(
+            rows(**columns)
+            if column == "rank"
+            else rows().set_column(rows().column_names.index(column), column, columns[column])
+        )
     assert caught.value.column == column
     assert caught.value.sample
 

@@ -28,7 +28,9 @@ def batch_of(count: int, seed: int = 0) -> pa.RecordBatch:
         {
             "id": rng.integers(0, count, count),
             "day": pa.array(days[rng.integers(0, 4, count)]),
-            "n": pa.array([None if v == 0 else int(v) for v in rng.integers(0, 3, count)], pa.int32()),
+            "n": pa.array(
+                [None if v == 0 else int(v) for v in rng.integers(0, 3, count)], pa.int32()
+            ),
             "at": np.arange(count),
         }
     )
@@ -43,7 +45,9 @@ def test_every_row_is_in_the_group_of_its_values(
     spec = spec_of(key, partition_by)
     chunk = split(batch, spec)
     numbers = bucket_of(key_hashes(batch, key), 4).tolist() if key else [UNKEYED] * 500
-    wanted = {row["at"]: (row, number) for row, number in zip(batch.to_pylist(), numbers, strict=True)}
+    wanted = {
+        row["at"]: (row, number) for row, number in zip(batch.to_pylist(), numbers, strict=True)
+    }
     seen = 0
     for (partition, bucket), (start, stop) in chunk.spans.items():
         for row in chunk.rows.slice(start, stop - start).to_pylist():
