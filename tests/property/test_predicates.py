@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, PredicateError, SchemaError
@@ -43,7 +43,6 @@ def raw(name: str, value: object) -> object:
     return to_raw(pa.scalar(value, SCHEMA.field(name).type))
 
 
-@settings(max_examples=300)
 @given(SPECS, FEW)
 def test_arrow_selects_what_the_book_says(spec: Spec, rows: list[Row]) -> None:
     """Three-valued logic: the negation tells FALSE from NULL."""
@@ -53,7 +52,6 @@ def test_arrow_selects_what_the_book_says(spec: Spec, rows: list[Row]) -> None:
     assert chosen(negate(predicate), rows) == inverse
 
 
-@settings(max_examples=200)
 @given(SPECS, FEW)
 def test_json_and_sql_give_back_the_predicate(spec: Spec, rows: list[Row]) -> None:
     predicate = parse_where(spec.sql, SCHEMA)
@@ -65,7 +63,6 @@ def test_json_and_sql_give_back_the_predicate(spec: Spec, rows: list[Row]) -> No
     assert columns_of(again) <= columns_of(predicate)
 
 
-@settings(max_examples=200)
 @given(SPECS, SOME, st.sets(st.sampled_from(PLAIN)))
 def test_pruning_never_drops_a_matching_row(spec: Spec, rows: list[Row], unknown: set[str]) -> None:
     """INV-04: what is skipped holds no row that a reader asked for."""
@@ -79,7 +76,6 @@ def test_pruning_never_drops_a_matching_row(spec: Spec, rows: list[Row], unknown
         assert may_match(parse_where(spec.sql, SCHEMA), bounds)
 
 
-@settings(max_examples=200)
 @given(SPECS, ROWS, st.sets(st.sampled_from(PLAIN)))
 def test_known_values_decide_as_the_row_does(spec: Spec, row: Row, known: set[str]) -> None:
     predicate = parse_where(spec.sql, SCHEMA)
@@ -91,7 +87,6 @@ def test_known_values_decide_as_the_row_does(spec: Spec, row: Row, known: set[st
         assert rest == Always(spec.truth(row))
 
 
-@settings(max_examples=200)
 @given(SPECS, SPECS, FEW)
 def test_predicates_that_share_a_row_overlap(one: Spec, other: Spec, rows: list[Row]) -> None:
     """INV-07: a conflict that is there is never overlooked."""
@@ -110,7 +105,6 @@ KEYED = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(KEYED, SOME)
 def test_key_points_name_every_key_that_matches(spec: Spec, rows: list[Row]) -> None:
     predicate = parse_where(spec.sql, SCHEMA)
@@ -135,7 +129,6 @@ DDL_WORDS = "a b `c` int bigint array map struct decimal ( ) < > , : 1 10 not nu
 WORDS, TYPES = st.sampled_from(SQL_WORDS.split()), st.sampled_from(DDL_WORDS.split())
 
 
-@settings(max_examples=300)
 @given(JSON)
 def test_any_json_is_a_predicate_or_refused(value: object) -> None:
     """Metadata is untrusted: what is taken can be evaluated."""
@@ -147,7 +140,6 @@ def test_any_json_is_a_predicate_or_refused(value: object) -> None:
     assert from_json(to_json(predicate), SCHEMA) == predicate
 
 
-@settings(max_examples=300)
 @given(st.lists(WORDS, max_size=8).map(" ".join) | st.text(max_size=12))
 def test_any_text_is_a_predicate_or_refused(text: str) -> None:
     try:
@@ -160,7 +152,6 @@ def test_any_text_is_a_predicate_or_refused(text: str) -> None:
     assert refused.hint
 
 
-@settings(max_examples=200)
 @given(st.lists(TYPES, max_size=10).map(" ".join) | st.text(max_size=12))
 def test_any_text_is_a_schema_or_refused(text: str) -> None:
     try:

@@ -198,7 +198,7 @@ def test_any_sealed_value_is_read_or_refused(value: object) -> None:
         decode(seal(value))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(JSON, st.data())
 def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
     value: object, data: st.DataObject
@@ -215,7 +215,7 @@ def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
         client(store).cache.snapshot()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(JSON, st.data())
 def test_a_checkpoint_with_any_value_replaced_is_read_or_refused(
     value: object, data: st.DataObject

@@ -20,9 +20,9 @@ STEPS = st.lists(
         st.integers(0, 40),
         st.integers(0, 40),
     ),
-    max_size=24,
+    max_size=16,
 )
-CUTS = st.lists(st.sampled_from(["", "", "checkpoint", "squeeze", "reload"]), max_size=24)
+CUTS = st.lists(st.sampled_from(["", "", "checkpoint", "squeeze", "reload"]), max_size=16)
 
 
 def same_as_the_model(history: History, state: State) -> None:
@@ -34,6 +34,7 @@ def same_as_the_model(history: History, state: State) -> None:
     assert dict(entries) == history.condemned
 
 
+@settings(max_examples=60)
 @given(STEPS)
 def test_the_state_shows_each_readable_version_as_it_was(steps: list[Step]) -> None:
     """INV-04."""
@@ -41,7 +42,7 @@ def test_the_state_shows_each_readable_version_as_it_was(steps: list[Step]) -> N
     same_as_the_model(history, history.state)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(STEPS, CUTS)
 def test_checkpoints_and_compaction_change_nothing_that_can_be_seen(
     steps: list[Step], cuts: list[str]
@@ -64,6 +65,7 @@ def test_checkpoints_and_compaction_change_nothing_that_can_be_seen(
     assert difference(history.store, history.state, history.replayed()) is None
 
 
+@settings(max_examples=40)
 @given(STEPS, st.integers(1, 5))
 def test_a_checkpoint_is_loaded_as_it_was_written(steps: list[Step], interval: int) -> None:
     """INV-04."""
@@ -82,7 +84,7 @@ def test_a_checkpoint_is_loaded_as_it_was_written(steps: list[Step], interval: i
     same_as_the_model(history, loaded)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(STEPS)
 def test_parts_of_checkpoints_stay_few(steps: list[Step]) -> None:
     """Each event is written O(log n) times, and a checkpoint names O(log n) parts."""

@@ -30,6 +30,7 @@ from plait.model.value import Raw
 
 POINTS_MAX = 1_000
 PAIRS_MAX = 10_000
+TRIED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def key_points(predicate: Predicate, key: Sequence[str]) -> list[tuple[Raw, ...]
         return None
     if isinstance(predicate, Or):
         return _united(key_points(item, key) for item in predicate.items)
-    items = predicate.items if isinstance(predicate, And) else (predicate,)
+    items = _conjuncts(predicate)
     pinned: dict[str, list[Raw]] = {}
     for item in items:
         name, raws = _pinned(item)
@@ -249,22 +250,41 @@ def overlap(one: Predicate, other: Predicate) -> bool:
 def _meet(one: Predicate, other: Predicate) -> bool:
     """Tell whether rows of ``one``, of which only some bounds are kept, could satisfy ``other``."""
     bounds: dict[str, Bounds] = {}
-    points: list[tuple[str, list[Raw]]] = []
-    for item in one.items if isinstance(one, And) else (one,):
+    for item in _conjuncts(one):
         if isinstance(item, (Fixed, IsNull, Compare, In, Like)) and len(item.column.path) == 1:
             name = item.column.path[0]
             known = _narrowed(bounds.get(name, _UNKNOWN), item)
             if known is None:
                 return False
             bounds[name] = known
-        name, raws = _pinned(item)
-        if raws and len(raws) <= POINTS_MAX:
-            points.append((name, raws))
     if not may_match(other, bounds):
         return False
+    theirs = [(name, raws) for name, raws in map(_pinned, _conjuncts(other)) if raws]
     return all(
-        any(may_match(other, bounds | {name: Bounds(raw, raw, 0, 1)}) for raw in raws)
-        for name, raws in points
+        _may_share(name, raws, theirs) and _may_hold(other, bounds, name, raws)
+        for name, raws in map(_pinned, _conjuncts(one))
+        if raws
+    )
+
+
+def _conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    return predicate.items if isinstance(predicate, And) else (predicate,)
+
+
+def _may_share(name: str, raws: list[Raw], pinned: list[tuple[str, list[Raw]]]) -> bool:
+    """Tell whether lists of values of one column meet; of floats, which have NaN, they may."""
+    if isinstance(raws[0], float):
+        return True
+    values = set(raws)
+    return all(found != name or not values.isdisjoint(others) for found, others in pinned)
+
+
+def _may_hold(
+    predicate: Predicate, bounds: Mapping[str, Bounds], name: str, raws: list[Raw]
+) -> bool:
+    """Tell whether a row with one of these values could match; long lists may."""
+    return len(raws) > TRIED_MAX or any(
+        may_match(predicate, {**bounds, name: Bounds(raw, raw, 0, 1)}) for raw in raws
     )
 
 

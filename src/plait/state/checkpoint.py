@@ -24,6 +24,7 @@ from plait.timeline.codec import FEATURES, checksum_of
 _GROWTH = 4
 """A part is taken into the new one when it has at most this many times its rows."""
 _STATE_BYTES_MAX = 256 << 20
+_NONSENSE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _HINT_BYTES_MAX = 64
 
 
@@ -109,9 +110,9 @@ def load_checkpoint(store: Store, version: int) -> State | None:
             message = f"{path} is damaged: its checksum does not fit its content"
             raise CorruptMetadataError(message, path=path)
         return _state(json.loads(body), version, path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, FormatError):
-            raise
+    except FormatError:
+        raise
+    except _NONSENSE as error:
         message = f"{path} is not a checkpoint: {type(error).__name__}: {error}"
         raise CorruptMetadataError(message, path=path) from error
 

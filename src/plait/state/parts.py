@@ -61,7 +61,7 @@ class Part:
                     raise ValueError(path)
                 files.append(PartFile(table, check_path(path), int(rows), str(digest)))
             return cls(int(value["first"]), int(value["last"]), tuple(files))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} names a part that cannot be read: {str(value)[:120]}"
             raise CorruptMetadataError(message, path=where) from error
 

@@ -22,7 +22,7 @@ from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
 from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.model.options import Options
-from plait.model.plan import Snapshot, TableSpec
+from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
 from plait.state.events import COMMITS, Events, Folded, compact, events_of, fold
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
@@ -97,12 +97,22 @@ class TableDef:
                 None if ordering is None else str(ordering),
                 str(value["table_type"]),
             )
+            _check_spec(spec)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             words = [str(value[name]) for name in ("policy", "isolation", "unique")]
             return cls(spec, schemas, contract, Options.of(properties), *words)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def _check_spec(spec: TableSpec) -> None:
+    ordering = [] if spec.ordering is None else [spec.ordering]
+    strange = {*spec.key, *spec.partition_by, *ordering} - set(spec.schema.names)
+    buckets = spec.buckets.count
+    if strange or spec.table_type not in (COW, MOR) or (spec.keyed and buckets < 1):
+        message = f"columns {sorted(strange)}, {buckets} buckets, type {spec.table_type!r}"
+        raise ValueError(message)
 
 
 def _items(value: object) -> list[object]:

@@ -81,7 +81,7 @@ def load_leases(site: Site) -> list[LeaseInfo]:
             document = json.loads(body)
             version, ttl_s = int(document["version"]), float(document["ttl_s"])
             owner = f"{document['host']}:{document['pid']}"
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             _log.warning("lease %s cannot be read; it is honoured until it runs out", info.path)
         age_ms = 0 if info.modified_ms is None else now - info.modified_ms
         leases.append(LeaseInfo(info.path, version, age_ms > ttl_s * 1000, owner))

@@ -312,7 +312,7 @@ class Transaction:
             commit_id=self.request.commit_id,
             tokens=self.request.tokens,
             stats=status.stats,
-            client=self._client(),
+            client={**client(), "began": self.base.version, **self._took()},
         )
         try:
             return publish(self.site, head, draft, manifests)
@@ -321,10 +321,8 @@ class Transaction:
             self.heartbeat.stop()
             raise
 
-    def _client(self) -> dict[str, object]:
-        """Tell the timeline who this is, and what it took."""
-        took = {"began": self.base.version, "attempts": self.attempts, "redone": self.rounds}
-        return {**client(), **took}
+    def _took(self) -> dict[str, object]:
+        return {"attempts": self.attempts, "redone": self.rounds}
 
     def _redo(self, redo: Redo, head: State, conflicts: list[Conflict]) -> WriteStatus:
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))

@@ -14,7 +14,8 @@ class Limits:
     """Sizes in bytes, all derived from two options.
 
     A writer's rows, sorted copies and merge blocks together stay below ``total``, which is 1.5
-    times ``write.buffer.size``, whatever comes in; rows of many megabytes each excepted.
+    times ``write.buffer.size``, whatever comes in; buffers of less than 4 MiB, where the least
+    pieces are larger than their share, and rows of many megabytes each are excepted.
     """
 
     bucket: int
@@ -35,27 +36,27 @@ class Limits:
     @property
     def chunk(self) -> int:
         """Rows that are divided by bucket in one go."""
-        return _between(self.buffer // 64, 8 * _MIB)
+        return _between(self.buffer // 64, _KIB, 8 * _MIB)
 
     @property
     def round(self) -> int:
         """Rows that are merged in one go while a bucket is flushed."""
-        return _between(self.buffer // 64, 8 * _MIB)
+        return _between(self.buffer // 64, 64 * _KIB, 8 * _MIB)
 
     @property
     def slice(self) -> int:
         """Rows that are copied in their final order and written in one go."""
-        return _between(self.buffer // 128, 2 * _MIB)
+        return _between(self.buffer // 128, 32 * _KIB, 2 * _MIB)
 
     @property
     def group(self) -> int:
         """Rows that a file writer may hold back until they make a row group."""
-        return _between(self.buffer // 32, 16 * _MIB)
+        return _between(self.buffer // 32, 64 * _KIB, 16 * _MIB)
 
     @property
     def block(self) -> int:
         """Rows of a run that are read back in one go while runs are merged."""
-        return _between(self.buffer // 256, _MIB)
+        return _between(self.buffer // 256, 16 * _KIB, _MIB)
 
     @property
     def admitted(self) -> int:
@@ -64,5 +65,5 @@ class Limits:
         return self.buffer + self.buffer // 16
 
 
-def _between(wanted: int, most: int) -> int:
-    return min(max(wanted, _KIB), most)
+def _between(wanted: int, least: int, most: int) -> int:
+    return min(max(wanted, least), most)

@@ -1,8 +1,7 @@
 """Merge sorted sources block by block: vectorised, in bounded memory.
 
-Each round takes from every source the rows up to a bound, the smallest last key of what the
-sources hold ready. So all rows with one key meet in one round, and a round is one stable sort of
-a few sorted stretches.
+Each round takes from every source the rows up to a bound, so that all rows with one key meet in
+one round. A round is one stable sort of a few sorted stretches.
 """
 
 from __future__ import annotations
@@ -73,28 +72,34 @@ class _Cursor:
     ready: deque[_Part] = field(default_factory=deque)
     held: int = 0
     """Rows that are ready."""
-    share: int = 1
-    """Rows to take in a round, about."""
+    width: int = 1
+    """Bytes of a row."""
     ended: bool = False
 
     def fill(self, size_bytes: int) -> None:
-        """Have a share of rows ready, if there are so many."""
-        while not self.ended and self.held < self.share:
+        """Have so much ready, if there is so much."""
+        while not self.ended and self.held * self.width < size_bytes:
             block = next(self.source.blocks, None)
             if block is None:
                 self.ended = True
             elif block.rows.num_rows:
                 rows = block.rows.num_rows
-                self.share = max(1, rows * size_bytes // max(1, block.rows.nbytes))
+                self.width = max(1, block.rows.nbytes // rows)
                 self.held += rows
                 found = keys.encode(block.rows, self.key)
                 self.ready.append(_Part(block.rows, block.positions, found))
 
-    def bound(self) -> keys.Key | None:
-        """Give the key up to which a share reaches; None if that is all there is."""
-        if self.ended and self.held <= self.share:
+    @property
+    def head(self) -> keys.Key:
+        """The smallest key; only where rows are ready."""
+        return keys.at(self.ready[0].keys, 0)
+
+    def bound(self, size_bytes: int) -> keys.Key | None:
+        """Give the key up to which so much reaches; None if there is no more than that."""
+        wanted = max(1, size_bytes // self.width)
+        if self.ended and self.held <= wanted:
             return None
-        left = min(self.share, self.held)
+        left = min(wanted, self.held)
         for part in self.ready:
             rows = part.rows.num_rows
             if left <= rows:
@@ -161,14 +166,8 @@ class Merge:
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
         """Merge; give about ``size_bytes`` of rows at a time."""
         cursors = [_Cursor(source, self.key) for source in sources]
-        if not cursors:
-            return
-        share = max(1, size_bytes // len(cursors))
         while True:
-            for cursor in cursors:
-                cursor.fill(share)
-            bounds = [bound for cursor in cursors if (bound := cursor.bound()) is not None]
-            bound = min(bounds) if bounds else None
+            bound = _next_bound(cursors, size_bytes)
             parts = [(at, part) for at, c in enumerate(cursors) for part in c.take(bound)]
             if not parts:
                 return
@@ -200,3 +199,27 @@ class Merge:
             won[old] = begins[old]
         updated = int(np.count_nonzero(old & (won >= existing)))
         return Round(rows, won, existing, met, int(np.count_nonzero(~old)), updated, origins)
+
+
+def _next_bound(cursors: Sequence[_Cursor], size_bytes: int) -> keys.Key | None:
+    """Choose the key up to which the next round goes; None: to the end.
+
+    Each source gives an equal share. Sources that begin beyond it leave theirs to the others, so
+    that sorted input, whose sources follow each other, is not taken in crumbs.
+    """
+    share = max(1, size_bytes // max(1, len(cursors)))
+    for cursor in cursors:
+        cursor.fill(share)
+    live = [cursor for cursor in cursors if cursor.ready]
+    bounds = [bound for cursor in live if (bound := cursor.bound(share)) is not None]
+    if not bounds:
+        return None
+    first = min(bounds)
+    early = [cursor for cursor in live if cursor.head <= first]
+    late = [cursor for cursor in live if cursor.head > first]
+    larger = size_bytes // len(early)
+    for cursor in early:
+        cursor.fill(larger)
+    shares = [*((cursor, larger) for cursor in early), *((cursor, share) for cursor in late)]
+    bounds = [bound for cursor, size in shares if (bound := cursor.bound(size)) is not None]
+    return min(bounds) if bounds else None

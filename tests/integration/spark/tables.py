@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,21 @@ def assert_sound(table: Table) -> None:
     report = table.verify()
     assert report.problems == (), report.to_dict()
     assert table.timeline.pending == ()
+
+
+def assert_sound_in_the_end(table: Table, files: int) -> None:
+    """See to it that what late tasks of a failed job leave goes too, and ``files`` stay.
+
+    Spark does not wait for the other tasks of a job that failed; what they write afterwards is
+    provably theirs, and goes with the next rollback and clean.
+    """
+    root = Path(str(table.describe()["uri"]))
+    for _ in range(100):
+        table.rollback()
+        table.clean()
+        found = [path for path in root.glob("*/*") if path.suffix in (".parquet", ".bin")]
+        if len(found) == files and not table.timeline.pending:
+            break
+        time.sleep(0.2)
+    assert len(found) == files, found
+    assert_sound(table)

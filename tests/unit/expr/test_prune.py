@@ -157,6 +157,8 @@ def test_key_points_see_through_or_and_are_few() -> None:
         ("f > 5", "f < 3", False),
         ("f > 5", "f = CAST('nan' AS DOUBLE)", True),
         ("FALSE", "id = 1", False),
+        ("f IN (1, CAST('nan' AS DOUBLE))", "f IN (2, CAST('nan' AS DOUBLE))", True),
+        ("f IN (0, 1)", "f IN (CAST('-0.0' AS DOUBLE), 5)", True),
     ],
 )
 def test_predicates_that_share_no_row_do_not_overlap(one: str, other: str, expected: bool) -> None:
@@ -166,7 +168,14 @@ def test_predicates_that_share_no_row_do_not_overlap(one: str, other: str, expec
 
 
 def test_overlap_of_large_predicates_is_bounded() -> None:
-    even = " OR ".join(f"id = {2 * number}" for number in range(500))
-    odd = " OR ".join(f"id = {2 * number + 1}" for number in range(500))
-    assert overlap(where(even), where(odd))  # not looked at one by one
-    assert not overlap(where(even), where("id = 7"))
+    """What is too much to compare overlaps; lists of values are compared whole."""
+    even, odd = (", ".join(str(2 * number + rest) for number in range(2000)) for rest in (0, 1))
+    assert not overlap(where(f"id IN ({even})"), where(f"id IN ({odd})"))
+    assert overlap(where(f"id IN ({even})"), where(f"id IN ({odd}, 8)"))
+    assert not overlap(where(f"id IN ({even})"), where("id = 7"))
+    one, other = (
+        where(" OR ".join(f"(id = {number} AND s = '{text}')" for number in range(150)))
+        for text in ("a", "b")
+    )
+    assert overlap(one, other)
+    assert not overlap(one, where("s = 'b'"))

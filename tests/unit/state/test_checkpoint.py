@@ -82,7 +82,11 @@ def test_a_hint_that_cannot_be_read_costs_nothing_but_time(history: History) -> 
     assert opened(store).checkpoint == 8
 
 
-@pytest.mark.parametrize("body", [None, b"", b"{}", b"[]", b"rubbish", b'{"checksum":1,"state":2}'])
+@pytest.mark.parametrize(
+    "body",
+    [None, b"", b"{}", b"[]", b"rubbish", b'{"checksum":1,"state":2}', b"[" * 100_000],
+    ids=range(7),
+)
 def test_a_damaged_checkpoint_is_passed_over(history: History, body: bytes | None) -> None:
     """INV-11: an older one is taken, or the decisions."""
     for version in (8, 6, 4):

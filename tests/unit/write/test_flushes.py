@@ -51,9 +51,9 @@ def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_
     )
     data = pa.table(
         {
-            "id": rng.integers(0, 1 << 30, 40_000),
-            "text": [f"text {i}" * (i % 4) for i in range(40_000)],
-            "part": np.array(["x", "x", "x", "y"])[rng.integers(0, 4, 40_000)],
+            "id": rng.integers(0, 1 << 30, 15_000),
+            "text": [f"text {i}" * (i % 4) for i in range(15_000)],
+            "part": np.array(["x", "x", "x", "y"])[rng.integers(0, 4, 15_000)],
         },
         schema=schema,
     )
@@ -67,9 +67,9 @@ def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_
 
 def test_one_bucket_of_rows_of_one_width_is_flushed_every_so_many_chunks() -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
-    options = {"write.buffer.size": "1MiB", "write.bucket.size": "1MiB"}
+    options = {"write.buffer.size": "256KiB", "write.bucket.size": "256KiB"}
     table = LiveTable("memory://flushes-even", schema, key=["id"], buckets=1, options=options)
-    rows = 20 * (1 << 20) // 16
+    rows = 20 * (256 << 10) // 16
     data = pa.table({"id": np.arange(rows), "n": np.arange(rows)}, schema=schema)
     # 64 chunks make a buffer, the 65th exceeds it.
     chunks = 20 * 64
