@@ -54,7 +54,7 @@ def predict_flushes(arrivals: Iterable[Mapping[Group, int]], limits: Limits) -> 
 
     >>> one = {((), 0): 60, ((), 1): 10}
     >>> predict_flushes([one, one, one, one], Limits(bucket=100, buffer=150))
-    4
+    3
     """
     policy = FlushPolicy(limits)
     for arrived in arrivals:

@@ -112,7 +112,7 @@ def test_a_flush_under_way_counts_in_the_bound() -> None:
     filling = threading.Thread(target=fill)
     filling.start()
     assert sink.begun.wait(20)
-    filling.join(0.5)
+    filling.join(0.2)
     assert filling.is_alive()
     assert buffer.ledger.held <= LIMITS.admitted
     sink.go_on.set()

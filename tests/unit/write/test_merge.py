@@ -24,8 +24,11 @@ def source(
 
 
 def merged(
-    sources: Sequence[Source], rule: Rule = Rule.REPLACE, *, ordering: str | None = None,
-    size: int = 1
+    sources: Sequence[Source],
+    rule: Rule = Rule.REPLACE,
+    *,
+    ordering: str | None = None,
+    size: int = 1,
 ) -> tuple[list[tuple[int, str]], list[Round]]:
     rounds = list(Merge(("id",), ordering, rule).rounds(sources, size))
     rows: list[tuple[int, str]] = []
@@ -44,7 +47,12 @@ def test_the_newest_row_of_a_key_wins(size: int) -> None:
     ]
     rows, rounds = merged(sources, size=size)
     assert rows == [
-        (1, "table"), (2, "second"), (3, "second"), (4, "first"), (9, "table"), (10, "second")
+        (1, "table"),
+        (2, "second"),
+        (3, "second"),
+        (4, "first"),
+        (9, "table"),
+        (10, "second"),
     ]
     assert sum(each.inserted for each in rounds) == 2
     assert sum(each.updated for each in rounds) == 2
