@@ -43,12 +43,11 @@ def test_overwrites_of_one_predicate_conflict_also_in_empty_partitions(table_typ
     """INV-07: no serial order would leave the rows of both."""
     table = make("predicate", table_type)
     where = "place >= 'a'"
-    with (
-        pytest.raises(RetryableConflictError),
-        table.writer("overwrite", where=where) as second,
-    ):
-        second.write(rows((2, "b", 0)))
-        table.overwrite(rows((1, "a", 0)), where=where)
+    second = table.writer("overwrite", where=where).__enter__()
+    second.write(rows((2, "b", 0)))
+    table.overwrite(rows((1, "a", 0)), where=where)
+    with pytest.raises(RetryableConflictError):
+        second.__exit__(None, None, None)
     assert table.scan().to_arrow()["id"].to_pylist() == [1]
     with table.writer("overwrite", where=where, on_conflict="retry") as third:
         third.write(rows((3, "c", 0)))
