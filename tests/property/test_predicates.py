@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pyarrow as pa
@@ -27,7 +28,21 @@ from plait.expr import (
     to_sql,
 )
 from plait.model.value import to_raw
-from tests.property.predicates import ROWS, SCHEMA, SPECS, Row, Spec, leaves, order, table_of
+from tests.property.predicates import (
+    LITERALS,
+    OPERATORS,
+    ROWS,
+    SCHEMA,
+    SPECS,
+    VALUES,
+    Row,
+    Spec,
+    cell,
+    holds,
+    leaves,
+    order,
+    table_of,
+)
 
 FEW = st.lists(ROWS, max_size=6)
 SOME = st.lists(ROWS, min_size=1, max_size=6)
@@ -111,6 +126,21 @@ def test_key_points_name_every_key_that_matches(spec: Spec, rows: list[Row]) -> 
     points = key_points(predicate, ["t", "b"])
     for at in chosen(predicate, rows):
         assert points is None or (rows[at]["t"], rows[at]["b"]) in points
+
+
+def test_every_literal_compares_with_every_value_as_the_book_says() -> None:
+    """All of them, since a random walk meets few of the corners."""
+    longest = max(map(len, VALUES.values())) + 1
+    cycles = {name: itertools.cycle([*values, None]) for name, values in VALUES.items()}
+    rows = [{name: next(cycle) for name, cycle in cycles.items()} for _ in range(longest)]
+    for name, literals in LITERALS.items():
+        for op, literal in itertools.product(OPERATORS, literals):
+            text = f"{name} {op} {literal.sql}"
+            truths = [holds(op, cell(row, name), literal.value) for row in rows]
+            predicate = parse_where(text, SCHEMA)
+            assert chosen(predicate, rows) == [at for at, t in enumerate(truths) if t], text
+            inverse = [at for at, t in enumerate(truths) if t is False]
+            assert chosen(negate(predicate), rows) == inverse, text
 
 
 NAMES = st.sampled_from(

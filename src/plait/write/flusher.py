@@ -34,6 +34,16 @@ class Flusher:
         self._ledger.begin()
         self._running.append(self._thread.submit(self._run, list(orders)))
 
+    def finish(self, orders: Sequence[Order]) -> None:
+        """Do the last buckets, after all that was handed over; raise what a flush raised.
+
+        In the caller's thread: it would only wait, and a small commit needs no other.
+        """
+        self.wait()
+        if orders:
+            self._ledger.begin()
+            self._run(list(orders))
+
     def wait(self) -> None:
         """Wait for everything that was handed over; raise what a flush raised."""
         wait(self._running)

@@ -185,8 +185,7 @@ class ArrowStaging:
             groups = self._buffer.policy.sizes
             replaces = self._plan.operation is Operation.OVERWRITE and self._matching is None
             self._logs.empty = set(groups) if replaces else existing.without_files(groups)
-        self._flusher.submit(self._buffer.rest())
-        self._flusher.wait()
+        self._flusher.finish(self._buffer.rest())
         if self._appends is not None:
             self._appends.finish()
 

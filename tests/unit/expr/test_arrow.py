@@ -178,6 +178,23 @@ def test_a_chain_of_many_ors_is_understood() -> None:
     assert rows_of(to_arrow(predicate)) == [0]
 
 
+@pytest.mark.parametrize("head", ["a", "a\ud7ff", "a\U0010ffff", "\U0010ffff", "é"])
+def test_a_beginning_ends_before_the_next_text(head: str) -> None:
+    """The order is that of code points, which leaves out surrogates."""
+    texts = [head, head + "\U0010ffff", head + "x", head[:-1], "b", "\ue000", "z", "", None]
+    table = pa.table({"s": texts})
+    for pattern in (head + "%", head + "_"):
+        expression = to_arrow(parse_where(f"s LIKE '{pattern}'", table.schema))
+        expected = [
+            text
+            for text in texts
+            if text is not None
+            and text.startswith(head)
+            and (pattern[-1] == "%" or len(text) == len(head) + 1)
+        ]
+        assert table.filter(expression)["s"].to_pylist() == expected
+
+
 def test_very_many_conditions_do_not_exhaust_the_stack() -> None:
     """Arrow evaluates an expression with a level of the stack for each leaf."""
     values = " OR ".join(f"id = {number}" for number in range(12_000))

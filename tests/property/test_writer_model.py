@@ -1,0 +1,156 @@
+"""A table against a dict: any sequence of operations, whatever is flushed when (INV-08)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plait.errors import DuplicateKeyError
+from tests.support.livetable import LiveTable
+
+SCHEMA = pa.schema(
+    [
+        ("v", pa.int64()),
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("p", pa.string()),
+        ("rank", pa.int32()),
+    ]
+)
+_NUMBERS = itertools.count()
+Row = dict[str, Any]
+
+keyed_rows = st.fixed_dictionaries(
+    {
+        "id": st.integers(-2, 9),
+        "k": st.sampled_from(["", "\0", "a", "a\0", "b" * 30]),
+        "p": st.sampled_from(["x", "y/ü"]),
+        "rank": st.one_of(st.none(), st.integers(0, 3)),
+    }
+)
+batches = st.lists(st.lists(keyed_rows, max_size=12), max_size=4)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["upsert", "upsert", "delete", "where", "insert", "skip", "replace", "dynamic", "some"]
+        ),
+        batches,
+        st.integers(-2, 9),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=5,
+)
+definitions = st.fixed_dictionaries(
+    {
+        "table_type": st.sampled_from(["cow", "mor"]),
+        "key": st.sampled_from([["id"], ["k"], ["id", "k"], ["k", "id"], ["p", "id"]]),
+        "partition_by": st.sampled_from([[], ["p"]]),
+        "ordering": st.sampled_from([None, "rank"]),
+        "buckets": st.sampled_from([1, 3]),
+    }
+)
+sizes = st.sampled_from([1, 300, 3_000, 1 << 20])
+
+
+class Model:
+    """What the table should hold: one row a key and partition."""
+
+    def __init__(self, table: LiveTable) -> None:
+        self.spec = table.spec
+        self.rows: dict[tuple[Any, ...], Row] = {}
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[c] for c in (*self.spec.partition_by, *self.spec.key))
+
+    def newest(self, rows: list[Row], onto: dict[tuple[Any, ...], Row]) -> dict[Any, Row]:
+        found = dict(onto)
+        for row in rows:
+            before = found.get(self.key(row))
+            if before is None or self.spec.ordering is None or _rank(row) >= _rank(before):
+                found[self.key(row)] = row
+        return found
+
+
+def _rank(row: Row) -> int:
+    return -1 if row["rank"] is None else int(row["rank"])
+
+
+def _tables(parts: list[list[Row]], columns: list[str] | None = None) -> list[pa.Table]:
+    tables = [pa.Table.from_pylist(part, schema=SCHEMA) for part in parts]
+    return [table if columns is None else table.select(columns) for table in tables]
+
+
+def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int, bool]) -> None:
+    """Do one step to both; they must agree on whether it is allowed."""
+    operation, parts, bound, placed = step
+    rows = [row for part in parts for row in part]
+    if operation == "upsert":
+        table.write("upsert", *_tables(parts))
+        model.rows = model.newest(rows, model.rows)
+    elif operation == "delete":
+        columns = list(dict.fromkeys([*table.spec.key, *(table.spec.partition_by * placed)]))
+        table.write("delete", *_tables(parts, columns))
+        gone = [tuple(row[c] for c in columns) for row in rows]
+        model.rows = {
+            k: row for k, row in model.rows.items() if tuple(row[c] for c in columns) not in gone
+        }
+    elif operation == "where":
+        table.write("delete", where=f"id < {bound}")
+        model.rows = {k: row for k, row in model.rows.items() if row["id"] >= bound}
+    elif operation in ("insert", "skip"):
+        fresh = model.newest(rows, {})
+        if operation == "insert" and fresh.keys() & model.rows.keys():
+            _refused(table, "insert", parts)
+            return
+        table.write("insert", *_tables(parts), on_duplicate="skip")
+        model.rows = {**fresh, **model.rows}
+    elif operation == "replace":
+        table.write("overwrite", *_tables(parts))
+        model.rows = model.newest(rows, {})
+    elif operation == "dynamic" and table.spec.partition_by:
+        table.write("overwrite", *_tables(parts), overwrite="partitions")
+        places = {row["p"] for row in rows}
+        rest = {k: row for k, row in model.rows.items() if row["p"] not in places}
+        model.rows = {**rest, **model.newest(rows, {})}
+    elif operation == "some":
+        parts = [[row for row in part if row["id"] < bound] for part in parts]
+        fresh = model.newest([row for part in parts for row in part], {})
+        rest = {k: row for k, row in model.rows.items() if row["id"] >= bound}
+        if fresh.keys() & rest.keys():
+            _refused(table, "overwrite", parts, where=f"id < {bound}")
+            return
+        table.write("overwrite", *_tables(parts), where=f"id < {bound}")
+        model.rows = {**rest, **fresh}
+
+
+def _refused(table: LiveTable, operation: str, parts: list[list[Row]], **kind: str) -> None:
+    try:
+        table.write(operation, *_tables(parts), **kind)
+    except DuplicateKeyError:
+        return
+    message = f"{operation} took keys that are there"
+    raise AssertionError(message)
+
+
+@given(definition=definitions, buffer=sizes, bucket=sizes, work=steps)
+@settings(max_examples=60)
+def test_a_table_holds_what_a_dict_would(
+    definition: dict[str, Any], buffer: int, bucket: int, work: list[Any]
+) -> None:
+    options = {"write.buffer.size": buffer, "write.bucket.size": bucket}
+    uri = f"memory://model-{next(_NUMBERS)}"
+    table = LiveTable(uri, SCHEMA, options=options, **definition)
+    model = Model(table)
+    numbers = itertools.count()
+    for operation, parts, bound, placed in work:
+        marked = [[{**row, "v": next(numbers)} for row in part] for part in parts]
+        apply(table, model, (operation, marked, bound, placed))
+        found = sorted(table.rows(), key=repr)
+        assert found == sorted(
+            ({n: r[n] for n in SCHEMA.names} for r in model.rows.values()), key=repr
+        )
