@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ def test_encoded_keys_sort_and_compare_as_their_values(table: pa.Table) -> None:
     assert order.tolist() == sorted(range(len(rows)), key=rows.__getitem__)
     assert keys.merge_order(encoded).tolist() == order.tolist()
     ordered, rows = keys.take(encoded, order), [rows[at] for at in order]
-    new = [True, *(a != b for a, b in zip(rows, rows[1:], strict=False))]
+    new = [True, *(a != b for a, b in itertools.pairwise(rows))]
     assert keys.starts(ordered).tolist() == new
     for at, row in enumerate(rows):
         bound = keys.at(ordered, at)

@@ -13,7 +13,7 @@ from tests.support.livetable import LiveTable
 
 _NUMBERS = itertools.count()
 DAY = dt.date(2026, 1, 31)
-MOMENT = dt.datetime(2026, 1, 31, 23, 59, 59, 999_999)
+MOMENT = dt.datetime(2026, 1, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 
 VALUES: dict[pa.DataType, list[object]] = {
     pa.bool_(): [True, False, None],
@@ -26,7 +26,7 @@ VALUES: dict[pa.DataType, list[object]] = {
     pa.string(): ["", "ü\0x", None],
     pa.binary(): [b"", b"\x00\xff", None],
     pa.date32(): [dt.date(1, 1, 1), DAY, None],
-    pa.timestamp("us"): [MOMENT, dt.datetime(1900, 1, 1), None],
+    pa.timestamp("us"): [MOMENT, dt.datetime(1900, 1, 1), None],  # noqa: DTZ001
     pa.timestamp("us", "UTC"): [
         MOMENT.replace(tzinfo=dt.UTC),
         dt.datetime(1, 1, 1, tzinfo=dt.UTC),
