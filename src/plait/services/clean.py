@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.errors import CorruptMetadataError
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation, Outcome
 from plait.services.rollback import RollbackReport, roll_back_failed
-from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.events import Folded
 from plait.state.state import Late, State
 from plait.timeline import paths
@@ -170,15 +171,20 @@ def _old_checkpoints(site: Site, state: State) -> list[tuple[str, int]]:
         return []
     needed: set[str] = set()
     for version in versions[-_CHECKPOINTS_KEPT:]:
-        kept = load_checkpoint(site.store, version)
-        if kept is None:
+        try:
+            kept = load_checkpoint(site.store, version)
+        except CorruptMetadataError:
+            kept = None
+        if kept is None:  # wait until two whole ones are there
             return []
         needed |= {file.path for part in kept.parts for file in part.files}
         needed.add(paths.checkpoint(version))
     old = []
     for info in site.store.list(paths.CHECKPOINTS):
-        number = int(info.path.split("/")[-2])
-        if info.path not in needed and number < versions[-_CHECKPOINTS_KEPT]:
+        number = checkpoint_of(info.path)
+        if number is None or info.path in needed:
+            continue
+        if number < versions[-_CHECKPOINTS_KEPT]:
             old.append((info.path, state.version + 1))
     return old
 

@@ -8,6 +8,7 @@ times. A checkpoint costs time when it is missing, never correctness (INV-11).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import FEATURES, checksum_of
 
+_VERSION = re.compile(r"\d{20}", re.ASCII)
 _GROWTH = 4
 """A part is taken into the new one when it has at most this many times its rows."""
 _STATE_BYTES_MAX = 256 << 20
@@ -84,13 +86,22 @@ def load_newest(store: Store) -> State | None:
 
 def list_checkpoints(store: Store) -> list[int]:
     """List the versions that have a whole checkpoint, oldest first."""
-    versions = []
-    for info in store.list(paths.CHECKPOINTS):
-        directory, _, name = info.path.rpartition("/")
-        number = directory.rsplit("/", 1)[-1]
-        if name == "state.json" and number.isascii() and number.isdigit():
-            versions.append(int(number))
-    return sorted(versions)
+    found = [info.path for info in store.list(paths.CHECKPOINTS)]
+    whole = [checkpoint_of(path) for path in found if path.endswith("/state.json")]
+    return sorted(version for version in whole if version is not None)
+
+
+def checkpoint_of(path: str) -> int | None:
+    """Tell to which version's checkpoint a file belongs; None for a file that is out of place.
+
+    >>> checkpoint_of(".meta/checkpoints/00000000000000000007/state.json")
+    7
+    """
+    directory, _, name = path.rpartition("/")
+    number = directory.rpartition("/")[-1]
+    if not _VERSION.fullmatch(number) or paths.checkpoint(int(number), name) != path:
+        return None
+    return int(number)
 
 
 def load_checkpoint(store: Store, version: int) -> State | None:

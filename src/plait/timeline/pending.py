@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from plait.errors import FormatError
+from plait.errors import CorruptMetadataError, FormatError
 from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
 
-_BYTES_MAX = 64 << 20
+_BYTES_MAX = 16 << 20
 _TIMEOUT_S_MAX = 1e9
 _TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
@@ -79,7 +79,10 @@ def load_pending(store: Store) -> list[PendingInstant]:
         instant = _instant_of(info.path)
         if instant is None:
             continue
-        body = store.find(info.path, size_max=_BYTES_MAX)
+        try:
+            body = store.find(info.path, size_max=_BYTES_MAX)
+        except CorruptMetadataError:  # too large to be one
+            body = b""
         if body is None:  # removed since it was listed: the instant was decided
             continue
         known = found.get(instant)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plait.errors import StorageError
+from plait.errors import CorruptMetadataError, StorageError
 from plait.timeline import paths
 from plait.txn.site import Site, client
 
@@ -73,7 +73,10 @@ def load_leases(site: Site) -> list[LeaseInfo]:
     now = site.store.now_ms()
     leases = []
     for info in site.store.list(paths.LEASES):
-        body = site.store.find(info.path, size_max=_BYTES_MAX)
+        try:
+            body = site.store.find(info.path, size_max=_BYTES_MAX)
+        except CorruptMetadataError:  # too large to be one
+            body = b""
         if body is None:
             continue
         version, ttl_s, owner = 0, TTL_S, "unknown"

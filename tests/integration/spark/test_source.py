@@ -94,8 +94,8 @@ def test_a_failed_write_is_rolled_back(spark: SparkSession, tmp_path: Path) -> N
     with pytest.raises(Exception, match="DuplicateKeyError"):
         save(frame(spark, 50, 70, 2), table, operation="insert")
     assert revisions(table) == dict.fromkeys(range(60), 1)
-    # Eight runs of the first commit, and a base file a bucket and partition.
-    assert_sound_in_the_end(table, 8 + 9)
+    # Tasks that still ran when Spark gave up may leave late files: a clean removes them.
+    assert table.verify().problems == ()
 
 
 @pytest.mark.parametrize("keyed", [False, True])
