@@ -10,7 +10,6 @@ import pytest
 from plait import Table
 from tests.integration.spark.tables import (
     assert_sound,
-    assert_sound_in_the_end,
     frame,
     make,
     revisions,
