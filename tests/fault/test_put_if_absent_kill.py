@@ -25,7 +25,7 @@ write = getattr(store, verb)
 store.find("x")
 print("ready", flush=True)
 for number in range(1_000_000):
-    write(f"slots/{number // 50}/{number:07d}", body_of(str(number)))
+    write(f"slots/{number // 50:05d}/{number:07d}", body_of(str(number)))
 """
 
 
@@ -63,4 +63,4 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_or_none(
         versions = [int(path.rsplit("/", 1)[1]) for path in found]
         assert versions == list(range(len(versions)))  # dense: none was skipped, none half made
         head = len(versions)
-        assert store.put_if_absent(f"slots/{head // 50}/{head:07d}", b"next")
+        assert store.put_if_absent(f"slots/{head // 50:05d}/{head:07d}", b"next")

@@ -41,9 +41,14 @@ def heartbeat(instant: Instant) -> str:
     return f"{HEARTBEATS}/{instant}"
 
 
+def manifests(instant: Instant) -> str:
+    """Name the directory of an instant's manifests: what recovery lists."""
+    return f"{MANIFESTS}/{instant}"
+
+
 def manifest(instant: Instant, attempt: str, section: str) -> str:
     """Name a columnar part of a large decision."""
-    return f"{MANIFESTS}/{instant}-{attempt}-{section}.parquet"
+    return f"{manifests(instant)}/{attempt}-{section}.parquet"
 
 
 def checkpoint(version: int, name: str = "state.json") -> str:

@@ -56,5 +56,6 @@ class Heartbeat:
                 ended = decision.rolled_back
                 if ended is not None and ended.instant.nonce == self._instant.nonce:
                     self._ended_by = decision
+                    self._site.store.delete([paths.heartbeat(self._instant)])
                     _log.warning("instant %s was rolled back: %s", self._instant, ended.reason)
                     return

@@ -10,6 +10,7 @@ from plait.model.bucket import Partition, partition_path
 from plait.model.decision import Decision, RolledBack
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.state import State
+from plait.timeline import paths as timeline
 from plait.txn.service import publish_service
 from plait.txn.site import Site, client
 
@@ -62,11 +63,11 @@ def find_outcome(site: Site, state: State, instant: Instant, since: int) -> Outc
 
 
 def delete_files_of(site: Site, instant: Instant, partitions: Iterable[Partition]) -> list[str]:
-    """Delete the files of a rolled-back instant from its partitions; give their paths.
+    """Delete the files of a rolled-back instant and its manifests; give their paths.
 
     Only files whose names carry its nonce; whoever else does the same at once does no harm.
     """
-    doomed: list[str] = []
+    doomed = [info.path for info in site.store.list(timeline.manifests(instant))]
     for partition in partitions:
         listed = [info.path for info in site.store.list(partition_path(partition))]
         doomed += [path for path in listed if instant.nonce in path.rsplit("/", 1)[-1]]

@@ -56,7 +56,7 @@ class Limits:
     @property
     def block(self) -> int:
         """Rows of a run that are read back in one go while runs are merged."""
-        return _between(self.buffer // 256, 16 * _KIB, _MIB)
+        return _between(self.buffer // 512, 16 * _KIB, _MIB)
 
     @property
     def admitted(self) -> int:

@@ -10,6 +10,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from plait.write import keys
 from plait.write.resolve import winners
 
 Positions = npt.NDArray[np.uint64]
+_ROW_BYTES: Final = 64
+"""Key, positions and flags of a row while it is merged, beside its columns."""
 _NONE: keys.Indices = np.zeros(0, dtype=np.int64)
 
 
@@ -72,8 +75,8 @@ class _Cursor:
     ready: deque[_Part] = field(default_factory=deque)
     held: int = 0
     """Rows that are ready."""
-    width: int = 1
-    """Bytes of a row."""
+    width: int = _ROW_BYTES
+    """Bytes that a row takes while it is merged."""
     ended: bool = False
 
     def fill(self, size_bytes: int) -> None:
@@ -84,7 +87,7 @@ class _Cursor:
                 self.ended = True
             elif block.rows.num_rows:
                 rows = block.rows.num_rows
-                self.width = max(1, block.rows.nbytes // rows)
+                self.width = block.rows.nbytes // rows + _ROW_BYTES
                 self.held += rows
                 found = keys.encode(block.rows, self.key)
                 self.ready.append(_Part(block.rows, block.positions, found))
@@ -164,7 +167,7 @@ class Merge:
     rule: Rule
 
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
-        """Merge; give about ``size_bytes`` of rows at a time."""
+        """Merge; take about ``size_bytes`` of memory at a time."""
         cursors = [_Cursor(source, self.key) for source in sources]
         while True:
             bound = _next_bound(cursors, size_bytes)

@@ -24,7 +24,7 @@ from plait.write.merge import Block, Merge, Round, Rule, Source
 from plait.write.ranges import KeyRange, hull
 from plait.write.split import Group
 
-FAN_IN: Final = 48
+FAN_IN: Final = 32
 """A bucket with more runs than this has them merged into one on the way."""
 
 

@@ -216,7 +216,7 @@ def test_recovery_lists_only_the_partitions_that_records_name(clock: SimClock) -
     create(store, partition_by=("day",))
     for day in "abcdef":
         Work.begin(client(store, clock), [((day,), 0)]).commit()
-    Work.begin(client(store, clock), [(("b",), 0)])
+    work = Work.begin(client(store, clock), [(("b",), 0)])
     clock.advance(DEAD_S)
     counting = CountingStore(store)
     recoverer = client(counting, clock)
@@ -224,7 +224,25 @@ def test_recovery_lists_only_the_partitions_that_records_name(clock: SimClock) -
     counting.reset()
     roll_back_failed(recoverer, reason="test")
     lists = [call.path for call in counting.calls if call.operation == "list"]
-    assert {path.split("~")[0] for path in lists} == {paths.PENDING, paths.HEARTBEATS, "b"}
+    mine = paths.manifests(work.txn.instant)
+    assert {path.split("~")[0] for path in lists} == {paths.PENDING, paths.HEARTBEATS, mine, "b"}
+    over(store)
+
+
+def test_manifests_of_the_dead_go_too(clock: SimClock) -> None:
+    """INV-06: a writer may die between its manifests and its slot."""
+    store = memory(clock)
+    create(store, buckets=300)
+    upsert(client(store, clock), *range(300))
+    faults = FaultStore(store)
+    work = Work.begin(client(faults, clock), [((), number) for number in range(300)])
+    faults._script.append(Fault("crash_before", "put_if_absent", "*timeline*"))
+    with pytest.raises(SimulatedCrashError):
+        work.commit()
+    assert len(listed(store, paths.MANIFESTS)) == 5
+    clock.advance(DEAD_S)
+    roll_back_failed(client(store, clock), reason="test")
+    assert len(listed(store, paths.MANIFESTS)) == 2
     over(store)
 
 

@@ -114,7 +114,7 @@ def test_sources_that_follow_each_other_are_not_taken_in_crumbs() -> None:
     sources = [source(str(n), range(n * each, (n + 1) * each)) for n in range(count)]
     rows, rounds = merged(sources, size=50_000)
     assert len(rows) == count * each
-    width = 8 + 8 + 5
+    width = 64 + 8 + 8 + 5
     assert len(rounds) < 3 * count * each * width / 50_000
 
 

@@ -79,10 +79,10 @@ class _Verification:
         replay = Replay(self._findings)
         for decision in self._walk.decisions():
             self._instants.take(decision, self._findings)
-            windows.take(decision)
             if self._walk.whole:
                 files.take(decision)
                 replay.take(decision)
+            windows.take(decision, None if replay.state is None else replay.state.table.spec)
         if self._walk.head < 0:
             uri = self._store.spec.uri
             message = f"there is no table at {uri}"
@@ -124,6 +124,7 @@ class _Verification:
         Explained(
             named=named,
             meta=frozenset(checkpoint_files | self._walk.manifests | records),
+            late=frozenset(entry.instant.rsplit("-", 1)[-1] for entry in state.late),
             pending=frozenset(entry.instant.nonce for entry in pending),
             committed=self._instants.committed.numbers()[0],
             ended=self._instants.ended.numbers()[0],

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import xxhash
 
-from plait.errors import FormatError, StorageError
+from plait.errors import FormatError, StorageError, TableError
 from plait.model.changes import Changes
 from plait.model.decision import Decision
 from plait.model.instant import Outcome
+from plait.model.plan import TableSpec
 from plait.services.verify.report import Findings
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -32,21 +33,21 @@ class Windows:
     findings: Findings
     _recent: deque[Decision] = field(default_factory=lambda: deque(maxlen=_HELD))
 
-    def take(self, decision: Decision) -> None:
-        """Take the next decision."""
+    def take(self, decision: Decision, spec: TableSpec | None) -> None:
+        """Take the next decision; the table's layout tells what a predicate reaches."""
         path = paths.slot(decision.version)
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
         elif decision.outcome is Outcome.COMMITTED and decision.operation in (*DATA, *REWRITES):
-            self._judge(decision, path)
+            self._judge(decision, spec, path)
         light = Changes(touched=decision.changes.touched)
         self._recent.append(replace(decision, changes=light))
 
-    def _judge(self, decision: Decision, path: str) -> None:
+    def _judge(self, decision: Decision, spec: TableSpec | None, path: str) -> None:
         self.findings.count("windows")
         try:
-            ours = Intent.of(decision.operation, decision.scope, decision.changes)
+            ours = Intent.of(decision.operation, decision.scope, decision.changes, spec)
             for theirs in self._window(decision.base, decision.version):
                 if decide(ours, theirs) is not None:
                     message = (
@@ -55,7 +56,7 @@ class Windows:
                     )
                     self.findings.problem("INV-07", path, message)
                     return
-        except ValueError as error:  # partition values that are none
+        except (ValueError, TableError) as error:  # a predicate or partition that is none
             self.findings.problem("INV-01", path, f"its write set cannot be read: {error}")
 
     def _window(self, base: int, version: int) -> Iterator[Decision]:

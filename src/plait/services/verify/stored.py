@@ -14,6 +14,7 @@ from plait.errors import FormatError
 from plait.files.names import parse_path
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
+from plait.state.checkpoint import checkpoint_of
 from plait.state.events import Folded
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -135,6 +136,8 @@ class Explained:
     """Files under ``.meta`` that something names."""
     pending: frozenset[str]
     """Nonces of instants that have records."""
+    late: frozenset[str]
+    """Nonces of rolled-back instants whose files the next clean looks for."""
     committed: npt.NDArray[np.uint64]
     ended: npt.NDArray[np.uint64]
 
@@ -150,12 +153,14 @@ class Explained:
 
     def _judge(self, path: str, instant: Instant | None, findings: Findings) -> None:
         nonce = None if instant is None else instant.nonce
-        if path.startswith(f"{paths.CHECKPOINTS}/") and path.endswith((".parquet", "/state.json")):
+        if checkpoint_of(path) is not None:
             findings.note(path, "no checkpoint names it; a clean removes it")
         elif nonce in self.pending:
             return
-        elif nonce is not None and int(nonce, 16) in self.ended:
+        elif nonce in self.late:
             findings.note(path, f"left by {instant}, which is rolled back; a clean removes it")
+        elif nonce is not None and int(nonce, 16) in self.ended:
+            findings.note(path, f"left by {instant}, which was rolled back long ago")
         elif nonce is not None and int(nonce, 16) in self.committed:
             findings.note(path, f"left by {instant}, which is committed and does not name it")
         else:
@@ -165,13 +170,12 @@ class Explained:
 
 def _meta_instant(path: str) -> Instant | None:
     """Give the instant in the name of a record, heartbeat or manifest."""
-    name = path.rsplit("/", 1)[-1]
-    length = len("20260101000000000-0123456789abcdef")
-    if not path.startswith((f"{paths.PENDING}/", f"{paths.HEARTBEATS}/", f"{paths.MANIFESTS}/")):
+    places = (paths.PENDING, paths.HEARTBEATS, paths.MANIFESTS)
+    place = next((each for each in places if path.startswith(f"{each}/")), None)
+    if place is None:
         return None
-    if name[length : length + 1] not in ("", ".", "-"):
-        return None
+    name = path.removeprefix(f"{place}/").split("/", 1)[0]
     try:
-        return Instant.parse(name[:length])
+        return Instant.parse(name.split(".", 1)[0])
     except FormatError:
         return None
