@@ -45,11 +45,11 @@ CHECKS = (
     Check("types", 5, ("mypy",)),
     Check("generated", 1, ("python", "scripts/reference.py", "--check")),
     # Together these four are every test: a marker that a suite excludes is another's.
-    Check("fast", 22, pytest("-m", "not processes and not spark and not s3")),
+    Check("fast", 9, pytest("-m", "not processes and not spark and not s3")),
     Check("doctests", 3, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
-    Check("processes", 15, pytest("-m", "processes and not spark and not s3")),
-    Check("s3", 6, pytest("-m", "s3 and not spark")),
-    Check("spark", 25, pytest("-m", "spark")),
+    Check("processes", 7, pytest("-m", "processes and not spark and not s3")),
+    Check("s3", 3, pytest("-m", "s3 and not spark")),
+    Check("spark", 10, pytest("-m", "spark")),
     Check("docs", 3, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
 )
 

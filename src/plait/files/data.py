@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from plait.errors import InvariantError
 from plait.files.faults import writing
-from plait.files.stats import columns_with_nan, file_stats, float_columns
+from plait.files.stats import Range, exact_leaves, file_stats, float_columns, float_range, joined
 from plait.model.bucket import Partition, partition_text
 from plait.model.changes import ADDED
 from plait.model.plan import TableSpec
@@ -67,8 +67,8 @@ class DataFileWriter:
         self._store, self._place, self._spec = store, place, spec
         self._sorted, self._group_rows = sorted_by_key, group_rows
         self._schema = spec.schema.arrow
-        self._floats = float_columns(spec)
-        self._with_nan: set[str] = set()
+        self._floats: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
+        self._groups: list[int] = []
         self._held: list[pa.Table] = []
         self._held_rows = self._held_bytes = self._rows = 0
         self._closed = False
@@ -80,6 +80,7 @@ class DataFileWriter:
                 self._schema,
                 compression="snappy",
                 use_dictionary=True if dictionary is None else list(dictionary),
+                write_statistics=exact_leaves(self._schema),
                 write_page_checksum=True,
                 store_schema=False,  # Parquet's own types and field ids say it all
                 metadata_collector=self._footers,
@@ -133,7 +134,9 @@ class DataFileWriter:
     def _write_group(self, limit: int) -> None:
         table = pa.concat_tables(self._held)
         group, rest = table.slice(0, limit), table.slice(limit)
-        self._with_nan.update(columns_with_nan(group, set(self._floats) - self._with_nan))
+        self._groups.append(group.num_rows)
+        for name, ranges in self._floats.items():
+            ranges.append(float_range(group.column(name)))
         with writing(self.path):
             self._parquet.write_table(group, row_group_size=limit)
         self._held = [rest] if rest.num_rows else []
@@ -154,6 +157,7 @@ class DataFileWriter:
             self._sink.close()
         self._closed = True
         footer = self._require_whole(written)
+        floats = {name: joined(ranges, self._groups) for name, ranges in self._floats.items()}
         row = {
             "path": self.path,
             "partition": partition_text(self._place.partition),
@@ -163,7 +167,7 @@ class DataFileWriter:
             "bytes": written,
             "sorted": self._sorted,
             "schema_id": self._spec.schema.id,
-            "stats": file_stats(footer, self._spec, with_nan=self._with_nan),
+            "stats": file_stats(footer, self._spec, floats),
         }
         return pa.Table.from_pylist([row], schema=ADDED)
 

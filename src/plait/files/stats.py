@@ -1,14 +1,16 @@
 """Bounds of columns: the JSON ``{field id: [lower, upper, null count]}`` beside each data file.
 
-Bounds come from the Parquet footer, so they cost no pass over the data. A bound that is missing
-(null) says nothing. Every value but null and NaN lies within the bounds; a float column in which
-a NaN stands has none, because engines differ in where they sort it.
+Bounds come from the Parquet footer, so they cost no pass over the data; but not those of floats. A
+footer's bounds leave NaN out and do not say so, and Spark, to which NaN is the greatest number,
+skips by them the very rows that it looks for. So files carry no statistics of floats. Their bounds
+are taken while rows are written, and a column in which a NaN stands has none. A bound that is
+missing (null) says nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,35 +53,46 @@ def leaf_indices(schema: pa.Schema) -> dict[str, int]:
     leaf = 0
     for field in schema:
         found[field.name] = leaf
-        leaf += _leaves(field.type)
+        leaf += sum(1 for _ in leaf_paths(field.name, field.type))
     return found
 
 
-def _leaves(kind: pa.DataType) -> int:
+def leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Give the leaf columns of a column, named as Parquet names them.
+
+    >>> dict(leaf_paths("a", pa.list_(pa.int64())))
+    {'a.list.element': DataType(int64)}
+    """
     if _T.is_struct(kind):
-        return sum(_leaves(child.type) for child in kind.fields)
-    if _T.is_map(kind):
-        return _leaves(kind.key_type) + _leaves(kind.item_type)
-    if _T.is_list(kind):
-        return _leaves(kind.value_type)
-    return 1
+        for child in kind.fields:
+            yield from leaf_paths(f"{name}.{child.name}", child.type)
+    elif _T.is_list(kind):
+        yield from leaf_paths(f"{name}.list.element", kind.value_type)
+    elif _T.is_map(kind):
+        yield from leaf_paths(f"{name}.key_value.key", kind.key_type)
+        yield from leaf_paths(f"{name}.key_value.value", kind.item_type)
+    else:
+        yield name, kind
+
+
+def exact_leaves(schema: pa.Schema) -> list[str]:
+    """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
+    leaves = (leaf for field in schema for leaf in leaf_paths(field.name, field.type))
+    return [path for path, kind in leaves if not _T.is_floating(kind)]
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
-    """Give what a Parquet row group says of a plain column. Bounds of NaNs are not in it."""
+    """Give what a Parquet row group says of a plain column; of floats no bounds."""
     found = chunk.statistics
     if found is None:
         return Range()
     nulls = found.null_count if found.has_null_count else None
-    if not found.has_min_max:
+    if not found.has_min_max or _T.is_floating(kind):
         return Range(null_count=nulls)
     raw = _T.is_temporal(kind)  # datetime cannot hold every date and timestamp
     lower, upper = (found.min_raw, found.max_raw) if raw else (found.min, found.max)
     if _T.is_binary(kind) or _T.is_string(kind):
         lower, upper = _as(kind, lower), _as(kind, upper)
-    if _T.is_floating(kind):
-        # Whichever zero a bound names, both may be there.
-        lower, upper = (-0.0 if lower == 0 else lower), (0.0 if upper == 0 else upper)
     return Range(lower, upper, nulls)
 
 
@@ -111,13 +124,13 @@ def _extreme(values: list[Raw | None], *, largest: bool) -> Raw | None:
     return found
 
 
-def file_stats(footer: pq.FileMetaData, spec: TableSpec, *, with_nan: Collection[str] = ()) -> str:
+def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Range]) -> str:
     """Write the bounds of a data file as JSON.
 
     Args:
         footer: of the file, written with this spec's schema.
         spec: the table's.
-        with_nan: float columns in which a NaN stands.
+        floats: what is known of its ``float_columns``.
     """
     schema = spec.schema.arrow
     leaves = leaf_indices(schema)
@@ -126,9 +139,9 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, *, with_nan: Collection
     entries: dict[str, list[str | int | None]] = {}
     for name in bounded_columns(spec):
         kind = schema.field(name).type
-        whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
-        if name in with_nan:
-            whole = Range(null_count=whole.null_count)
+        whole = floats.get(name)
+        if whole is None:
+            whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
         entries[str(spec.schema.field_id(name))] = _entry(whole, kind)
     return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
 
@@ -198,8 +211,12 @@ def float_columns(spec: TableSpec) -> tuple[str, ...]:
     return tuple(n for n in bounded_columns(spec) if _T.is_floating(schema.field(n).type))
 
 
-def columns_with_nan(rows: pa.Table, columns: Iterable[str]) -> Iterator[str]:
-    """Name the float columns in which a NaN stands."""
-    for name in columns:
-        if pc.any(pc.is_nan(rows.column(name))).as_py():
-            yield name
+def float_range(values: pa.ChunkedArray) -> Range:
+    """Give the range of floats: no bounds if a NaN is among them."""
+    nulls: int = values.null_count
+    if nulls == len(values) or pc.any(pc.is_nan(values)).as_py():
+        return Range(null_count=nulls)
+    found = pc.min_max(values).as_py()
+    lower, upper = found["min"], found["max"]
+    # Whichever zero a bound names, both may be there.
+    return Range(-0.0 if lower == 0 else lower, 0.0 if upper == 0 else upper, nulls)

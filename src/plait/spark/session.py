@@ -24,6 +24,9 @@ _DEFAULTS = {
     "spark.app.name": "plait",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A bucket is a file. With Spark's 128 MiB a table of a few hundred MiB becomes three tasks, the
+    # last of them small, and the cores wait for one another.
+    "spark.sql.files.maxPartitionBytes": "64m",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

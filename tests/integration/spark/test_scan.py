@@ -89,6 +89,25 @@ def test_predicates_select_what_the_arrow_scan_selects(
     assert rows(scan.to_spark(spark).toArrow()) == rows(scan.to_arrow())
 
 
+@pytest.mark.parametrize(
+    "where", ["d > 5", "s.x > 5", "d >= 2 and d != 3", "exists(l, e -> e > 5)"]
+)
+def test_nan_is_found_though_every_bound_leaves_it_out(
+    spark: SparkSession, tmp_path: Path, where: str
+) -> None:
+    """INV-04: to Spark NaN is the greatest number, and Parquet's bounds do not know of it."""
+    schema = "id bigint, d double, s struct<x float>, l array<double>"
+    source = "inline(array((1, 1D, 1F), (2, double('NaN'), float('NaN')), (3, null, null)))"
+    data = spark.sql(
+        f"select cast(col1 as bigint) id, col2 d, named_struct('x', col3) s, "
+        f"array(col2) l from (select {source})"
+    )
+    table = Table.create(str(tmp_path / "t"), schema, record_key=["id"], buckets=1)
+    table.insert(data.toArrow())
+    found = table.scan().to_spark(spark).where(where)
+    assert [row.id for row in found.collect()] == [2]
+
+
 def test_an_older_version_is_read_as_it_was(spark: SparkSession, masked: Table) -> None:
     old = masked.scan(version=1)
     assert old.to_spark(spark).selectExpr("count(*)", "max(rev)").first() == (400, 1)

@@ -260,6 +260,27 @@ def test_bounds_hold_every_value(
     assert str(found.lower) == str(expected.lower)  # the sign of zero
 
 
+def test_files_carry_no_statistics_of_floats_and_all_others(store: Store) -> None:
+    """INV-04: an engine that skips by them would skip NaN."""
+    inner = pa.struct([("x", pa.float32()), ("n", pa.int32())])
+    kinds = {
+        "d": pa.float64(),
+        "i": pa.int64(),
+        "s": inner,
+        "l": pa.list_(pa.float64()),
+        "m": pa.map_(pa.string(), pa.list_(inner)),
+    }
+    schema = pa.schema(list(kinds.items()))
+    values = {"d": 1.0, "i": 1, "s": {"x": 1.0, "n": 1}, "l": [1.0], "m": [("k", [{"n": 2}])]}
+    table = pa.Table.from_pylist([values, values], schema=schema)
+    record = write(store, spec_of(schema), table)
+    footer = pq.read_metadata(store.filesystem().open_input_file(record["path"][0].as_py()))
+    leaves = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
+    with_bounds = {leaf.path_in_schema for leaf in leaves if leaf.is_stats_set}
+    expected = {"i", "s.n", "m.key_value.key", "m.key_value.value.list.element.n"}
+    assert with_bounds == expected
+
+
 def test_bounds_of_dates_and_timestamps_beyond_python_s_calendar(store: Store) -> None:
     kind = pa.timestamp("us", "UTC")
     table = pa.table({"v": pa.array([2**62, -(2**62)], pa.int64()).cast(kind)})
