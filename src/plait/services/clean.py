@@ -232,11 +232,10 @@ def _delete_late(site: Site, entries: tuple[Late, ...]) -> list[str]:
     doomed = []
     listed: dict[str, list[str]] = {}
     for entry in entries:
-        nonce = entry.instant.rsplit("-", 1)[-1]
         for partition in entry.partitions:
             place = partition_path(partition)
             if place not in listed:
                 listed[place] = [info.path for info in site.store.list(place)]
-            doomed += [path for path in listed[place] if nonce in path.rsplit("/", 1)[-1]]
+            doomed += [path for path in listed[place] if entry.nonce in path.rsplit("/", 1)[-1]]
     site.store.delete(doomed)
     return doomed

@@ -40,6 +40,11 @@ class Late:
     version: int
     partitions: tuple[Partition, ...]
 
+    @property
+    def nonce(self) -> str:
+        """What the names of its files carry."""
+        return self.instant.rsplit("-", 1)[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class TableDef:

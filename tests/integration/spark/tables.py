@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASKS = 8
+KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
+"""Table types, with partitions and without."""
 DDL = "id bigint, part string, rev bigint, name string"
 
 

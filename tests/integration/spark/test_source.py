@@ -9,6 +9,7 @@ import pytest
 
 from plait import Table
 from tests.integration.spark.tables import (
+    KINDS,
     assert_sound,
     frame,
     make,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
 
 
 def save(rows: DataFrame, table: Table, mode: str = "append", **options: str) -> None:

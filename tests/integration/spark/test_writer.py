@@ -20,6 +20,7 @@ from plait import (
 )
 from tests.integration.spark.tables import (
     DDL,
+    KINDS,
     assert_sound,
     assert_sound_in_the_end,
     frame,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
 
 
 @pytest.mark.parametrize(("kind", "partitioned"), KINDS)

@@ -22,11 +22,6 @@ LITTLE: dict[str, object] = {"clean.retain.time": "0s", "clean.retain.versions":
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def store(clock: SimClock) -> MemoryStore:
     """Give a table of one bucket, written four times: three files are of the past."""
     made = memory(clock)

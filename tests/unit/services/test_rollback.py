@@ -25,18 +25,6 @@ from tests.support.protocol import Work, client, create, listed, live_marks, mem
 DEAD_S = 121.0
 
 
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def store(clock: SimClock) -> MemoryStore:
-    made = memory(clock)
-    create(made)
-    return made
-
-
 def dead(store: Store, clock: SimClock, *faults: Fault) -> Work:
     """Give a writer that died with files staged, long ago."""
     work = Work.begin(client(store, clock), mark="dead")

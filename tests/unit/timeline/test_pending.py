@@ -29,11 +29,6 @@ PENDING = PendingInstant(
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def store(clock: SimClock) -> MemoryStore:
     return memory(clock)
 

@@ -8,19 +8,7 @@ from plait.storage.memory import MemoryStore
 from plait.testing import Fault, FaultStore, ManualBackground, SimClock
 from plait.timeline import paths
 from plait.txn.lease import RENEW_S, TTL_S, Lease, load_leases
-from tests.support.protocol import client, create, listed, memory
-
-
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def store(clock: SimClock) -> MemoryStore:
-    made = memory(clock)
-    create(made)
-    return made
+from tests.support.protocol import client, listed
 
 
 def test_a_lease_protects_until_it_is_released(store: MemoryStore, clock: SimClock) -> None:

@@ -32,7 +32,6 @@ from tests.support.protocol import (
     SCHEMA,
     Work,
     client,
-    create,
     listed,
     live_marks,
     memory,
@@ -40,18 +39,6 @@ from tests.support.protocol import (
 )
 
 SLOTS = "*timeline*"
-
-
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def store(clock: SimClock) -> MemoryStore:
-    made = memory(clock)
-    create(made)
-    return made
 
 
 def begun(store: Store, clock: SimClock, *faults: Fault, mark: str = "mark") -> Work:

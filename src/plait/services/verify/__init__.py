@@ -124,7 +124,7 @@ class _Verification:
         Explained(
             named=named,
             meta=frozenset(checkpoint_files | self._walk.manifests | records),
-            late=frozenset(entry.instant.rsplit("-", 1)[-1] for entry in state.late),
+            late=frozenset(entry.nonce for entry in state.late),
             pending=frozenset(entry.instant.nonce for entry in pending),
             committed=self._instants.committed.numbers()[0],
             ended=self._instants.ended.numbers()[0],
