@@ -233,8 +233,7 @@ def _rows(store: Store, runs: Iterable[str], plan: WritePlan) -> pa.RecordBatchR
         for run in runs:
             with store.filesystem().open_input_file(run) as file:
                 for batch in pq.ParquetFile(file).iter_batches():
-                    columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                    yield batch.cast(schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

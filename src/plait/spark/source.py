@@ -121,11 +121,7 @@ class PlaitReader(ds.DataSourceReader):
         wanted = to_arrow_schema(spark_schema(scan.schema), timezone="UTC")
         for batch in scan.to_reader():
             if batch.num_rows:
-                columns = [
-                    column.cast(field.type)
-                    for column, field in zip(batch.columns, wanted, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+                yield batch.cast(wanted)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the files behind on the way to a task: it gets its own."""
