@@ -4,7 +4,6 @@ from __future__ import annotations
 
 LONG_FILES: dict[str, str] = {
     "src/plait/errors.py": "the whole tree of errors in one place, one small class each",
-    "src/plait/txn/transaction.py": "the commit, step by step, to be read in one go",
 }
 LONG_TESTS: dict[str, str] = {
     "tests/unit/services/test_verify.py": "one damage after the other, on one kind of table",

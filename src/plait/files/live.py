@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from plait.files.faults import corrupt
 from plait.model.bucket import Partition, partition_parse
+from plait.model.plan import LIVE
 from plait.storage.port import check_path
 
 
@@ -55,6 +56,15 @@ _COLUMNS = {
 }
 """The columns of LIVE, and what they are called here."""
 _AT_ONCE = 1024
+
+
+def unmasked(added: pa.Table, *, version: int) -> pa.Table:
+    """Take files as a version added them (ADDED) for live ones without a deletion vector."""
+    count = added.num_rows
+    known = {"version": pa.repeat(version, count), "masked": pa.repeat(0, count)}
+    known |= {name: added[name] for name in added.schema.names}
+    columns = [known.get(f.name, pa.nulls(count, f.type)) for f in LIVE]
+    return pa.table(columns, names=LIVE.names).cast(LIVE)
 
 
 def live_files(files: pa.Table) -> Iterator[LiveFile]:

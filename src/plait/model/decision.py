@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from plait.model.bucket import Partition
+from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, WriteStats
 from plait.model.instant import Action, Instant, Operation, Outcome
 
@@ -63,6 +63,30 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """A place that an instant keeps for itself after it lost too often; manners, not safety."""
+
+    holder: Instant
+    scope: Scope = field(default_factory=Scope)
+    buckets: tuple[BucketId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSet:
+    """What the rows of a commit rest on, where that is not simply its base."""
+
+    version: int
+    """Same keys written after this version by others are conflicts."""
+    reads: tuple[dict[str, object] | None, ...] = ()
+    """Predicates that were read at that version, as JSON values; None: everything was."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the caller named it: then nothing can be run again on its behalf."""
+        return bool(self.reads)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """One entry of the timeline."""
 
@@ -80,7 +104,7 @@ class Decision:
     """Checksum of the decision before; "" at version 0."""
     changes: Changes = field(default_factory=Changes)
     scope: Scope = field(default_factory=Scope)
-    read_set: dict[str, object] | None = None
+    read_set: ReadSet | None = None
     schema_id: int = 0
     bucket_spec_id: int = 0
     commit_id: str | None = None
@@ -88,6 +112,7 @@ class Decision:
     fence: int | None = None
     rolled_back: RolledBack | None = None
     cleaned: Cleaned | None = None
+    reserved: Reserved | None = None
     table: dict[str, object] | None = None
     """Table-level parts that this decision sets: schema, bucket_spec, contract, properties, ..."""
     stats: WriteStats = field(default_factory=WriteStats)

@@ -44,6 +44,7 @@ class Action(enum.StrEnum):
     ARCHIVE = "archive"
     SCHEMA = "schema"
     PROPERTY = "property"
+    RESERVATION = "reservation"
     CREATE = "create"
 
 
@@ -58,6 +59,7 @@ class Operation(enum.StrEnum):
     DELETE = "delete"
     OVERWRITE = "overwrite"
     MERGE = "merge"
+    TRANSACTION = "transaction"
     SCHEMA = "schema"
     PROPERTY = "property"
     COMPACT = "compact"
@@ -67,6 +69,7 @@ class Operation(enum.StrEnum):
     RESTORE = "restore"
     ROLLBACK = "rollback"
     ARCHIVE = "archive"
+    RESERVE = "reserve"
 
 
 def time_text(time_ms: int) -> str:

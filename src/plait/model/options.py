@@ -57,6 +57,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("lock.wait", "time", "60s", "longest wait for the lock", 0),
         Option("commit.retries", "count", "20", "attempts of one commit", 0),
         Option("commit.deadline", "time", "5min", "longest time for all attempts of one commit"),
+        Option("commit.reserve.after", "count", "3", "lost rounds after which a commit reserves"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
         Option("clean.retain.versions", "count", "10", "so many newest versions stay readable"),
     )

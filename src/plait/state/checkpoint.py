@@ -17,10 +17,10 @@ from plait.model.bucket import Partition
 from plait.ports import Ports
 from plait.state.events import Events, compact
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
-from plait.state.state import Late, State, TableDef
+from plait.state.state import Late, Reservation, State, TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import FEATURES, checksum_of
+from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
 _GROWTH = 4
@@ -153,6 +153,7 @@ def _document(state: State) -> dict[str, object]:
         "newest_time": state.newest_time,
         "horizon": state.horizon,
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
+        "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
     }
@@ -176,6 +177,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         table=TableDef.from_dict(table, where=path),
         horizon=int(str(document["horizon"])),
         late=_late(document["late"]),
+        reservations=_reservations(document["reservations"]),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )
@@ -189,3 +191,9 @@ def _late(value: object) -> tuple[Late, ...]:
         found: list[Partition] = [tuple(p) for p in partitions]
         entries.append(Late(str(instant), int(version), tuple(found)))
     return tuple(entries)
+
+
+def _reservations(value: object) -> tuple[Reservation, ...]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return tuple(Reservation(int(version), parse_reserved(entry)) for version, entry in value)

@@ -20,7 +20,7 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
 from plait.model.contract import Contract
-from plait.model.decision import Decision
+from plait.model.decision import Decision, Reserved
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
@@ -44,6 +44,15 @@ class Late:
     def nonce(self) -> str:
         """What the names of its files carry."""
         return self.instant.rsplit("-", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A place kept for an instant that is still open."""
+
+    version: int
+    """Of its decision: of two in one place the older goes first."""
+    reserved: Reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,8 @@ class State:
     horizon: int = 0
     """The oldest version that can be read."""
     late: tuple[Late, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    """Those whose holders are undecided, oldest first."""
     parts: tuple[Part, ...] = ()
     tail: tuple[Events, ...] = ()
     checkpoint: int = -1
@@ -191,6 +202,7 @@ class State:
             table=table,
             horizon=horizon,
             late=late,
+            reservations=_reservations(self.reservations, decision),
             tail=(*self.tail, events_of(decision)),
             seen=[],
         )
@@ -298,6 +310,18 @@ class State:
         """Give the same state with a short tail, for long-lived clients: one table a kind."""
         events = compact(Events.concat(self.tail), horizon=self.horizon, oldest=not self.parts)
         return replace(self, tail=(events,))
+
+
+def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[Reservation, ...]:
+    """Give the open ones after a decision, which may open one and end its instant's."""
+    if decision.reserved is not None:
+        return (*before, Reservation(decision.version, decision.reserved))
+    if not before:
+        return before
+    ended = {decision.instant.nonce}
+    if decision.rolled_back is not None:
+        ended.add(decision.rolled_back.instant.nonce)
+    return tuple(each for each in before if each.reserved.holder.nonce not in ended)
 
 
 def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:

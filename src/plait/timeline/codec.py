@@ -25,12 +25,20 @@ from plait.errors import (
 )
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
-from plait.model.decision import Cleaned, Decision, RolledBack, Scope, Token
+from plait.model.decision import (
+    Cleaned,
+    Decision,
+    ReadSet,
+    Reserved,
+    RolledBack,
+    Scope,
+    Token,
+)
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.storage.port import check_path
 from plait.timeline.columns import from_json, to_json
 
-FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1")
+FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
 """What a client must know to read a table that this one writes."""
 SLOT_BYTES_MAX = 64 << 20
 _HEAD = b'{"checksum":"'
@@ -138,26 +146,58 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "features": list(FEATURES),
         "schema_id": decision.schema_id,
         "bucket_spec_id": decision.bucket_spec_id,
-        "scope": {
-            "kind": decision.scope.kind,
-            "partitions": [list(p) for p in decision.scope.partitions],
-            "predicate": decision.scope.predicate,
-        },
+        "scope": _scope(decision.scope),
         "stats": decision.stats.to_dict(),
         "client": decision.client,
         "changes": {},
     }
     optional = {
         "commit_id": decision.commit_id,
-        "read_set": decision.read_set,
+        "read_set": _read_set(decision.read_set),
         "fence": decision.fence,
         "table": decision.table,
         "tokens": [[t.application, t.epoch, t.start, t.end] for t in decision.tokens] or None,
         "rolled_back": _rolled_back(decision.rolled_back),
         "cleaned": _cleaned(decision.cleaned),
+        "reserved": None if decision.reserved is None else reserved_to_dict(decision.reserved),
     }
     document.update({key: value for key, value in optional.items() if value is not None})
     return document  # type: ignore[return-value]  # "changes" is the one entry that is filled in
+
+
+def _scope(scope: Scope) -> dict[str, object]:
+    partitions = [list(p) for p in scope.partitions]
+    return {"kind": scope.kind, "partitions": partitions, "predicate": scope.predicate}
+
+
+def _parse_scope(value: Mapping[str, object]) -> Scope:
+    predicate = _optional(value["predicate"], dict)
+    return Scope(_typed(value["kind"], str), _partitions(value["partitions"]), predicate)
+
+
+def _read_set(value: ReadSet | None) -> dict[str, object] | None:
+    return None if value is None else {"version": value.version, "reads": list(value.reads)}
+
+
+def _parse_read_set(value: Mapping[str, object]) -> ReadSet:
+    reads = tuple(_optional(item, dict) for item in _typed(value["reads"], list))
+    return ReadSet(_typed(value["version"], int), reads)
+
+
+def reserved_to_dict(value: Reserved) -> dict[str, object]:
+    """Write a reservation as JSON values, the form in decisions and checkpoints."""
+    buckets = [[list(partition), number] for partition, number in value.buckets]
+    return {"instant": str(value.holder), "scope": _scope(value.scope), "buckets": buckets}
+
+
+def parse_reserved(value: Mapping[str, object]) -> Reserved:
+    """Read what ``reserved_to_dict`` wrote; raise KeyError, TypeError, ValueError for nonsense."""
+    buckets = []
+    for item in _typed(value["buckets"], list):
+        partition, number = _typed(item, list)
+        buckets.append((_partitions([partition])[0], _typed(number, int)))
+    holder = Instant.parse(_typed(value["instant"], str))
+    return Reserved(holder, _parse_scope(_typed(value["scope"], dict)), tuple(buckets))
 
 
 def _rolled_back(value: RolledBack | None) -> dict[str, object] | None:
@@ -178,8 +218,8 @@ def _cleaned(value: Cleaned | None) -> dict[str, object] | None:
 
 
 def _decision(document: Mapping[str, object], path: str, load: Section) -> Decision:
-    scope = _typed(document["scope"], dict)
     back, cleaned = document.get("rolled_back"), document.get("cleaned")
+    read, reserved = document.get("read_set"), document.get("reserved")
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
@@ -191,12 +231,8 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         attempt=_typed(document["attempt"], str),
         previous=_typed(document["previous"], str),
         changes=_changes(_typed(document["changes"], dict), path, load),
-        scope=Scope(
-            _typed(scope["kind"], str),
-            _partitions(scope["partitions"]),
-            _optional(scope["predicate"], dict),
-        ),
-        read_set=_optional(document.get("read_set"), dict),
+        scope=_parse_scope(_typed(document["scope"], dict)),
+        read_set=None if read is None else _parse_read_set(_typed(read, dict)),
         schema_id=_typed(document["schema_id"], int),
         bucket_spec_id=_typed(document["bucket_spec_id"], int),
         commit_id=_optional(document.get("commit_id"), str),
@@ -204,6 +240,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         fence=_optional(document.get("fence"), int),
         rolled_back=None if back is None else _parse_rolled_back(_typed(back, dict)),
         cleaned=None if cleaned is None else _parse_cleaned(_typed(cleaned, dict)),
+        reserved=None if reserved is None else parse_reserved(_typed(reserved, dict)),
         table=_optional(document.get("table"), dict),
         stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
         client=_typed(document["client"], dict),

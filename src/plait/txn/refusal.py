@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plait.errors import (
+    CommitError,
     CommitRetriesExhaustedError,
     ConflictError,
     ContractError,
@@ -18,6 +19,30 @@ class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: t
     def __init__(self, version: int) -> None:
         super().__init__(version)
         self.version = version
+
+
+class Ended(Exception):  # noqa: N818 - control flow: the transaction cleans up, then raises
+    """Somebody else rolled the instant back."""
+
+    def __init__(self, version: int, reason: str) -> None:
+        super().__init__(version, reason)
+        self.version, self.reason = version, reason
+
+
+class ContractChanged(Exception):  # noqa: N818 - control flow: the transaction rolls back first
+    """The table has another contract than at the base."""
+
+    def __init__(self, contract: Contract) -> None:
+        super().__init__(contract)
+        self.contract = contract
+
+
+class Refused(Exception):  # noqa: N818 - control flow: the transaction rolls back first
+    """The commit cannot go through; ``error`` is to be raised."""
+
+    def __init__(self, error: CommitError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def rolled_back(instant: Instant, version: int | None, reason: str) -> RolledBackError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow.compute as pc
 
@@ -16,9 +16,17 @@ from plait.txn.site import Site, client
 
 
 def publish_rollback(
-    site: Site, instant: Instant, reason: str, partitions: Iterable[Partition], *, since: int
+    site: Site,
+    instant: Instant,
+    reason: str,
+    partitions: Iterable[Partition],
+    *,
+    since: int,
+    facts: Mapping[str, object] | None = None,
 ) -> Outcome:
     """Decide that an instant is rolled back, unless it is decided already (INV-03).
+
+    ``facts`` say more about why, for people.
 
     Gives how it stands now: by this call, by another recoverer, or committed after all.
 
@@ -44,7 +52,7 @@ def publish_rollback(
             attempt="",
             previous="",
             rolled_back=RolledBack(instant, reason, places),
-            client=client(),
+            client={**client(), **(facts or {})},
         )
 
     publish_service(site, draft)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from plait.errors import CommitError, CommitOutcomeUnknownError, StorageError, TableError
-from plait.model.bucket import BucketId, Partition
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    RolledBackError,
+    StorageError,
+    TableError,
+)
+from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
-from plait.model.decision import CommitResult, Decision, Scope, Token
+from plait.model.decision import CommitResult, Decision, ReadSet, Scope, Token
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.model.instant import State as InstantState
-from plait.model.plan import Snapshot
 from plait.state.state import State
 from plait.timeline import paths
 from plait.timeline.pending import (
@@ -25,15 +28,16 @@ from plait.timeline.pending import (
     write_inflight,
     write_requested,
 )
-from plait.txn.conflict import Conflict, Intent, Verdict, conflict_error, decide
+from plait.txn.commit import Commit, Redo, Subject
 from plait.txn.heartbeat import Heartbeat
+from plait.txn.judge import Judge
 from plait.txn.manifests import Manifests
-from plait.txn.order import Ordered
-from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import (
     AlreadyCommitted,
+    ContractChanged,
+    Ended,
+    Refused,
     contract_changed,
-    retries_exhausted,
     rolled_back,
 )
 from plait.txn.rollback import delete_files_of, publish_rollback
@@ -42,9 +46,6 @@ from plait.txn.site import Site, client, require_slots
 __all__ = ["AlreadyCommitted", "Redo", "Request", "Transaction"]
 
 _log = logging.getLogger(__name__)
-_WINDOW_MAX = 100_000
-
-Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Request:
     commit_id: str | None = None
     on_conflict: str = "raise"
     tokens: tuple[Token, ...] = ()
+    read_set: ReadSet | None = None
+    """What the rows were computed from, if the caller says so."""
 
 
 @dataclass
@@ -73,18 +76,11 @@ class Transaction:
     heartbeat: Heartbeat
     announced: set[Partition]
     manifests: Manifests
+    judge: Judge
     open: bool = True
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
-    attempts: int = 0
-    rebased: int = 0
     pid: int = field(default_factory=os.getpid)
-    rounds: int = 0
-    """How often buckets were redone."""
-    validated_from: int = -1
-    """What the staged files rest on: the base, or the head of the last redo."""
-    taken: set[str] = field(default_factory=set)
-    """Instant times decided since v0."""
 
     # --- begin -----------------------------------------------------------------------------
 
@@ -101,12 +97,12 @@ class Transaction:
         require_slots(site)
         known = site.cache.known()
         instant = site.new_instant(known)
-        options = known.table.options
+        options, read = known.table.options, request.read_set
         record = PendingInstant(
             instant,
             InstantState.REQUESTED,
             request.operation,
-            known.version,
+            known.version if read is None else min(read.version, known.version),
             request.partitions,
             host=str(client()["host"]),
             pid=int(str(client()["pid"])),
@@ -157,6 +153,15 @@ class Transaction:
             heartbeat,
             announced,
             Manifests(site, record.instant),
+            Judge(
+                site,
+                record.instant,
+                request.operation,
+                request.commit_id,
+                base.table.contract,
+                base.version,
+                request.read_set or ReadSet(base.version),
+            ),
         )
         try:
             txn._look_back()
@@ -172,18 +177,13 @@ class Transaction:
         return self.instant
 
     def _look_back(self) -> None:
-        """Look for our own decision and time between v0 and the base."""
-        if self.base.version == self.v0:
-            return
-        rows = self.base.commits(self.site.store, since=self.v0)
-        self.taken |= {text.split("-", 1)[0] for text in rows["instant"].to_pylist()}
-        ended = rows.filter(pc.equal(rows["ended"], str(self.instant)))
-        if ended.num_rows:
-            self._raise_rolled_back(int(ended["version"][0].as_py()), "found before its base")
-        decided = rows.filter(pc.ends_with(rows["instant"], self.instant.nonce))
-        if decided.num_rows:  # by another process that resumed it
+        try:
+            self.judge.look_back(self.base, self.v0)
+        except Ended as end:
+            raise self._ended(end.version, end.reason) from None
+        except AlreadyCommitted:
             self.abort("committed already")
-            raise AlreadyCommitted(int(decided["version"][0].as_py()))
+            raise
 
     # --- stage -----------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Transaction:
         """Stop early if a heartbeat came upon our rollback; raise RolledBackError."""
         ended_by = self.heartbeat.ended_by
         if ended_by is not None and ended_by.rolled_back is not None:
-            self._raise_rolled_back(ended_by.version, ended_by.rolled_back.reason)
+            raise self._ended(ended_by.version, ended_by.rolled_back.reason)
 
     # --- validate and publish --------------------------------------------------------------
 
@@ -215,129 +215,43 @@ class Transaction:
             RolledBackError: this instant was ended by a recoverer.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        started = self.site.ports.clock.monotonic()
-        head = self.base
-        while True:
-            self.check_alive()
-            self.attempts += 1
-            with self._order(head):
-                conflicts: list[Conflict] = []
-                if self.attempts > 1:
-                    conflicts, head = self._judge(status, scope, head, None)
-                if not conflicts:
-                    outcome = self._publish(head, status, scope)
-                    if isinstance(outcome, Won):
-                        return self._finish(outcome.decision)
-                    conflicts, head = self._judge(status, scope, head, outcome.theirs)
-            self._require_time(conflicts, started)
-            if conflicts:
-                status = self._redo(self._redoer(redo, conflicts), head, conflicts)
-
-    def _order(self, head: State) -> AbstractContextManager[object]:
-        """Queue on the lock after a loss: it gives order and fairness, never safety."""
-        if self.attempts <= 1:
-            return nullcontext()
-        return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
-
-    def _redoer(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
-        """Give the function that does buckets again, if that is allowed; else give up."""
-        possible = all(c.verdict is Verdict.RETRY and not c.whole for c in conflicts)
-        if redo is None or not possible or self.request.on_conflict != "retry":
-            raise self._give_up(conflict_error(self.instant, conflicts))
-        return redo
-
-    def _require_time(self, conflicts: list[Conflict], started: float) -> None:
-        """Give up when the table allows no more attempts: by count of redos, and by time."""
-        if conflicts and self.request.on_conflict != "retry":
-            return  # the conflict itself is raised
-        options = self.base.table.options
-        elapsed = self.site.ports.clock.monotonic() - started
-        spent = bool(conflicts) and self.rounds >= options.count("commit.retries")
-        if spent or elapsed > options.seconds("commit.deadline"):
-            last = conflict_error(self.instant, conflicts) if conflicts else None
-            error = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
-            raise self._give_up(error)
-
-    def _judge(
-        self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
-    ) -> tuple[list[Conflict], State]:
-        """Take in the decisions since ``head``; give those in our way and the new head."""
-        intent = Intent.of(self.request.operation, scope, status.changes, head.table.spec)
-        conflicts: list[Conflict] = []
-        if first is not None:
-            head = self._take_in(first, head, intent, conflicts)
-        timeline = self.site.cache.timeline
-        for decision in timeline.load_after(head.version, limit=_WINDOW_MAX):
-            head = self._take_in(decision, head, intent, conflicts)
-        self.site.cache.offer(head)
-        return conflicts, head
-
-    def _take_in(
-        self, decision: Decision, head: State, intent: Intent, conflicts: list[Conflict]
-    ) -> State:
-        ended = decision.rolled_back
-        if ended is not None and ended.instant.nonce == self.instant.nonce:
-            self._raise_rolled_back(decision.version, ended.reason)
-        self.taken.add(decision.instant.time)
-        newer = head.apply(decision, where=paths.slot(decision.version))
-        if decision.instant.nonce == self.instant.nonce:  # by another process that resumed it
-            raise AlreadyCommitted(decision.version)
-        if newer.table.contract != self.base.table.contract:
-            self.abort("the table's contract changed")
-            raise contract_changed(self.base.table.contract, newer.table.contract)
-        if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
-            raise AlreadyCommitted(decision.version)
-        conflict = decide(intent, decision)
-        if conflict is not None:
-            conflicts.append(conflict)
-        return newer
-
-    def _publish(self, head: State, status: WriteStatus, scope: Scope) -> Won | Lost:
-        time = free_time(self.instant.time, self.taken)
-        manifests = self.manifests.of(status)
-        draft = Decision(
-            version=0,
-            instant=Instant(time, self.instant.nonce),
-            outcome=Outcome.COMMITTED,
-            action=self.request.action,
-            operation=self.request.operation,
-            base=max(self.validated_from, self.base.version),
-            completed_ms=0,
-            attempt="",
-            previous="",
-            changes=status.changes,
-            scope=scope,
-            schema_id=head.table.spec.schema.id,
-            bucket_spec_id=head.table.spec.buckets.id,
-            commit_id=self.request.commit_id,
-            tokens=self.request.tokens,
-            stats=status.stats,
-            client={**client(), "began": self.base.version, **self._took()},
+        request = self.request
+        subject = Subject(
+            request.operation,
+            request.action,
+            scope,
+            request.commit_id,
+            request.on_conflict,
+            request.tokens,
+        )
+        commit = Commit(
+            self.site,
+            self.instant,
+            subject,
+            self.judge,
+            self.manifests,
+            self.base,
+            self.check_alive,
         )
         try:
-            return publish(self.site, head, draft, manifests)
+            decision = commit.run(status, redo)
+        except Ended as end:
+            raise self._ended(end.version, end.reason) from None
+        except ContractChanged as change:
+            self.abort("the table's contract changed")
+            raise contract_changed(self.base.table.contract, change.contract) from None
+        except Refused as refused:
+            self.abort(refused.error.message, facts=commit.facts())
+            raise refused.error from None
         except CommitOutcomeUnknownError:
             self.open = False  # the records stay: recovery finds out, and spares everything
             self.heartbeat.stop()
             raise
-
-    def _took(self) -> dict[str, object]:
-        return {"attempts": self.attempts, "redone": self.rounds}
-
-    def _redo(self, redo: Redo, head: State, conflicts: list[Conflict]) -> WriteStatus:
-        buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
-        self.rounds += 1
-        self.validated_from = head.version
-        self.rebased += len(buckets)
-        self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
-        _log.info(
-            "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
-        )
-        return redo(head.snapshot(self.site.store), buckets)
+        return self._finish(decision, commit)
 
     # --- finish ----------------------------------------------------------------------------
 
-    def _finish(self, decision: Decision) -> CommitResult:
+    def _finish(self, decision: Decision, commit: Commit) -> CommitResult:
         self.open = False
         try:
             self.site.cache.advance(decision)
@@ -348,7 +262,7 @@ class Transaction:
         finally:
             self.heartbeat.stop()
         return CommitResult(
-            decision.version, decision.instant, decision.stats, self.attempts, self.rebased
+            decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
         )
 
     def _remove_records(self) -> None:
@@ -364,7 +278,7 @@ class Transaction:
 
     # --- giving up -------------------------------------------------------------------------
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, *, facts: Mapping[str, object] | None = None) -> None:
         """Publish our own rollback, then delete our files and records; idempotent.
 
         In this order, so that a file is never deleted before the decision that condemns it. What
@@ -376,7 +290,9 @@ class Transaction:
         self.heartbeat.stop()
         places = sorted(self.announced, key=str)
         try:
-            outcome = publish_rollback(self.site, self.instant, reason, places, since=self.v0)
+            outcome = publish_rollback(
+                self.site, self.instant, reason, places, since=self.v0, facts=facts
+            )
             self._clear(files=outcome is Outcome.ROLLED_BACK)
         except TableError:
             _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
@@ -388,16 +304,12 @@ class Transaction:
             delete_files_of(self.site, self.instant, self.announced)
         self._remove_records()
 
-    def _raise_rolled_back(self, version: int, reason: str) -> None:
+    def _ended(self, version: int, reason: str) -> RolledBackError:
+        """Clean up after a recoverer, and give the error to raise."""
         self.open = False
         self.heartbeat.stop()
         try:
             self._clear(files=True)
         except StorageError:
             _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
-        raise rolled_back(self.instant, version, reason)
-
-    def _give_up(self, error: CommitError) -> CommitError:
-        """Roll back, and give the error to raise."""
-        self.abort(error.message)
-        return error
+        return rolled_back(self.instant, version, reason)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from plait.files.deletion import load_mask
-from plait.files.live import LiveFile, live_files
+from plait.files.live import LiveFile, live_files, unmasked
 from plait.files.opened import OpenFile, Schemas
 from plait.model.bucket import BucketId, partition_parse
-from plait.model.plan import LIVE, Snapshot, TableSpec
+from plait.model.plan import Snapshot, TableSpec
 from plait.storage.port import Store
 from plait.write import keys
 from plait.write.blocks import combined, taken
@@ -118,10 +118,7 @@ def union(one: Positions | None, other: Positions | None) -> Positions | None:
 
 def as_live(record: pa.Table, version: int) -> LiveFile:
     """Take a file that this writer has just made for one that is live."""
-    row = record.to_pylist()[0]
-    missing = {name: None for name in LIVE.names if name not in row}
-    full = {**row, **missing, "version": version, "masked": 0}
-    return next(live_files(pa.Table.from_pylist([full], schema=LIVE)))
+    return next(live_files(unmasked(record, version=version)))
 
 
 def _visible(rows: pa.RecordBatch, start: int, gone: Positions | None) -> Block:

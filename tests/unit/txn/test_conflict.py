@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from plait.errors import IncompatibleConflictError, RetryableConflictError
-from plait.model.bucket import BucketId, partition_text
+from plait.expr import parse_where, to_json
+from plait.model.bucket import BucketId, BucketSpec, partition_text
 from plait.model.changes import KEYS_ALL, TOUCHED, Changes
 from plait.model.decision import (
     SCOPE_APPEND,
@@ -16,10 +19,15 @@ from plait.model.decision import (
     SCOPE_PARTITIONS,
     SCOPE_TABLE,
     Decision,
+    ReadSet,
     Scope,
 )
 from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.txn.conflict import DATA, MATRIX, REWRITES, Intent, Verdict, conflict_error, decide
+from plait.model.plan import TableSpec
+from plait.model.schema import Schema
+from plait.txn.conflict import Compare, Intent, conflict_error, decide
+from plait.txn.keys import Met
+from plait.txn.matrix import DATA, KINDS, MATRIX, POLICIES, REWRITES, WRITERS, Kind, Verdict
 
 A0: BucketId = (("a",), 0)
 A1: BucketId = (("a",), 1)
@@ -67,22 +75,119 @@ def theirs(
 
 
 def test_the_matrix_has_a_verdict_for_every_operation() -> None:
-    assert set(MATRIX) == set(Operation)
+    assert set(KINDS) == set(Operation)
+    assert set(MATRIX) == set(itertools.product(WRITERS, Kind))
+    assert all(set(cells) == set(POLICIES) for cells in MATRIX.values())
 
 
+ROWS = ("append", "insert", "upsert", "update", "delete", "merge", "transaction")
+SERVICE = ("compact", "cluster")
+EXPECTED = {
+    # ours, theirs, policy: other keys of the bucket, the same keys
+    **{(a, b, "file_group"): ("retry", "retry") for a in ROWS for b in ROWS},
+    **{(a, b, "key"): ("rebase", "retry") for a in ROWS for b in ROWS},
+    **{(a, b, "merge"): ("rebase", "rebase") for a in ROWS for b in ROWS},
+    **{(a, "overwrite", p): ("retry", "retry") for a in ROWS for p in POLICIES},
+    **{("overwrite", b, p): ("retry", "retry") for b in (*ROWS, "overwrite") for p in POLICIES},
+    **{
+        (a, b, p): ("rebase", "rebase")
+        for a in (*ROWS, "overwrite")
+        for b in SERVICE
+        for p in POLICIES
+    },
+    **{
+        (a, b, p): ("retry", "retry")
+        for a in SERVICE
+        for b in (*ROWS, "overwrite", *SERVICE)
+        for p in POLICIES
+    },
+}
+
+
+def met(*hashes: int, known: bool = True) -> Compare:
+    found = Met(known=known, hashes=np.array(hashes, dtype=np.uint64))
+    return lambda _: found
+
+
+def scope_of(operation: str) -> Scope:
+    return places("a") if operation == "overwrite" else BUCKETS
+
+
+@pytest.mark.parametrize(("ours", "other", "policy"), list(EXPECTED))
+def test_writers_of_one_bucket_conflict_as_the_policy_says(
+    ours: str, other: str, policy: str
+) -> None:
+    """INV-07, for each cell of the matrix."""
+    mine = replace(intent(scope_of(ours), A0, A1, operation=Operation(ours)), policy=policy)
+    others = theirs(scope_of(other), A0, operation=Operation(other))
+    apart, same = EXPECTED[ours, other, policy]
+    for compare, verdict in (
+        (met(), apart),
+        (met(7), same),
+        (met(known=False), same),
+        (None, same),
+    ):
+        conflict = decide(mine, others, compare)
+        assert conflict is not None
+        assert conflict.verdict.value == verdict
+        assert A0 in conflict.buckets
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("ours", "other"), list(itertools.product(OURS, OURS)))
-def test_writers_of_one_bucket_conflict(ours: Operation, other: Operation) -> None:
-    """INV-07: first committer wins."""
-    conflict = decide(intent(BUCKETS, A0, A1, operation=ours), theirs(BUCKETS, A0, operation=other))
+def test_writers_of_other_buckets_do_not_conflict(
+    ours: Operation, other: Operation, policy: str
+) -> None:
+    mine = replace(intent(BUCKETS, A0, operation=ours), policy=policy)
+    assert decide(mine, theirs(BUCKETS, A1, B0, operation=other), met(7)) is None
+
+
+def test_a_key_that_both_wrote_is_named() -> None:
+    conflict = decide(replace(intent(BUCKETS, A0), policy="key"), theirs(BUCKETS, A0), met(7, 255))
     assert conflict is not None
-    assert conflict.verdict is Verdict.RETRY
-    assert conflict.buckets == {A0}
+    assert conflict.keys == ("0000000000000007", "00000000000000ff")
+    assert conflict.to_dict()["verdict"] == "retry"
 
 
-@pytest.mark.parametrize(("ours", "other"), list(itertools.product(OURS, OURS)))
-def test_writers_of_other_buckets_do_not_conflict(ours: Operation, other: Operation) -> None:
-    mine = intent(BUCKETS, A0, operation=ours)
-    assert decide(mine, theirs(BUCKETS, A1, B0, operation=other)) is None
+def test_rows_that_were_computed_from_a_read_are_no_blind_writes() -> None:
+    """Under ``merge`` the update of somebody else would be lost."""
+    blind = replace(intent(BUCKETS, A0), policy="merge", read_set=ReadSet(3))
+    read = replace(blind, read_set=ReadSet(3, (None,)))
+    for mine, verdict in ((blind, Verdict.REBASE), (read, Verdict.RETRY)):
+        conflict = decide(mine, theirs(BUCKETS, A0), met(7))
+        assert conflict is not None
+        assert conflict.verdict is verdict
+
+
+def test_a_serializable_commit_conflicts_where_it_read() -> None:
+    """INV-07, on read sets: partition b was read, and only a written."""
+    spec = partitioned()
+    where = to_json(parse_where("place = 'b'", spec.schema.arrow))
+    mine = replace(intent(BUCKETS, A0), policy="key", spec=spec, read_set=ReadSet(3, (where,)))
+    strict = replace(mine, serializable=True)
+    for other, expected in ((B0, True), (A1, False)):
+        assert decide(mine, theirs(BUCKETS, other), met()) is None
+        conflict = decide(strict, theirs(BUCKETS, other), met())
+        assert (conflict is not None) is expected
+        assert conflict is None or conflict.whole
+    assert decide(strict, theirs(TABLE, operation=Operation.OVERWRITE), met()) is not None
+    assert decide(strict, theirs(BUCKETS, B0, operation=Operation.COMPACT), met()) is None
+
+
+def test_a_serializable_predicate_is_asked_again_where_others_brought_rows() -> None:
+    """INV-07: a delete by predicate must not miss rows that came meanwhile."""
+    spec = partitioned()
+    where = to_json(parse_where("place = 'b'", spec.schema.arrow))
+    mine = replace(intent(Scope(SCOPE_BUCKETS, predicate=where)), policy="key", spec=spec)
+    assert decide(mine, theirs(BUCKETS, B0), met()) is None
+    conflict = decide(replace(mine, serializable=True), theirs(BUCKETS, A0, B0), met())
+    assert conflict is not None
+    assert (conflict.verdict, conflict.buckets) == (Verdict.REBASE, {B0})
+
+
+def partitioned() -> TableSpec:
+    schema = Schema.create(pa.schema([("id", pa.int64()), ("place", pa.string())]))
+    return TableSpec(schema, ("place",), BucketSpec(0, ("id",), 2), None, "cow")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +198,7 @@ def test_writers_of_other_buckets_do_not_conflict(ours: Operation, other: Operat
         Operation.SAVEPOINT,
         Operation.ROLLBACK,
         Operation.PROPERTY,
+        Operation.RESERVE,
     ],
 )
 def test_a_writer_never_fails_because_of_a_service(operation: Operation) -> None:

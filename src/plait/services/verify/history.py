@@ -19,7 +19,8 @@ from plait.services.verify.report import Findings
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.conflict import DATA, REWRITES, Intent, decide
+from plait.txn.conflict import Intent, decide
+from plait.txn.matrix import DATA, REWRITES
 
 _HELD = 1_000
 """So many decisions are held for windows; what is older is read again."""

@@ -1,0 +1,210 @@
+"""The loop of a commit: validate, publish; after a conflict redo what met, and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from plait.errors import CommitError, CommitOutcomeUnknownError, CommitRetriesExhaustedError
+from plait.model.bucket import BucketId
+from plait.model.changes import WriteStatus
+from plait.model.decision import Decision, Scope, Token
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.plan import Snapshot
+from plait.state.state import Reservation, State
+from plait.txn.conflict import Conflict, conflict_error
+from plait.txn.judge import Judge
+from plait.txn.manifests import Manifests
+from plait.txn.matrix import Verdict
+from plait.txn.order import Ordered
+from plait.txn.publish import Lost, Won, free_time, publish
+from plait.txn.refusal import Refused, retries_exhausted
+from plait.txn.reserve import Patience, publish_reservation
+from plait.txn.site import Site, client
+
+_log = logging.getLogger(__name__)
+_TOLD_MAX = 5
+"""So many of the conflicts that a commit met are told in its decision."""
+
+Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be decided, beside the files."""
+
+    operation: Operation
+    action: Action
+    scope: Scope
+    commit_id: str | None = None
+    on_conflict: str = "raise"
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(slots=True)
+class Commit:
+    """One commit on its way into a slot."""
+
+    site: Site
+    instant: Instant
+    subject: Subject
+    judge: Judge
+    manifests: Manifests
+    base: State
+    check_alive: Callable[[], None]
+    attempts: int = 0
+    rounds: int = 0
+    """How often buckets were redone."""
+    rebased: int = 0
+    """Buckets that were redone, each time counted."""
+    met: list[Conflict] = field(default_factory=list)
+    _reserved: bool = False
+
+    def run(self, status: WriteStatus, redo: Redo | None) -> Decision:
+        """Publish what was staged, redoing buckets where others were first.
+
+        Raises:
+            Refused: another commit was first, and redoing is not allowed, or no more.
+            Ended, AlreadyCommitted, ContractChanged: see ``Judge.window``.
+            CommitOutcomeUnknownError: the store does not say; nothing was deleted.
+        """
+        started = self.site.ports.clock.monotonic()
+        patience = Patience(self.site, self.instant)
+        head = self.base
+        while True:
+            self.check_alive()
+            self.attempts += 1
+            blocked: Reservation | None = None
+            with self._order(head):
+                conflicts, head = self._validate(status, head)
+                if not conflicts:
+                    blocked = self._blocked(patience, status, head)
+                if not conflicts and blocked is None:
+                    outcome = self._publish(head, status)
+                    if isinstance(outcome, Won):
+                        return outcome.decision
+                    scope = self.subject.scope
+                    conflicts, head = self.judge.window(status, scope, head, outcome.theirs)
+            self._require_time(conflicts, started)
+            if blocked is not None:
+                patience.wait(blocked, until=started + self._deadline_s())
+            elif conflicts:
+                status, head = self._redo(redo, status, head, conflicts)
+
+    def facts(self) -> dict[str, object]:
+        """Tell what it took, for the timeline."""
+        if not self.met:
+            return {"attempts": self.attempts}
+        told = [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]]
+        return {
+            "attempts": self.attempts,
+            "redone": self.rounds,
+            "rebased": self.rebased,
+            "conflicts": told,
+        }
+
+    def _validate(self, status: WriteStatus, head: State) -> tuple[list[Conflict], State]:
+        """Judge what is new; at first only what lies between the read and the base."""
+        if self.attempts == 1:
+            return self.judge.earlier(status, self.subject.scope, head), head
+        return self.judge.window(status, self.subject.scope, head, None)
+
+    def _order(self, head: State) -> AbstractContextManager[object]:
+        """Queue on the lock after a loss: it gives order and fairness, never safety."""
+        if self.attempts <= 1:
+            return nullcontext()
+        return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
+
+    def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> Reservation | None:
+        if not head.reservations:
+            return None
+        return patience.before_us(head, self.judge.intent(status, self.subject.scope, head))
+
+    def _redo(
+        self, redo: Redo | None, status: WriteStatus, head: State, conflicts: list[Conflict]
+    ) -> tuple[WriteStatus, State]:
+        allowed = self._allowed(redo, conflicts)
+        after = head.table.options.count("commit.reserve.after")
+        if self.rounds + 1 >= after and not self._reserved:
+            more, head = self._reserve(status, head)
+            conflicts = [*conflicts, *more]
+            allowed = self._allowed(redo, conflicts)
+        self.met += conflicts
+        buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
+        self.rounds += 1
+        self.rebased += len(buckets)
+        self.judge.redone(conflicts, head)
+        self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
+        _log.info(
+            "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
+        )
+        return allowed(head.snapshot(self.site.store), buckets), head
+
+    def _allowed(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
+        """Give the function that does buckets again, if that is allowed; else give up."""
+        verdicts = {conflict.verdict for conflict in conflicts}
+        again = self.subject.on_conflict == "retry" and not self.judge.read_set.explicit
+        possible = verdicts <= {Verdict.REBASE, Verdict.RETRY} and not any(
+            conflict.whole for conflict in conflicts
+        )
+        if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
+            self.met += conflicts
+            raise Refused(conflict_error(self.instant, conflicts))
+        return redo
+
+    def _reserve(self, status: WriteStatus, head: State) -> tuple[list[Conflict], State]:
+        """Keep the place before the next round; without it the commit goes on all the same."""
+        self._reserved = True
+        scope = self.subject.scope
+        with Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant)):
+            try:
+                intent = self.judge.intent(status, scope, head)
+                publish_reservation(self.site, self.instant, intent)
+            except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
+                _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
+        return self.judge.window(status, scope, head, None)
+
+    def _require_time(self, conflicts: list[Conflict], started: float) -> None:
+        """Give up when the table allows no more attempts: by count of redos, and by time."""
+        refused = any(conflict.verdict is not Verdict.REBASE for conflict in conflicts)
+        if refused and self.subject.on_conflict != "retry":
+            return  # the conflict itself is raised
+        elapsed = self.site.ports.clock.monotonic() - started
+        spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
+        if spent or elapsed > self._deadline_s():
+            last = conflict_error(self.instant, conflicts) if conflicts else None
+            self.met += conflicts
+            error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
+            raise Refused(error)
+
+    def _deadline_s(self) -> float:
+        return self.base.table.options.seconds("commit.deadline")
+
+    def _publish(self, head: State, status: WriteStatus) -> Won | Lost:
+        subject, judge = self.subject, self.judge
+        time = free_time(self.instant.time, judge.taken)
+        manifests = self.manifests.of(status)
+        rests = judge.read_set.explicit or judge.read_set.version != judge.base
+        draft = Decision(
+            version=0,
+            instant=Instant(time, self.instant.nonce),
+            outcome=Outcome.COMMITTED,
+            action=subject.action,
+            operation=subject.operation,
+            base=judge.base,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            changes=status.changes,
+            scope=subject.scope,
+            read_set=judge.read_set if rests else None,
+            schema_id=head.table.spec.schema.id,
+            bucket_spec_id=head.table.spec.buckets.id,
+            commit_id=subject.commit_id,
+            tokens=subject.tokens,
+            stats=status.stats,
+            client={**client(), "began": self.base.version, **self.facts()},
+        )
+        return publish(self.site, head, draft, manifests)

@@ -1,0 +1,141 @@
+"""Validation: takes in what was decided since our base, and tells what stands in our way."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, replace
+
+import pyarrow.compute as pc
+
+from plait.model.changes import WriteStatus
+from plait.model.contract import Contract
+from plait.model.decision import Decision, ReadSet, Scope
+from plait.model.instant import Instant, Operation
+from plait.state.state import State
+from plait.timeline import paths
+from plait.txn.conflict import Conflict, Intent, decide
+from plait.txn.keys import Keys
+from plait.txn.matrix import Verdict
+from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended
+from plait.txn.site import Site
+
+_WINDOW_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Judge:
+    """Knows what one attempted change rests on, and judges decisions by it."""
+
+    site: Site
+    instant: Instant
+    operation: Operation
+    commit_id: str | None
+    contract: Contract
+    """Of the base."""
+    base: int
+    """What the staged files rest on: the head at begin, or that of the last redo."""
+    read_set: ReadSet
+    """Since when the same keys conflict."""
+    taken: set[str] = field(default_factory=set)
+    """Instant times decided since v0."""
+    _keys: Keys | None = None
+
+    def look_back(self, state: State, v0: int) -> None:
+        """Look for our own decision and time between v0 and the base.
+
+        Raises:
+            Ended: a recoverer was there.
+            AlreadyCommitted: another process that resumed this instant was there.
+        """
+        if state.version == v0:
+            return
+        rows = state.commits(self.site.store, since=v0)
+        self.taken |= {text.split("-", 1)[0] for text in rows["instant"].to_pylist()}
+        ended = rows.filter(pc.equal(rows["ended"], str(self.instant)))
+        if ended.num_rows:
+            raise Ended(int(ended["version"][0].as_py()), "found before its base")
+        decided = rows.filter(pc.ends_with(rows["instant"], self.instant.nonce))
+        if decided.num_rows:
+            raise AlreadyCommitted(int(decided["version"][0].as_py()))
+
+    def intent(self, status: WriteStatus, scope: Scope, state: State) -> Intent:
+        """Say what we are about to decide."""
+        table = state.table
+        plain = Intent.of(self.operation, scope, status.changes, table.spec)
+        strict = table.isolation == "serializable"
+        return replace(plain, policy=table.policy, serializable=strict, read_set=self.read_set)
+
+    def earlier(self, status: WriteStatus, scope: Scope, state: State) -> list[Conflict]:
+        """Judge what lies between the version that was read and the base.
+
+        The files rest on the base already, so only what cannot be rebased counts.
+        """
+        if self.read_set.version >= self.base:
+            return []
+        intent = self.intent(status, scope, state)
+        found = []
+        count = self.base - self.read_set.version
+        timeline = self.site.cache.timeline
+        for decision in timeline.load_after(self.read_set.version, limit=count):
+            conflict = self._decide(intent, status, decision, state)
+            if conflict is not None and conflict.verdict is not Verdict.REBASE:
+                found.append(conflict)
+        return found
+
+    def window(
+        self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
+    ) -> tuple[list[Conflict], State]:
+        """Take in the decisions since ``head``; give those in our way and the new head.
+
+        Raises:
+            Ended: we were rolled back.
+            AlreadyCommitted: by another process that resumed us, or under our commit id.
+            ContractChanged: the table has another contract now.
+        """
+        intent = self.intent(status, scope, head)
+        conflicts: list[Conflict] = []
+        if first is not None:
+            head = self._take_in(first, head, intent, status, conflicts)
+        timeline = self.site.cache.timeline
+        for decision in timeline.load_after(head.version, limit=_WINDOW_MAX):
+            head = self._take_in(decision, head, intent, status, conflicts)
+        self.site.cache.offer(head)
+        return conflicts, head
+
+    def redone(self, conflicts: list[Conflict], head: State) -> None:
+        """Remember that the files rest on a newer head now."""
+        self.base = head.version
+        if any(conflict.verdict is Verdict.RETRY for conflict in conflicts):
+            self.read_set = ReadSet(head.version)  # the operation ran again: nothing older counts
+
+    def _take_in(
+        self,
+        decision: Decision,
+        head: State,
+        intent: Intent,
+        status: WriteStatus,
+        conflicts: list[Conflict],
+    ) -> State:
+        ended = decision.rolled_back
+        if ended is not None and ended.instant.nonce == self.instant.nonce:
+            raise Ended(decision.version, ended.reason)
+        self.taken.add(decision.instant.time)
+        newer = head.apply(decision, where=paths.slot(decision.version))
+        if decision.instant.nonce == self.instant.nonce:  # by another process that resumed it
+            raise AlreadyCommitted(decision.version)
+        if newer.table.contract != self.contract:
+            raise ContractChanged(newer.table.contract)
+        if decision.commit_id is not None and decision.commit_id == self.commit_id:
+            raise AlreadyCommitted(decision.version)
+        conflict = self._decide(intent, status, decision, newer)
+        if conflict is not None:
+            conflicts.append(conflict)
+        return newer
+
+    def _decide(
+        self, intent: Intent, status: WriteStatus, decision: Decision, state: State
+    ) -> Conflict | None:
+        if self._keys is None or self._keys.spec is not state.table.spec:
+            self._keys = Keys(self.site.store, state.table.spec, state.table.schemas)
+        compare = functools.partial(self._keys.met, status.changes, decision.changes)
+        return decide(intent, decision, compare)

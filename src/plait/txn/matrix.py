@@ -1,0 +1,133 @@
+"""The conflict matrix: operation x operation x policy, as data (RFC 0004).
+
+Code, docs/reference/conflicts.md and tests are made from ``MATRIX``; nothing else says who stands
+in whose way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
+from plait.model.instant import Operation
+
+
+class Verdict(enum.StrEnum):
+    """What a decision in the window means for us, from harmless to hopeless."""
+
+    COMPATIBLE = "compatible"
+    REBASE = "rebase"
+    """Our buckets that meet theirs are done again on the new head, without asking."""
+    RETRY = "retry"
+    """They were first; the operation runs again if the caller allowed it."""
+    INCOMPATIBLE = "incompatible"
+
+
+class Meets(enum.StrEnum):
+    """When two operations can be in each other's way."""
+
+    NEVER = "never"
+    SCOPES = "scopes"
+    """Where what they reach overlaps."""
+    ALWAYS = "always"
+
+
+class Kind(enum.StrEnum):
+    """Operations that conflict in the same way."""
+
+    ROWS = "rows"
+    """They write rows into single buckets."""
+    PLACE = "place"
+    """They replace what is in a place, or do several things at once."""
+    REWRITE = "rewrite"
+    """Services that put the same rows into other files."""
+    NOTE = "note"
+    """They change no row: upkeep, options, marks."""
+    SHAPE = "shape"
+    """They change what every write means, and writes can be run again on the new meaning."""
+    RESET = "reset"
+    """They make what was staged meaningless."""
+
+
+KINDS: Final[Mapping[Operation, Kind]] = {
+    Operation.APPEND: Kind.ROWS,
+    Operation.INSERT: Kind.ROWS,
+    Operation.UPSERT: Kind.ROWS,
+    Operation.UPDATE: Kind.ROWS,
+    Operation.DELETE: Kind.ROWS,
+    Operation.MERGE: Kind.ROWS,
+    Operation.TRANSACTION: Kind.ROWS,
+    Operation.OVERWRITE: Kind.PLACE,
+    Operation.COMPACT: Kind.REWRITE,
+    Operation.CLUSTER: Kind.REWRITE,
+    Operation.CLEAN: Kind.NOTE,
+    Operation.ARCHIVE: Kind.NOTE,
+    Operation.SAVEPOINT: Kind.NOTE,
+    Operation.ROLLBACK: Kind.NOTE,
+    Operation.PROPERTY: Kind.NOTE,
+    Operation.RESERVE: Kind.NOTE,
+    Operation.SCHEMA: Kind.SHAPE,
+    Operation.RESTORE: Kind.RESET,
+    Operation.CREATE: Kind.RESET,
+}
+DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind.PLACE))
+REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
+WRITERS: Final = (Kind.ROWS, Kind.PLACE, Kind.REWRITE)
+"""Kinds that stage files, and so have a side of their own in the matrix."""
+
+FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
+POLICIES: Final = (FILE_GROUP, KEY, MERGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a meeting means."""
+
+    meets: Meets
+    apart: Verdict
+    """In a bucket where they wrote other keys than we."""
+    same: Verdict
+    """In a bucket where they wrote a key of ours, or where nobody can tell."""
+
+
+def _every(meets: Meets, verdict: Verdict) -> Mapping[str, Cell]:
+    return dict.fromkeys(POLICIES, Cell(meets, verdict, verdict))
+
+
+_AT_PLACE = Meets.SCOPES
+_BY_POLICY: Mapping[str, Cell] = {
+    FILE_GROUP: Cell(_AT_PLACE, Verdict.RETRY, Verdict.RETRY),
+    KEY: Cell(_AT_PLACE, Verdict.REBASE, Verdict.RETRY),
+    MERGE: Cell(_AT_PLACE, Verdict.REBASE, Verdict.REBASE),
+}
+
+MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
+    (Kind.ROWS, Kind.ROWS): _BY_POLICY,
+    (Kind.ROWS, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
+    (Kind.PLACE, Kind.ROWS): _every(_AT_PLACE, Verdict.RETRY),
+    (Kind.PLACE, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
+    # Writers go on over what services rewrote; services yield, and plan again.
+    (Kind.ROWS, Kind.REWRITE): _every(_AT_PLACE, Verdict.REBASE),
+    (Kind.PLACE, Kind.REWRITE): _every(_AT_PLACE, Verdict.REBASE),
+    (Kind.REWRITE, Kind.ROWS): _every(_AT_PLACE, Verdict.RETRY),
+    (Kind.REWRITE, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
+    (Kind.REWRITE, Kind.REWRITE): _every(_AT_PLACE, Verdict.RETRY),
+    **{(ours, Kind.NOTE): _every(Meets.NEVER, Verdict.COMPATIBLE) for ours in WRITERS},
+    **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in WRITERS},
+    **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in WRITERS},
+}
+"""(our kind, their kind) -> policy -> what it means for us that they were first."""
+
+
+def kind_of(operation: Operation, scope: Scope) -> Kind:
+    """Tell how an operation conflicts; one of several parts as the widest of them.
+
+    >>> kind_of(Operation.UPSERT, Scope()).value
+    'rows'
+    """
+    kind = KINDS[operation]
+    wide = scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE)
+    return Kind.PLACE if kind is Kind.ROWS and wide else kind
