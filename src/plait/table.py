@@ -13,7 +13,7 @@ from plait.errors import OptionError, TableExistsError
 from plait.expr import parse_where, to_json
 from plait.locks import default_lock, open_lock
 from plait.model.contract import Contract
-from plait.model.decision import CommitResult
+from plait.model.decision import CommitResult, ReadSet
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.ports import Ports
@@ -30,9 +30,12 @@ from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.properties import set_properties
 from plait.txn.site import Site, require_slots
+from plait.write.block import Block
 from plait.write.engine import ArrowEngine
+from plait.write.found import find_result
 from plait.write.oneshot import write_once
-from plait.write.writer import Order, Writer, find_result
+from plait.write.order import Order
+from plait.write.writer import Writer
 
 if TYPE_CHECKING:
     from plait.expr import Where
@@ -70,7 +73,7 @@ class Table:
         table_type: str = "cow",
         buckets: int | None = None,
         lock: str | None = None,
-        policy: str = "file_group",
+        policy: str = "key",
         isolation: str = "snapshot",
         unique: str = "partition",
         failed_writes: str = "lazy",
@@ -93,9 +96,11 @@ class Table:
             table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
             buckets: buckets a partition; 1 if partitioned, else 8.
             lock: ``file``, ``process`` or ``none``; the best that the store allows by default.
-            policy: when two commits conflict; ``file_group``: when they touch the same bucket.
-            isolation: ``snapshot``.
-            unique: ``partition``.
+            policy: what two commits to one bucket mean. ``key``: they conflict if they wrote the
+                same key, else the later one merges its rows again; ``file_group``: they conflict;
+                ``merge``: never, the ordering column decides, then the order of commits.
+            isolation: ``snapshot``, or ``serializable``: what a commit read counts too.
+            unique: ``partition``: keys are unique in each partition.
             failed_writes: ``lazy``, or ``eager`` for a single writer.
             concurrency: ``multi_writer`` or ``single_writer``.
             if_not_exists: open a table that is there instead of raising.
@@ -158,6 +163,7 @@ class Table:
         on_duplicate: str = "raise",
         where: Where = None,
         partitions: str | None = None,
+        read_from: Scan | Pinned | int | None = None,
     ) -> Writer:
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
@@ -168,9 +174,15 @@ class Table:
             on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
             where: for ``overwrite`` and ``delete``: the rows that go.
             partitions: ``dynamic``: ``overwrite`` just the partitions that the rows are in.
+            read_from: the scan, snapshot or version that the rows were computed from. Whoever
+                wrote the same keys since makes this commit a conflict, so no update is lost.
+
+        Raises:
+            InstantExpiredError: ``read_from`` was cleaned meanwhile; read again.
         """
         order = self._order(
             operation,
+            read_set=self._read_set(read_from),
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
@@ -178,6 +190,22 @@ class Table:
             partitions=partitions,
         )
         return self._writer(order)
+
+    def transaction(self, *, commit_id: str | None = None, on_conflict: str = "raise") -> Block:
+        """Open a transaction of several operations, decided at once; see ``Block``.
+
+        Args:
+            commit_id: an idempotency key, as in ``writer``.
+            on_conflict: ``raise``, or ``retry`` to run everything again, unless it read.
+        """
+        before_writer(self._site)
+        return Block(
+            self._site,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            default=ArrowEngine(store=self._site.store),
+            after=lambda: after_commit(self._site),
+        )
 
     def append(self, data: object, *, commit_id: str | None = None) -> CommitResult:
         """Add rows; see ``writer``."""
@@ -232,10 +260,7 @@ class Table:
         on_conflict: str = "raise",
     ) -> CommitResult:
         """Delete the rows that match ``where``, or those with the keys given (Arrow data)."""
-        if (where is None) == (keys is None):
-            message = "delete takes either where or keys"
-            hint = "delete(where='true') deletes every row"
-            raise OptionError(message, hint=hint, key="where", value=str(where))
+        Order.require_one(where, keys)
         order = self._order("delete", commit_id=commit_id, on_conflict=on_conflict, where=where)
         return self._write(order, keys)
 
@@ -352,6 +377,7 @@ class Table:
         on_duplicate: str = "raise",
         where: Where = None,
         partitions: str | None = None,
+        read_set: ReadSet | None = None,
     ) -> Order:
         spec = self._site.cache.known().table.spec
         predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
@@ -363,7 +389,22 @@ class Table:
             on_duplicate=on_duplicate,
             predicate=predicate,
             partitions=partitions,
+            read_set=read_set,
         )
+
+    def _read_set(self, read_from: Scan | Pinned | int | None) -> ReadSet | None:
+        if read_from is None:
+            return None
+        version = read_from if isinstance(read_from, int) else read_from.version
+        if isinstance(read_from, Scan) and read_from.store.spec.uri != self._site.store.spec.uri:
+            message = f"read_from is a scan of another table, {read_from.store.spec.uri}"
+            hint = "give a scan of the table that is written"
+            raise OptionError(message, hint=hint, key="read_from", value=version)
+        known = self._site.cache.known()
+        state = known if version <= known.version else self._site.cache.refresh()
+        state.require_readable(version)
+        read = read_from.read_predicate if isinstance(read_from, Scan) else None
+        return ReadSet(version, (read,))
 
     @property
     def site(self) -> Site:

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from plait.errors import CorruptMetadataError, FormatError
 from plait.model.bucket import partition_text
 from plait.model.changes import SECTIONS, STATS, Changes, WriteStats
-from plait.model.decision import Cleaned, Decision, RolledBack, Scope, Token
+from plait.model.decision import (
+    Cleaned,
+    Decision,
+    ReadSet,
+    Reserved,
+    RolledBack,
+    Scope,
+    Token,
+)
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
@@ -66,6 +74,12 @@ def changes(size_max: int = 4) -> st.SearchStrategy[Changes]:
     return st.builds(Changes, **{n: _section(s, size_max) for n, s in SECTIONS.items()})
 
 
+SCOPES = st.builds(
+    Scope,
+    st.sampled_from(["buckets", "partitions", "table", "append"]),
+    st.lists(PARTITION, max_size=3).map(tuple),
+    st.one_of(st.none(), OBJECT),
+)
 DECISIONS = st.builds(
     Decision,
     version=COUNT,
@@ -78,13 +92,11 @@ DECISIONS = st.builds(
     attempt=TEXT,
     previous=TEXT,
     changes=changes(),
-    scope=st.builds(
-        Scope,
-        st.sampled_from(["buckets", "partitions", "table", "append"]),
-        st.lists(PARTITION, max_size=3).map(tuple),
-        st.one_of(st.none(), OBJECT),
+    scope=SCOPES,
+    read_set=st.one_of(
+        st.none(),
+        st.builds(ReadSet, COUNT, st.lists(st.one_of(st.none(), OBJECT), max_size=2).map(tuple)),
     ),
-    read_set=st.one_of(st.none(), OBJECT),
     schema_id=st.integers(0, 100),
     bucket_spec_id=st.integers(0, 100),
     commit_id=st.one_of(st.none(), TEXT),
@@ -100,6 +112,15 @@ DECISIONS = st.builds(
             COUNT,
             st.lists(st.tuples(PATH, COUNT), max_size=3).map(tuple),
             st.lists(PATH, max_size=3).map(tuple),
+        ),
+    ),
+    reserved=st.one_of(
+        st.none(),
+        st.builds(
+            Reserved,
+            INSTANT,
+            SCOPES,
+            st.lists(st.tuples(PARTITION, st.integers(-1, 100)), max_size=2).map(tuple),
         ),
     ),
     table=st.one_of(st.none(), OBJECT),

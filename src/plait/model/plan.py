@@ -77,3 +77,9 @@ class WritePlan:
     on_duplicate: str = "raise"  # insert of a present key: "raise" or "skip"
     overwrite: str = "table"  # "table", "partitions" (dynamic), or "predicate"
     predicate: dict[str, object] | None = None  # of a delete or overwrite by predicate, as JSON
+    step: int = 0
+    """Which of the operations that share an instant; 0 where it is the only one."""
+
+    def label(self, task: str) -> str:
+        """Tell the files and records of a task from those of other steps."""
+        return f"s{self.step}-{task}" if self.step else task

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError, SchemaMismatchError
-from plait.expr import Where
+from plait.errors import MissingDependencyError, PredicateError, SchemaMismatchError
+from plait.expr import Where, parse_where, to_json
 from plait.files.live import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.read.ahead import read_ahead
@@ -98,6 +98,15 @@ class Scan:
         """The schema of the rows."""
         fields = self._snapshot.spec.schema.arrow
         return pa.schema([fields.field(name).remove_metadata() for name in self._columns])
+
+    @property
+    def read_predicate(self) -> dict[str, object] | None:
+        """Which rows are read, as JSON values; None: all, or nobody can tell."""
+        where = parse_where(self._where, self._snapshot.spec.schema.arrow)
+        try:
+            return None if self._where is None else to_json(where)
+        except PredicateError:  # an Arrow expression that has no tree
+            return None
 
     @property
     def plan(self) -> ScanPlan:

@@ -46,8 +46,9 @@ from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.site import client
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
 from plait.write.check import prepare
+from plait.write.found import find_result
+from plait.write.order import Order
 from plait.write.staging import ArrowStaging, Task
-from plait.write.writer import Order, find_result
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -69,7 +69,7 @@ class Announcer:
         """Write one record; where a table has one partition, recovery knows it anyway."""
         if not self.plan.spec.partition_by:
             return
-        attempt = f"{self.label}-{self._records}"
+        attempt = f"{self.plan.label(self.label)}-{self._records}"
         write_inflight(self.store, self.plan.instant, partitions, attempt=attempt)
         self._records += 1
 

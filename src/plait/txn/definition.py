@@ -15,6 +15,7 @@ from plait.model.options import Options
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, type_name
 from plait.state.state import TableDef
+from plait.txn.matrix import KEY, POLICIES
 
 _BUCKETS_UNPARTITIONED = 8
 _BUCKETS_MAX = 100_000
@@ -30,7 +31,7 @@ class Definition:
     ordering: str | None = None
     table_type: str = COW
     buckets: int | None = None
-    policy: str = "file_group"
+    policy: str = KEY
     isolation: str = "snapshot"
     unique: str = "partition"
     contract: Contract = field(default_factory=Contract)
@@ -46,8 +47,12 @@ class Definition:
         made = Schema.create(arrow_schema(schema))
         self.contract.check()
         _one_of("table_type", self.table_type, (COW, MOR))
-        _one_of("policy", self.policy, ("file_group",))
-        _one_of("isolation", self.isolation, ("snapshot",))
+        _one_of("policy", self.policy, POLICIES)
+        _one_of("isolation", self.isolation, ("snapshot", "serializable"))
+        if self.unique == "table":
+            message = "unique='table' needs an index of all keys, which there is not yet"
+            hint = "keys are unique in each partition; leave out partition_by to have them in all"
+            raise OptionError(message, hint=hint, key="unique", value="table")
         _one_of("unique", self.unique, ("partition",))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
         places = tuple(_column(made, name, "partition_by") for name in self.partition_by)

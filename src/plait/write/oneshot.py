@@ -10,8 +10,9 @@ import pyarrow as pa
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
 from plait.write.check import prepare
+from plait.write.order import Order
 from plait.write.places import partitions_of
-from plait.write.writer import Order, Writer
+from plait.write.writer import Writer
 
 
 def write_once(

@@ -94,7 +94,7 @@ class Output:
         """Give a name that no other file has, and count it as written."""
         partition, number = bucket
         self.announce([partition])
-        attempt = f"{self.task}-{next(self._numbers):04d}"
+        attempt = f"{self.plan.label(self.task)}-{next(self._numbers):04d}"
         path = data_path(partition, number, self.plan.instant, attempt, kind)
         self.written.add(path)
         return path

@@ -119,6 +119,8 @@ class ArrowStaging:
             StorageError: the store failed.
         """
         self._require_open()
+        if buckets is None:
+            self._staged.clear()  # everything is done anew, on whatever snapshot
         existing = Existing(self._output.store, snapshot, self._plan.spec)
         if not self._settled:
             self._settle(existing)

@@ -2,98 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from plait.engine import Engine, Staging, engine_for
-from plait.errors import (
-    CommitOutcomeUnknownError,
-    InvariantError,
-    OptionError,
-    TransactionClosedError,
-)
-from plait.model.bucket import Partition, partition_parse
-from plait.model.changes import WriteStatus
-from plait.model.decision import (
-    SCOPE_APPEND,
-    SCOPE_BUCKETS,
-    SCOPE_PARTITIONS,
-    SCOPE_TABLE,
-    CommitResult,
-    Scope,
-)
+from plait.errors import CommitOutcomeUnknownError, OptionError, TransactionClosedError
+from plait.model.decision import CommitResult
 from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import COW, Snapshot, TableSpec, WritePlan
+from plait.model.plan import COW, Snapshot
 from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-
-OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the caller asked of a writer."""
-
-    operation: Operation
-    commit_id: str | None = None
-    on_conflict: str = "raise"
-    on_duplicate: str = "raise"
-    overwrite: str = "table"
-    predicate: Mapping[str, object] | None = None
-    partitions: tuple[Partition, ...] = ()
-    """Partitions known before any data is written."""
-
-    @classmethod
-    def of(  # noqa: PLR0913 - the arguments of Table.writer, one to one
-        cls,
-        operation: str,
-        spec: TableSpec,
-        *,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-        on_duplicate: str = "raise",
-        predicate: Mapping[str, object] | None = None,
-        partitions: str | None = None,
-    ) -> Self:
-        """Check the arguments against the table; raise OptionError for what makes no sense."""
-        _one_of("operation", operation, OPERATIONS)
-        if partitions not in (None, "dynamic"):
-            message = f"partitions={partitions!r} is not known"
-            raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
-        wanted = Operation(operation)
-        if wanted is Operation.APPEND and spec.keyed:
-            wanted = Operation.INSERT
-        takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
-        if (predicate is not None or partitions) and not takes_where:
-            message = f"{operation} takes neither where nor partitions"
-            raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
-        if predicate is not None and partitions:
-            message = "where and partitions exclude each other"
-            raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
-        kind = "predicate" if predicate is not None else "partitions" if partitions else "table"
-        order = cls(wanted, commit_id, on_conflict, on_duplicate, kind, predicate)
-        order._check(spec)
-        return order
-
-    def _check(self, spec: TableSpec) -> None:
-        _one_of("on_conflict", self.on_conflict, ("raise", "retry"))
-        _one_of("on_duplicate", self.on_duplicate, ("raise", "skip"))
-        _one_of("overwrite", self.overwrite, ("table", "partitions", "predicate"))
-        if not spec.keyed and self.operation in (Operation.UPSERT, Operation.INSERT):
-            message = f"{self.operation} needs a record key, and the table has none"
-            hint = "use append, or create the table with record_key=[...]"
-            raise OptionError(message, hint=hint, key="operation", value=self.operation.value)
-        if self.overwrite == "partitions" and not spec.partition_by:
-            message = "partitions='dynamic' needs a partitioned table"
-            raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        message = f"{key}={value!r} is not known"
-        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
+from plait.write.found import find_result, result_at
+from plait.write.order import Order, plan_of, scope_of
 
 
 class Writer:
@@ -149,6 +70,7 @@ class Writer:
             order.partitions,
             commit_id=order.commit_id,
             on_conflict=order.on_conflict,
+            read_set=order.read_set,
         )
         try:
             if self._begun is None:
@@ -210,7 +132,9 @@ class Writer:
         staging = self._staging or self._begin_staging(self._default, txn)
         try:
             status = staging.stage(self._snapshot(txn), None)
-            self._result = txn.commit(status, self._scope(txn, status), staging.stage)
+            self._result = txn.commit(
+                status, scope_of(self._order, txn.base.table.spec, status), staging.stage
+            )
         except AlreadyCommitted as found:
             txn.abort("its commit id was applied meanwhile")
             self._result = result_at(self._site, found.version)
@@ -239,32 +163,10 @@ class Writer:
 
     def _begin_staging(self, engine: Engine, txn: Transaction) -> Staging:
         self._engine = engine
-        order, table = self._order, txn.base.table
-        plan = WritePlan(
-            store=self._site.store.spec,
-            instant=txn.instant,
-            operation=order.operation,
-            spec=table.spec,
-            options=table.options,
-            on_duplicate=order.on_duplicate,
-            overwrite=order.overwrite,
-            predicate=None if order.predicate is None else dict(order.predicate),
-        )
+        plan = plan_of(self._order, txn.base.table, self._site.store.spec, txn.instant)
         txn.distributed = engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)
         return self._staging
-
-    def _scope(self, txn: Transaction, status: WriteStatus) -> Scope:
-        order, spec = self._order, txn.base.table.spec
-        predicate = None if order.predicate is None else dict(order.predicate)
-        if order.operation is Operation.APPEND and not spec.keyed:
-            return Scope(SCOPE_APPEND)
-        if order.operation is not Operation.OVERWRITE:
-            return Scope(SCOPE_BUCKETS, predicate=predicate)
-        if order.overwrite == "table":
-            return Scope(SCOPE_TABLE)
-        texts = sorted(set(status.changes.touched["partition"].to_pylist()))
-        return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)), predicate)
 
     def _action(self) -> Action:
         spec = self._site.cache.known().table.spec
@@ -286,22 +188,3 @@ class Writer:
             message = "the writer is not open"
             raise TransactionClosedError(message, hint="use it in a with block")
         return self._txn
-
-
-def find_result(site: Site, commit_id: str) -> CommitResult | None:
-    """Find what a commit id led to; None if it did not commit."""
-    state = site.cache.known()
-    version = state.find_commit(site.store, commit_id)
-    if version is None:
-        state = site.cache.refresh()
-        version = state.find_commit(site.store, commit_id)
-    return None if version is None else result_at(site, version)
-
-
-def result_at(site: Site, version: int) -> CommitResult:
-    """Give what the commit of a version led to."""
-    decision = site.cache.timeline.find(version)
-    if decision is None:
-        message = f"version {version} has no slot"
-        raise InvariantError(message)
-    return CommitResult(version, decision.instant, decision.stats)

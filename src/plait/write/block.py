@@ -1,0 +1,254 @@
+"""``Table.transaction()``: several operations, one decision (RFC 0004)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from plait.engine import Engine, Staging, engine_for
+from plait.errors import CommitError, CommitOutcomeUnknownError, TransactionClosedError
+from plait.expr import Where, parse_where, to_json
+from plait.model.bucket import BucketId
+from plait.model.changes import WriteStatus
+from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, CommitResult, ReadSet, Scope
+from plait.model.instant import Action, Operation
+from plait.model.plan import COW, Snapshot
+from plait.read.scan import Scan
+from plait.txn.site import Site
+from plait.txn.transaction import AlreadyCommitted, Request, Transaction
+from plait.write.found import find_result, result_at
+from plait.write.order import Order, plan_of, scope_of
+from plait.write.several import advance, together
+from plait.write.several import scope_of as widest
+
+
+@dataclass(slots=True)
+class _Part:
+    """One operation, staged on what those before it lead to."""
+
+    order: Order
+    staging: Staging
+    status: WriteStatus
+
+
+class Block:
+    """Runs operations one after the other and decides them all at once, or none.
+
+    Use it as a context manager. Each operation sees what the ones before it did, and nobody else
+    sees any of it before the block ends well. ``scan`` reads the snapshot that the block rests
+    on, with its own changes; what was read is then protected against others: a commit that wrote
+    the same keys meanwhile makes this one a conflict, and with ``isolation="serializable"`` one
+    that wrote where it read.
+
+    >>> import pyarrow as pa
+    >>> from plait import Table
+    >>> t = Table.create("memory://doc-block", "id bigint, v bigint", record_key=["id"])
+    >>> with t.transaction() as tx:
+    ...     tx.insert(pa.table({"id": [1, 2], "v": [0, 0]}))
+    ...     tx.delete(where="id = 2")
+    ...     rows = tx.scan().to_arrow().num_rows
+    >>> rows, tx.result.version
+    (1, 1)
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        commit_id: str | None,
+        on_conflict: str,
+        default: Engine,
+        after: Callable[[], None],
+    ) -> None:
+        """Make a block; it begins with ``with``."""
+        self._site, self._default, self._after = site, default, after
+        self._commit_id, self._on_conflict = commit_id, on_conflict
+        self._txn: Transaction | None = None
+        self._snapshot: Snapshot | None = None
+        self._parts: list[_Part] = []
+        self._reads: list[dict[str, object] | None] = []
+        self._result: CommitResult | None = None
+        self._failed = self._done = False
+        """Done: its commit id was applied before, and nothing is done again."""
+
+    @property
+    def result(self) -> CommitResult:
+        """What was committed; raise TransactionClosedError before the block has ended well."""
+        if self._result is None:
+            message = "the transaction has not committed"
+            raise TransactionClosedError(message, hint="read result after the with block")
+        return self._result
+
+    @property
+    def version(self) -> int:
+        """The version that the block rests on."""
+        return self._require_open().base.version
+
+    def __enter__(self) -> Self:
+        """Begin: from here on, what the base shows stays readable."""
+        request = Request(
+            Operation.TRANSACTION,
+            Action.COMMIT,
+            commit_id=self._commit_id,
+            on_conflict=self._on_conflict,
+        )
+        self._txn = Transaction.begin(self._site, request)
+        try:
+            found = None
+            if self._commit_id is not None:
+                found = find_result(self._site, self._commit_id)
+            if found is not None:
+                self._result, self._done = found, True
+                self._txn.abort("its commit id was applied already")
+            self._snapshot = self._txn.base.snapshot(self._site.store)
+        except BaseException:
+            self._txn.abort("it could not begin")
+            raise
+        return self
+
+    # --- operations ------------------------------------------------------------------------
+
+    def scan(self, columns: Sequence[str] | None = None, where: Where = None) -> Scan:
+        """Read the table as this transaction sees it; see ``Table.scan``."""
+        self._require_open()
+        snapshot = self._require_snapshot()
+        scan = Scan(self._site.store, snapshot, columns=columns, where=where)
+        self._reads.append(scan.read_predicate)
+        return scan
+
+    def append(self, data: object) -> None:
+        """Add rows; see ``Table.append``."""
+        self._run(self._order("append"), data)
+
+    def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
+        """Add rows whose keys are not there yet; see ``Table.insert``."""
+        self._run(self._order("insert", on_duplicate=on_duplicate), data)
+
+    def upsert(self, data: object) -> None:
+        """Add rows, replacing those with the same key; see ``Table.upsert``."""
+        self._run(self._order("upsert"), data)
+
+    def overwrite(
+        self, data: object, *, where: Where = None, partitions: str | None = None
+    ) -> None:
+        """Replace the table, the rows that match, or partitions; see ``Table.overwrite``."""
+        self._run(self._order("overwrite", where=where, partitions=partitions), data)
+
+    def delete(self, *, where: Where = None, keys: object = None) -> None:
+        """Delete rows by predicate or by key; see ``Table.delete``."""
+        Order.require_one(where, keys)
+        self._run(self._order("delete", where=where), keys)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _order(
+        self,
+        operation: str,
+        *,
+        on_duplicate: str = "raise",
+        where: Where = None,
+        partitions: str | None = None,
+    ) -> Order:
+        spec = self._require_open().base.table.spec
+        predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
+        return Order.of(
+            operation, spec, on_duplicate=on_duplicate, predicate=predicate, partitions=partitions
+        )
+
+    def _run(self, order: Order, data: object) -> None:
+        txn = self._require_open()
+        if self._done:
+            return
+        engine = self._default if data is None else engine_for(data, self._default)
+        step = len(self._parts) + 1
+        plan = plan_of(order, txn.base.table, self._site.store.spec, txn.instant, step=step)
+        txn.distributed |= engine.name != self._default.name
+        staging = engine.staging(plan, txn.announce)
+        part = _Part(order, staging, WriteStatus())
+        self._parts.append(part)
+        try:
+            if data is not None:
+                staging.write(data)
+            self._stage(part, self._require_snapshot())
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _stage(self, part: _Part, snapshot: Snapshot) -> None:
+        part.status = part.staging.stage(snapshot, None)
+        self._snapshot = advance(snapshot, part.status.changes)
+
+    def _redo(self, snapshot: Snapshot, buckets: frozenset[BucketId]) -> WriteStatus:  # noqa: ARG002 - a later part hangs on every earlier one
+        self._snapshot = snapshot
+        for part in self._parts:
+            self._stage(part, self._require_snapshot())
+        return self._status()
+
+    def _status(self) -> WriteStatus:
+        return together([part.status for part in self._parts])
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Decide, or roll back if the block raised."""
+        txn, self._txn = self._txn, None
+        if txn is None or self._done:
+            return
+        try:
+            if error is not None:
+                txn.abort(f"{type(error).__name__} in the transaction")
+                return
+            if self._failed:
+                txn.abort("one of its operations failed")
+                message = "an operation of this transaction failed, so none of it is committed"
+                raise CommitError(message, hint="let its error leave the block, or begin anew")
+            self._commit(txn)
+        finally:
+            for part in self._parts:
+                part.staging.close()
+        self._after()
+
+    def _commit(self, txn: Transaction) -> None:
+        if not self._parts:
+            txn.abort("it did nothing")
+            return
+        try:
+            if self._reads:
+                txn.judge.read_set = ReadSet(txn.base.version, tuple(self._reads))
+            txn.request = replace(txn.request, action=self._action(txn))
+            self._result = txn.commit(self._status(), self._scope(txn), self._redo)
+        except AlreadyCommitted as found:
+            txn.abort("its commit id was applied meanwhile")
+            self._result = result_at(self._site, found.version)
+        except CommitOutcomeUnknownError:
+            raise
+        except BaseException as problem:
+            txn.abort(f"{type(problem).__name__} while committing")
+            raise
+
+    def _scope(self, txn: Transaction) -> Scope:
+        spec = txn.base.table.spec
+        scopes = [scope_of(part.order, spec, part.status) for part in self._parts]
+        return widest(scopes, spec.schema.arrow)
+
+    def _action(self, txn: Transaction) -> Action:
+        if self._scope(txn).kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
+            return Action.REPLACE_COMMIT
+        return Action.COMMIT if txn.base.table.spec.table_type == COW else Action.DELTA_COMMIT
+
+    def _require_open(self) -> Transaction:
+        if self._txn is None:
+            message = "the transaction is not open"
+            raise TransactionClosedError(message, hint="use it in a with block")
+        return self._txn
+
+    def _require_snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            message = "the transaction is not open"
+            raise TransactionClosedError(message, hint="use it in a with block")
+        return self._snapshot

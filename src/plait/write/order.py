@@ -1,0 +1,135 @@
+"""What a caller asks of a writer: checked against the table before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from plait.errors import OptionError
+from plait.model.bucket import Partition, partition_parse
+from plait.model.changes import WriteStatus
+from plait.model.decision import (
+    SCOPE_APPEND,
+    SCOPE_BUCKETS,
+    SCOPE_PARTITIONS,
+    SCOPE_TABLE,
+    ReadSet,
+    Scope,
+)
+from plait.model.instant import Instant, Operation
+from plait.model.plan import StoreSpec, TableSpec, WritePlan
+from plait.state.state import TableDef
+
+OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the caller asked of a writer."""
+
+    operation: Operation
+    commit_id: str | None = None
+    on_conflict: str = "raise"
+    on_duplicate: str = "raise"
+    overwrite: str = "table"
+    predicate: Mapping[str, object] | None = None
+    partitions: tuple[Partition, ...] = ()
+    """Partitions known before any data is written."""
+    read_set: ReadSet | None = None
+    """What the rows were computed from, if the caller says so."""
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the arguments of Table.writer, one to one
+        cls,
+        operation: str,
+        spec: TableSpec,
+        *,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        on_duplicate: str = "raise",
+        predicate: Mapping[str, object] | None = None,
+        partitions: str | None = None,
+        read_set: ReadSet | None = None,
+    ) -> Self:
+        """Check the arguments against the table; raise OptionError for what makes no sense."""
+        _one_of("operation", operation, OPERATIONS)
+        if partitions not in (None, "dynamic"):
+            message = f"partitions={partitions!r} is not known"
+            raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
+        wanted = Operation(operation)
+        if wanted is Operation.APPEND and spec.keyed:
+            wanted = Operation.INSERT
+        takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
+        if (predicate is not None or partitions) and not takes_where:
+            message = f"{operation} takes neither where nor partitions"
+            raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
+        if predicate is not None and partitions:
+            message = "where and partitions exclude each other"
+            raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
+        kind = "predicate" if predicate is not None else "partitions" if partitions else "table"
+        order = cls(
+            wanted, commit_id, on_conflict, on_duplicate, kind, predicate, read_set=read_set
+        )
+        order._check(spec)
+        return order
+
+    def _check(self, spec: TableSpec) -> None:
+        _one_of("on_conflict", self.on_conflict, ("raise", "retry"))
+        _one_of("on_duplicate", self.on_duplicate, ("raise", "skip"))
+        _one_of("overwrite", self.overwrite, ("table", "partitions", "predicate"))
+        if self.read_set is not None and self.on_conflict == "retry":
+            message = "rows that were computed from a read cannot be written again by themselves"
+            hint = "leave out on_conflict; after a conflict read again, and write again"
+            raise OptionError(message, hint=hint, key="on_conflict", value="retry")
+        if not spec.keyed and self.operation in (Operation.UPSERT, Operation.INSERT):
+            message = f"{self.operation} needs a record key, and the table has none"
+            hint = "use append, or create the table with record_key=[...]"
+            raise OptionError(message, hint=hint, key="operation", value=self.operation.value)
+        if self.overwrite == "partitions" and not spec.partition_by:
+            message = "partitions='dynamic' needs a partitioned table"
+            raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
+
+    @staticmethod
+    def require_one(where: object, keys: object) -> None:
+        """Refuse a delete of neither or both; raise OptionError."""
+        if (where is None) == (keys is None):
+            message = "delete takes either where or keys"
+            hint = "delete(where='true') deletes every row"
+            raise OptionError(message, hint=hint, key="where", value=str(where))
+
+
+def plan_of(
+    order: Order, table: TableDef, store: StoreSpec, instant: Instant, *, step: int = 0
+) -> WritePlan:
+    """Give the plan that engines work by; ``step`` tells operations of one instant apart."""
+    return WritePlan(
+        store=store,
+        instant=instant,
+        operation=order.operation,
+        spec=table.spec,
+        options=table.options,
+        on_duplicate=order.on_duplicate,
+        overwrite=order.overwrite,
+        predicate=None if order.predicate is None else dict(order.predicate),
+        step=step,
+    )
+
+
+def scope_of(order: Order, spec: TableSpec, status: WriteStatus) -> Scope:
+    """Say what an operation that staged so much reaches."""
+    predicate = None if order.predicate is None else dict(order.predicate)
+    if order.operation is Operation.APPEND and not spec.keyed:
+        return Scope(SCOPE_APPEND)
+    if order.operation is not Operation.OVERWRITE:
+        return Scope(SCOPE_BUCKETS, predicate=predicate)
+    if order.overwrite == "table":
+        return Scope(SCOPE_TABLE)
+    texts = sorted(set(status.changes.touched["partition"].to_pylist()))
+    return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)), predicate)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        message = f"{key}={value!r} is not known"
+        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
