@@ -17,6 +17,7 @@ from pathlib import Path
 import plait
 from plait.cli import reference as cli_reference
 from plait.model.options import OPTIONS
+from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- made by scripts/reference.py (make reference); do not edit -->\n\n"
@@ -45,7 +46,54 @@ def main() -> int:
 
 def pages() -> Mapping[str, str]:
     """Make every page, by file name."""
-    return {**cli_reference.pages(), "options.md": options_page(), "api.md": api_page()}
+    return {
+        **cli_reference.pages(),
+        "options.md": options_page(),
+        "conflicts.md": conflicts_page(),
+        "api.md": api_page(),
+    }
+
+
+def conflicts_page() -> str:
+    """Make the conflict matrix from the data that commits are judged by."""
+    lines = [
+        "# Conflicts",
+        "",
+        "What it means for a commit that another was first, by policy. *Apart*: they wrote in the",
+        "same bucket, but not the same keys. *Same*: they wrote a key of ours, or nobody can tell.",
+        "",
+        *(f"- **{verdict.value}**: {MEANING[verdict]}" for verdict in Verdict),
+        "",
+        "| kind | operations |",
+        "|---|---|",
+    ]
+    for kind in Kind:
+        names = [f"`{op.value}`" for op, each in KINDS.items() if each is kind]
+        lines.append(f"| {kind.value} | {', '.join(names)} |")
+    lines += ["", "`transaction` counts as place where one of its parts does.", ""]
+    for policy in POLICIES:
+        lines += [f"## Policy `{policy}`", "", "| ours | theirs | they meet | apart | same |"]
+        lines.append("|---|---|---|---|---|")
+        for (ours, theirs), cells in MATRIX.items():
+            cell = cells[policy]
+            meets = WHERE[cell.meets]
+            row = (ours.value, theirs.value, meets, cell.apart.value, cell.same.value)
+            lines.append(f"| {' | '.join(row)} |")
+        lines.append("")
+    return NOTE + "\n".join(lines)
+
+
+MEANING = {
+    Verdict.COMPATIBLE: "nothing has to be done.",
+    Verdict.REBASE: "the buckets that meet are done again on the new version, without asking.",
+    Verdict.RETRY: "`RetryableConflictError`, or done again with `on_conflict='retry'`.",
+    Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",
+}
+WHERE = {
+    Meets.NEVER: "never",
+    Meets.SCOPES: "where both reach",
+    Meets.ALWAYS: "always",
+}
 
 
 def options_page() -> str:

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import pyarrow as pa
 
 from plait.engine import Engine
-from plait.errors import OptionError, TableExistsError
-from plait.expr import parse_where, to_json
-from plait.locks import default_lock, open_lock
+from plait.errors import TableExistsError
 from plait.model.contract import Contract
-from plait.model.decision import CommitResult, ReadSet
+from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
-from plait.ports import Ports
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.inspect import Moment, describe, load_timeline, pin
+from plait.services.opening import create_site, open_site
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
-from plait.state.cache import StateCache
-from plait.storage import open_store
-from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.properties import set_properties
-from plait.txn.site import Site, require_slots
+from plait.txn.site import Site
 from plait.write.block import Block
 from plait.write.engine import ArrowEngine
 from plait.write.found import find_result
 from plait.write.oneshot import write_once
-from plait.write.order import Order
+from plait.write.order import Asked, Order, read_set_of
 from plait.write.writer import Writer
 
 if TYPE_CHECKING:
     from plait.expr import Where
-    from plait.storage.port import Store
 
 
 class Table:
@@ -112,9 +106,6 @@ class Table:
             SchemaError: a type that Spark and Parquet do not share.
             TableExistsError: there is a table.
         """
-        ports = Ports()
-        store = open_store(uri, storage_options, create=True)
-        contract = Contract(concurrency, lock or default_lock(store), failed_writes)
         definition = Definition(
             tuple(record_key),
             tuple(partition_by),
@@ -124,19 +115,15 @@ class Table:
             policy,
             isolation,
             unique,
-            contract,
+            Contract(concurrency, lock or "", failed_writes),
             dict(properties or {}),
         )
-        table = definition.table(schema)
-        site = _site(store, ports, contract.lock)
-        require_slots(site)
         try:
-            create_table(store, ports, table)
+            return cls(create_site(uri, schema, definition, storage_options))
         except TableExistsError:
             if not if_not_exists:
                 raise
             return cls.open(uri, storage_options=storage_options)
-        return cls(site)
 
     @classmethod
     def open(cls, uri: str, *, storage_options: Mapping[str, object] | None = None) -> Self:
@@ -146,11 +133,7 @@ class Table:
             TableNotFoundError: there is none.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
-        ports = Ports()
-        store = open_store(uri, storage_options)
-        cache = StateCache(store, ports)
-        lock = open_lock(cache.refresh().table.contract.lock, store, ports)
-        return cls(Site(store, ports, cache, lock))
+        return cls(open_site(uri, storage_options))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -182,7 +165,7 @@ class Table:
         """
         order = self._order(
             operation,
-            read_set=self._read_set(read_from),
+            read_set=read_set_of(self._site, read_from),
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
@@ -368,43 +351,8 @@ class Table:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _order(
-        self,
-        operation: str,
-        *,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-        on_duplicate: str = "raise",
-        where: Where = None,
-        partitions: str | None = None,
-        read_set: ReadSet | None = None,
-    ) -> Order:
-        spec = self._site.cache.known().table.spec
-        predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
-        return Order.of(
-            operation,
-            spec,
-            commit_id=commit_id,
-            on_conflict=on_conflict,
-            on_duplicate=on_duplicate,
-            predicate=predicate,
-            partitions=partitions,
-            read_set=read_set,
-        )
-
-    def _read_set(self, read_from: Scan | Pinned | int | None) -> ReadSet | None:
-        if read_from is None:
-            return None
-        version = read_from if isinstance(read_from, int) else read_from.version
-        if isinstance(read_from, Scan) and read_from.store.spec.uri != self._site.store.spec.uri:
-            message = f"read_from is a scan of another table, {read_from.store.spec.uri}"
-            hint = "give a scan of the table that is written"
-            raise OptionError(message, hint=hint, key="read_from", value=version)
-        known = self._site.cache.known()
-        state = known if version <= known.version else self._site.cache.refresh()
-        state.require_readable(version)
-        read = read_from.read_predicate if isinstance(read_from, Scan) else None
-        return ReadSet(version, (read,))
+    def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
+        return Order.of(operation, self._site.cache.known().table.spec, **asked)
 
     @property
     def site(self) -> Site:
@@ -433,7 +381,3 @@ class Table:
     def _write(self, order: Order, data: object) -> CommitResult:
         spec = self._site.cache.known().table.spec
         return write_once(self._writer, order, spec, data)
-
-
-def _site(store: Store, ports: Ports, lock: str) -> Site:
-    return Site(store, ports, StateCache(store, ports), open_lock(lock, store, ports))

@@ -16,7 +16,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/services.py:rollback": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
-    "src/plait/write/writer.py:Order.of": "the arguments of Table.writer, one to one",
+    "src/plait/table.py:Table.writer": "one argument for each thing a write can be told",
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
 }
 MANY_METHODS: dict[str, str] = {

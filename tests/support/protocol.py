@@ -1,7 +1,8 @@
 """What tests of the commit protocol share: a clock by hand, and writers without Parquet.
 
-``Hand`` stages one tiny file a bucket. The file of a bucket holds the marks of every writer that
-ever wrote to it, so that a lost update shows in the data as well as in the timeline.
+``Hand`` stages one tiny file a bucket; its mark is the one key that it writes. The file of a
+bucket holds the marks of every writer that ever wrote to it, so that a lost update shows in the
+data as well as in the timeline.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+import xxhash
 
 from plait.errors import CommitOutcomeUnknownError
 from plait.files.names import data_path
+from plait.files.sidecar import encode_hashes
 from plait.locks.port import Holder
 from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
 from plait.model.changes import (
     ADDED,
     BASE,
-    KEYS_FILES,
+    KEYS_INLINE,
     KEYS_NONE,
     LOG,
     PATHS,
@@ -110,6 +114,7 @@ def create(
     keyed: bool = True,
     buckets: int = 4,
     contract: Contract | None = None,
+    policy: str = "file_group",
     properties: dict[str, object] | None = None,
 ) -> None:
     """Create a table of (id, value) and text partitions."""
@@ -121,6 +126,7 @@ def create(
         partition_by=partition_by,
         buckets=buckets if keyed else None,
         contract=contract or Contract(lock="none"),
+        policy=policy,
         properties=properties or {},
     )
     create_table(store, sim_ports(ids=SeqIds("0")), definition.table(schema))
@@ -174,12 +180,16 @@ class Hand:
     def _status(self) -> WriteStatus:
         rows = [row for row, _ in self._staged.values()]
         removed = [path for _, old in self._staged.values() for path in old]
+        key = encode_hashes(
+            np.array([xxhash.xxh64_intdigest(self._mark.encode())], dtype=np.uint64)
+        )
         touched = [
             {
                 "partition": row["partition"],
                 "bucket": row["bucket"],
-                "keys": KEYS_NONE if row["bucket"] == UNKEYED else KEYS_FILES,
+                "keys": KEYS_NONE if row["bucket"] == UNKEYED else KEYS_INLINE,
                 "key_count": 1,
+                "key_inline": None if row["bucket"] == UNKEYED else key,
             }
             for row in rows
         ]

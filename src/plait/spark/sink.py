@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import datasource as ds
 
 from plait.errors import OptionError, RetryableConflictError, RolledBackError, StorageError
-from plait.expr import parse_where, to_json
 from plait.files.data import DataFileWriter
 from plait.files.data import Place as FilePlace
 from plait.files.names import RUN, data_path
@@ -116,14 +115,13 @@ def _order(options: SourceOptions, table: Table, *, overwrite: bool) -> Order:
         message = f"operation={operation!r} does not go with this mode"
         hint = "append, insert and upsert with mode('append'); overwrite with mode('overwrite')"
         raise OptionError(message, hint=hint, key="operation", value=operation)
-    where = options.find("where")
     return Order.of(
         operation,
         table.site.cache.known().table.spec,
         commit_id=options.find("commit_id"),
         on_conflict=options.find("on_conflict") or "raise",
         on_duplicate=options.find("on_duplicate") or "raise",
-        predicate=None if where is None else to_json(parse_where(where, table.schema)),
+        where=options.find("where"),
         partitions=options.find("partitions"),
     )
 

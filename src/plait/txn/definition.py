@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -36,6 +36,12 @@ class Definition:
     unique: str = "partition"
     contract: Contract = field(default_factory=Contract)
     properties: Mapping[str, object] = field(default_factory=dict)
+
+    def with_lock(self, lock: str) -> Definition:
+        """Give the same definition with a lock, if it names none."""
+        if self.contract.lock:
+            return self
+        return replace(self, contract=replace(self.contract, lock=lock))
 
     def table(self, schema: object) -> TableDef:
         """Check everything; give the definition that version 0 holds.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from plait.engine import Engine, Staging, engine_for
 from plait.errors import CommitError, CommitOutcomeUnknownError, TransactionClosedError
-from plait.expr import Where, parse_where, to_json
+from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, CommitResult, ReadSet, Scope
@@ -19,7 +19,7 @@ from plait.read.scan import Scan
 from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
 from plait.write.found import find_result, result_at
-from plait.write.order import Order, plan_of, scope_of
+from plait.write.order import Asked, Order, plan_of, scope_of
 from plait.write.several import advance, together
 from plait.write.several import scope_of as widest
 
@@ -143,19 +143,8 @@ class Block:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _order(
-        self,
-        operation: str,
-        *,
-        on_duplicate: str = "raise",
-        where: Where = None,
-        partitions: str | None = None,
-    ) -> Order:
-        spec = self._require_open().base.table.spec
-        predicate = None if where is None else to_json(parse_where(where, spec.schema.arrow))
-        return Order.of(
-            operation, spec, on_duplicate=on_duplicate, predicate=predicate, partitions=partitions
-        )
+    def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
+        return Order.of(operation, self._require_open().base.table.spec, **asked)
 
     def _run(self, order: Order, data: object) -> None:
         txn = self._require_open()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from plait.errors import OptionError
+from plait.expr import Where, parse_where, to_json
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
 from plait.model.decision import (
@@ -19,9 +20,23 @@ from plait.model.decision import (
 )
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec, WritePlan
+from plait.read.pinned import Pinned
+from plait.read.scan import Scan
 from plait.state.state import TableDef
+from plait.txn.site import Site
 
 OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
+
+
+class Asked(TypedDict, total=False):
+    """The arguments of ``Table.writer`` beside the operation."""
+
+    commit_id: str | None
+    on_conflict: str
+    on_duplicate: str
+    where: Where
+    partitions: str | None
+    read_set: ReadSet | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +55,9 @@ class Order:
     """What the rows were computed from, if the caller says so."""
 
     @classmethod
-    def of(  # noqa: PLR0913 - the arguments of Table.writer, one to one
-        cls,
-        operation: str,
-        spec: TableSpec,
-        *,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-        on_duplicate: str = "raise",
-        predicate: Mapping[str, object] | None = None,
-        partitions: str | None = None,
-        read_set: ReadSet | None = None,
-    ) -> Self:
+    def of(cls, operation: str, spec: TableSpec, **asked: Unpack[Asked]) -> Self:
         """Check the arguments against the table; raise OptionError for what makes no sense."""
+        where, partitions = asked.get("where"), asked.get("partitions")
         _one_of("operation", operation, OPERATIONS)
         if partitions not in (None, "dynamic"):
             message = f"partitions={partitions!r} is not known"
@@ -61,15 +66,20 @@ class Order:
         if wanted is Operation.APPEND and spec.keyed:
             wanted = Operation.INSERT
         takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
-        if (predicate is not None or partitions) and not takes_where:
+        if (where is not None or partitions) and not takes_where:
             message = f"{operation} takes neither where nor partitions"
             raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
-        if predicate is not None and partitions:
+        if where is not None and partitions:
             message = "where and partitions exclude each other"
             raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
-        kind = "predicate" if predicate is not None else "partitions" if partitions else "table"
         order = cls(
-            wanted, commit_id, on_conflict, on_duplicate, kind, predicate, read_set=read_set
+            wanted,
+            asked.get("commit_id"),
+            asked.get("on_conflict", "raise"),
+            asked.get("on_duplicate", "raise"),
+            "predicate" if where is not None else "partitions" if partitions else "table",
+            None if where is None else to_json(parse_where(where, spec.schema.arrow)),
+            read_set=asked.get("read_set"),
         )
         order._check(spec)
         return order
@@ -97,6 +107,22 @@ class Order:
             message = "delete takes either where or keys"
             hint = "delete(where='true') deletes every row"
             raise OptionError(message, hint=hint, key="where", value=str(where))
+
+
+def read_set_of(site: Site, read_from: Scan | Pinned | int | None) -> ReadSet | None:
+    """Take what rows were computed from; raise InstantError if it cannot be read any more."""
+    if read_from is None:
+        return None
+    version = read_from if isinstance(read_from, int) else read_from.version
+    if isinstance(read_from, Scan) and read_from.store.spec.uri != site.store.spec.uri:
+        message = f"read_from is a scan of another table, {read_from.store.spec.uri}"
+        hint = "give a scan of the table that is written"
+        raise OptionError(message, hint=hint, key="read_from", value=version)
+    known = site.cache.known()
+    state = known if version <= known.version else site.cache.refresh()
+    state.require_readable(version)
+    read = read_from.read_predicate if isinstance(read_from, Scan) else None
+    return ReadSet(version, (read,))
 
 
 def plan_of(

@@ -1,0 +1,205 @@
+"""Fairness: a commit that lost too often reserves its place, and is through (RFC 0004)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from plait.model.bucket import BucketId
+from plait.model.instant import Operation
+from plait.state.checkpoint import load_checkpoint
+from plait.storage.memory import MemoryStore
+from plait.testing import SimClock
+from plait.timeline import paths
+from plait.txn.rollback import publish_rollback
+from plait.txn.site import Site
+from tests.support.protocol import Phases, Work, client, create, memory, upsert
+
+AFTER = 3
+"""The default of ``commit.reserve.after``."""
+PLACES: list[BucketId] = [((), number) for number in range(4)]
+
+
+@pytest.fixture
+def store(clock: SimClock) -> MemoryStore:
+    made = memory(clock)
+    create(made, policy="key", properties={"heartbeat.timeout": "30s"})
+    return made
+
+
+class Crowd:
+    """Small writers that come in before each attempt of a large one, for ever."""
+
+    def __init__(self, site: Callable[[], Site]) -> None:
+        self._site, self.landed, self.waited = site, 0, 0
+
+    def rush(self) -> None:
+        """Commit into one of the buckets, unless it is reserved."""
+        site = self._site()
+        if site.cache.refresh().reservations:
+            self.waited += 1
+            return
+        upsert(site, self.landed % 4, mark=f"small {self.landed}")
+        self.landed += 1
+
+
+def large(site: Site, mark: str = "large", on_conflict: str = "raise") -> Work:
+    return Work.begin(site, PLACES, mark=mark, on_conflict=on_conflict)
+
+
+class Rushed(Phases):
+    """Lets the crowd in whenever its writer is about to stage again or to publish."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        super().__init__()
+        self._crowd = crowd
+        self._mine: object = None
+
+    def phase(self, name: str, **facts: object) -> None:
+        super().phase(name, **facts)
+        if name == "begin":
+            self._mine = facts["instant"]
+        if name in ("redo", "publish") and facts["instant"] == self._mine:
+            self._crowd.rush()
+
+
+def test_a_large_commit_is_through_after_so_many_lost_rounds(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """Fifty small ones would come before each of its attempts, and do until it reserves."""
+    crowd = Crowd(lambda: client(store, clock))
+    site = client(store, clock, observer=Rushed(crowd))
+    result = large(site).commit()
+    assert result.rebased <= 4 * AFTER
+    assert site.cache.refresh().commits(store)["operation"].to_pylist().count("reserve") == 1
+    assert crowd.waited, "nobody was held back: the test showed nothing"
+    assert not site.cache.refresh().reservations
+    marks = [store.find(path) for path in site.cache.snapshot().files["path"].to_pylist()]
+    assert all(body is not None and b"large" in body for body in marks)
+
+
+def test_whoever_meets_a_reservation_waits_for_its_holder(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """The small one does its bucket again after the large one, and both stand."""
+    holder = client(store, clock)
+    work = large(holder)
+    reserve(holder, work)
+
+    observer = Phases()
+    observer.on["wait"] = work.commit
+    other = client(store, clock, observer=observer)
+    result = upsert(other, 2, mark="small")
+    assert result.rebased == 1
+    assert observer.heard.count("wait") == 1
+    assert store.find(newest(other, 2)) == b"large\nsmall"
+
+
+def test_writers_of_other_buckets_do_not_wait(store: MemoryStore, clock: SimClock) -> None:
+    holder = client(store, clock)
+    work = Work.begin(holder, [((), 1)], mark="holder")
+    reserve(holder, work)
+    observer = Phases()
+    upsert(client(store, clock, observer=observer), 2)
+    assert "wait" not in observer.heard
+
+
+def test_a_reservation_ends_with_the_rollback_of_its_holder(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    holder = client(store, clock)
+    work = large(holder)
+    reserve(holder, work)
+    site = client(store, clock)
+    publish_rollback(site, work.txn.instant, "dead", [()], since=work.txn.v0)
+    assert not site.cache.refresh().reservations
+    observer = Phases()
+    upsert(client(store, clock, observer=observer), 2)
+    assert "wait" not in observer.heard
+
+
+def test_a_dead_holder_costs_one_time_out_and_nothing_else(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-11."""
+    holder = client(store, clock)
+    work = large(holder)
+    reserve(holder, work)
+    before = clock.monotonic()
+    other = client(store, clock)
+    upsert(other, 2, mark="small")
+    waited = clock.monotonic() - before
+    assert 30 <= waited < 35
+    assert store.find(newest(other, 2)) == b"small"
+
+
+def test_a_living_holder_is_waited_for_longer_than_the_time_out(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    holder = client(store, clock)
+    work = large(holder)
+    reserve(holder, work)
+    began = clock.monotonic()
+    sleep = clock.sleep
+
+    def living(seconds: float) -> None:
+        sleep(seconds)
+        store.put(paths.heartbeat(work.txn.instant), str(clock.monotonic()).encode())
+        if clock.monotonic() - began > 100 and work.txn.open:
+            work.commit()
+
+    clock.sleep = living  # type: ignore[method-assign]  # time is the test's
+    upsert(client(store, clock), 2, mark="small")
+    assert clock.monotonic() - began > 100
+
+
+def test_of_two_reservations_the_older_goes_first(store: MemoryStore, clock: SimClock) -> None:
+    """Nobody waits in a circle."""
+    first, second = client(store, clock), client(store, clock)
+    one, two = large(first, "one"), large(second, "two")
+    reserve(first, one)
+    reserve(second, two)
+    observer = Phases()
+    observer.on["wait"] = one.commit
+    object.__setattr__(second.ports, "observer", observer)
+    two.commit()
+    assert observer.heard.count("wait") == 1
+    assert store.find(newest(second, 0)) == b"one\ntwo"
+    assert not second.cache.refresh().reservations
+
+
+def test_an_instant_that_is_over_reserves_nothing(store: MemoryStore, clock: SimClock) -> None:
+    """Nobody would end it."""
+    holder = client(store, clock)
+    work = large(holder)
+    publish_rollback(client(store, clock), work.txn.instant, "dead", [()], since=work.txn.v0)
+    reserve(holder, work)
+    assert not client(store, clock).cache.refresh().reservations
+
+
+def test_checkpoints_carry_reservations(store: MemoryStore, clock: SimClock) -> None:
+    """INV-04: a client that starts from the checkpoint waits as the others do."""
+    holder = client(store, clock)
+    work = large(holder)
+    reserve(holder, work)
+    assert holder.cache.checkpoint(1)
+    state = load_checkpoint(store, holder.cache.known().version)
+    assert state is not None
+    assert state.reservations == holder.cache.known().reservations != ()
+    assert state.reservations[0].reserved.holder == work.txn.instant
+
+
+def reserve(site: Site, work: Work) -> None:
+    """Reserve as the loop of a commit does."""
+    from plait.txn.reserve import publish_reservation
+
+    intent = work.txn.judge.intent(work.status, work.scope, site.cache.known())
+    assert intent.operation is Operation.UPSERT
+    publish_reservation(site, work.txn.instant, intent)
+
+
+def newest(site: Site, bucket: int) -> str:
+    """Give the file of a bucket."""
+    rows = site.cache.snapshot().files.select(["path", "bucket"]).to_pylist()
+    return str(next(row["path"] for row in rows if row["bucket"] == bucket))
