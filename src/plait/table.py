@@ -17,8 +17,10 @@ from plait.model.instant import Instant
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
+from plait.services.contract import change_contract
+from plait.services.explain import Explanation, explain
 from plait.services.inspect import Moment, describe, load_timeline, pin
-from plait.services.opening import create_site, open_site
+from plait.services.opening import create_site, open_site, reopen
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
@@ -126,14 +128,27 @@ class Table:
             return cls.open(uri, storage_options=storage_options)
 
     @classmethod
-    def open(cls, uri: str, *, storage_options: Mapping[str, object] | None = None) -> Self:
+    def open(
+        cls,
+        uri: str,
+        *,
+        contract: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> Self:
         """Open a table; lock, mode and policy come from it.
 
+        Args:
+            uri: where it is.
+            contract: what the caller takes the contract to be, or parts of it:
+                ``concurrency``, ``lock``, ``failed_writes``.
+            storage_options: handed to the file system of the URL.
+
         Raises:
+            ContractError: the table has another contract.
             TableNotFoundError: there is none.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
-        return cls(open_site(uri, storage_options))
+        return cls(open_site(uri, storage_options, contract))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -330,6 +345,24 @@ class Table:
         """Set options, in one decision; raise OptionError for what is not known."""
         return set_properties(self._site, properties)
 
+    def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
+        """Change the contract, once no other writer is live.
+
+        Args:
+            wait_s: wait so long for living writers to end; 0 refuses at once.
+            parts: ``concurrency``, ``lock``, ``failed_writes``, or some of them.
+
+        Raises:
+            ContractError: other writers are live. Nothing was written.
+        """
+        result = change_contract(self._site, parts, wait_s=wait_s)
+        self._site = reopen(self._site)
+        return result
+
+    def explain(self, instant: str | Instant) -> Explanation:
+        """Tell what an instant met on its way: who was first, where, what was done again."""
+        return explain(self._site, Instant.parse(instant) if isinstance(instant, str) else instant)
+
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every dead one if none is named."""
         if instant is None:
@@ -345,9 +378,14 @@ class Table:
         """Delete what no readable version, writer or reader needs: by a plan, or a fresh one."""
         return clean(self._site, plan)
 
-    def verify(self, *, data: bool = True) -> VerifyReport:
-        """Check the invariants on storage; nothing is changed."""
-        return verify(self._site, data=data)
+    def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
+        """Check the invariants on storage; nothing is changed.
+
+        Args:
+            data: read every live file too.
+            history: look at the timeline alone: isolation, lost updates, double decisions.
+        """
+        return verify(self._site, data=data, history=history)
 
     # --- inside ----------------------------------------------------------------------------
 

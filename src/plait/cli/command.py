@@ -110,7 +110,7 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Comman
     """Declare a command that works on one table: ``function(app, uri, storage, ...)``."""
 
     def declare(function: Callable[..., None]) -> Command:
-        for decorate in (_storage_option, click.argument("uri"), click.pass_obj):
+        for decorate in (storage_option, click.argument("uri"), click.pass_obj):
             function = decorate(function)
         return bare_command(name, *examples)(function)
 
@@ -146,7 +146,7 @@ def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
     return click.option(name, field, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
 
 
-_storage_option = pairs_option(
+storage_option = pairs_option(
     "--storage-option", "storage", "For the store, such as endpoint_url; may be repeated."
 )
 

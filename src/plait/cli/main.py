@@ -24,11 +24,14 @@ ENTRIES = {
     "describe": Entry(_TABLES, "Say what a table is and how large."),
     "schema": Entry(_TABLES, "List the columns."),
     "files": Entry(_TABLES, "List the live files."),
-    "set": Entry(_TABLES, "Set properties of a table."),
+    "set": Entry(_TABLES, "Set properties of a table, or parts of its contract."),
     "history": Entry(_TIMELINE, "List decisions, newest first."),
     "timeline": Entry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
     "rollback": Entry(_SERVICES, "Roll back an instant, or all whose writers are dead."),
     "clean": Entry(_SERVICES, "Delete files that no reader may need any more."),
+    "conflict": Entry(
+        "plait.cli.commands.conflict", "Tell whom an instant met, and what that meant."
+    ),
     "verify": Entry(_SERVICES, "Check the invariants on the table as it is."),
     "quickstart": Entry(
         "plait.cli.commands.quickstart", "Five PySpark processes, one table, one is killed."

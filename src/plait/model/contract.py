@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 
 from plait.errors import OptionError
 
+PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "lease", "zookeeper")
 
 
@@ -30,6 +32,12 @@ class Contract:
                 key="failed_writes",
                 value=self.failed_writes,
             )
+
+    def with_parts(self, parts: Mapping[str, str]) -> Contract:
+        """Give it with some parts replaced; raise OptionError for what is no part of it."""
+        for key in parts:
+            _one_of("contract", key, PARTS)
+        return replace(self, **parts)
 
     def to_dict(self) -> dict[str, object]:
         """Give it as plain values."""

@@ -229,7 +229,9 @@ def _split(
 
 def _delete_late(site: Site, entries: tuple[Late, ...]) -> list[str]:
     """Delete what rolled-back writers wrote after their end: provably theirs."""
-    doomed = []
+    nonces = tuple(entry.nonce for entry in entries)
+    manifests = site.store.list(paths.MANIFESTS) if entries else ()
+    doomed = [info.path for info in manifests if _owner(info.path).endswith(nonces)]
     listed: dict[str, list[str]] = {}
     for entry in entries:
         for partition in entry.partitions:
@@ -239,3 +241,8 @@ def _delete_late(site: Site, entries: tuple[Late, ...]) -> list[str]:
             doomed += [path for path in listed[place] if entry.nonce in path.rsplit("/", 1)[-1]]
     site.store.delete(doomed)
     return doomed
+
+
+def _owner(path: str) -> str:
+    """Give the instant whose manifest this is: they lie in a directory of its name."""
+    return path.rsplit("/", 2)[-2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,6 +67,17 @@ class Keys:
             self._loaded[place] = self._load(changes, bucket)
         return self._loaded[place]
 
+    def rows(
+        self, changes: Changes, bucket: BucketId, hashes: Collection[int]
+    ) -> list[dict[str, object]]:
+        """Find the keys with these hashes in the files that changes added to a bucket."""
+        wanted = np.array(sorted(hashes), dtype=np.uint64)
+        found = []
+        for batch in self._key_columns(_of_bucket(changes.added, bucket)):
+            hit = np.isin(key_hashes(batch, self.spec.key), wanted)
+            found += batch.filter(pa.array(hit)).to_pylist()
+        return found
+
     def _load(self, changes: Changes, bucket: BucketId) -> Hashes | None:
         rows = _of_bucket(changes.touched, bucket).to_pylist()
         parts: list[Hashes] = []
@@ -84,14 +95,15 @@ class Keys:
         return np.unique(np.concatenate(parts)) if parts else _NOBODY
 
     def _of_files(self, added: pa.Table) -> Hashes:
+        parts = [key_hashes(batch, self.spec.key) for batch in self._key_columns(added)]
+        return np.concatenate([_NOBODY, *parts])
+
+    def _key_columns(self, added: pa.Table) -> Iterator[pa.RecordBatch]:
         schemas = Schemas(self.spec.schema, {**self.schemas, self.spec.schema.id: self.spec.schema})
-        key = self.spec.key
-        parts = [_NOBODY]
         for file in live_files(unmasked(added, version=-1)):
             with OpenFile(self.store, file, schemas) as opened:
                 for group in range(opened.group_count):
-                    parts += [key_hashes(b, key) for b in opened.batches(group, key)]
-        return np.concatenate(parts)
+                    yield from opened.batches(group, self.spec.key)
 
 
 def _of_bucket(table: pa.Table, bucket: BucketId) -> pa.Table:

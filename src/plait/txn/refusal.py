@@ -58,9 +58,16 @@ def rolled_back(instant: Instant, version: int | None, reason: str) -> RolledBac
 
 def contract_changed(ours: Contract, theirs: Contract) -> ContractError:
     """Tell that the table has another contract now."""
-    message = "the table's contract changed while this writer was open"
+    message = "the table's contract changed since this client opened it"
     hint = "open the table again"
     return ContractError(message, hint=hint, ours=ours.to_dict(), theirs=theirs.to_dict())
+
+
+def contract_differs(expected: Contract, found: Contract) -> ContractError:
+    """Tell that the table has another contract than the caller takes it to have."""
+    message = f"expected the contract {expected.to_dict()}, and the table has {found.to_dict()}"
+    hint = "leave the expectation out, or change the table's contract: Table.change_contract"
+    return ContractError(message, hint=hint, ours=expected.to_dict(), theirs=found.to_dict())
 
 
 def retries_exhausted(

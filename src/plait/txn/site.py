@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from plait.errors import CapabilityMissingError
 from plait.locks.port import LockProvider
+from plait.model.contract import Contract
 from plait.model.instant import Instant, time_ms
 from plait.ports import Ports
 from plait.state.cache import StateCache
@@ -23,6 +24,8 @@ class Site:
     ports: Ports
     cache: StateCache
     lock: LockProvider
+    contract: Contract | None = None
+    """What this client was opened under; None: whatever the table says."""
 
     def new_instant(self, known: State) -> Instant:
         """Give an instant later than every one that is known: ``max(now, newest + 1)``."""

@@ -165,6 +165,7 @@ class Transaction:
         )
         try:
             txn._look_back()
+            txn._require_contract()
         except BaseException:
             heartbeat.stop()  # nobody will: the instant must not seem alive
             raise
@@ -184,6 +185,13 @@ class Transaction:
         except AlreadyCommitted:
             self.abort("committed already")
             raise
+
+    def _require_contract(self) -> None:
+        """Refuse a client that was opened under another contract (INV-12)."""
+        ours, theirs = self.site.contract, self.base.table.contract
+        if ours is not None and ours != theirs:
+            self.abort("its client was opened under another contract")
+            raise contract_changed(ours, theirs)
 
     # --- stage -----------------------------------------------------------------------------
 

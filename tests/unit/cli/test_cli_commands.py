@@ -11,6 +11,7 @@ import pytest
 
 from plait import Table
 from plait.cli.flow import lay_out
+from plait.errors import RetryableConflictError
 from plait.model.instant import Instant, Operation, State
 from plait.storage import open_store
 from plait.timeline import paths
@@ -361,3 +362,37 @@ def test_damaged_metadata_ends_in_7(tablectl, table):
     verified = tablectl("verify", table, "--json")
     assert verified.code == 8
     assert paths.slot(2) in [problem["path"] for problem in verified.data["problems"]]
+
+
+def test_conflict_explain_tells_winner_keys_and_verdict(tablectl, tmp_path):
+    table = Table.create(str(tmp_path / "t"), "id bigint", record_key=["id"], buckets=1)
+    table.upsert(pa.table({"id": [1, 2]}))
+    writer = table.writer("upsert").__enter__()
+    writer.write(pa.table({"id": [2, 3]}))
+    instant = writer.instant
+    table.upsert(pa.table({"id": [2]}))
+    with pytest.raises(RetryableConflictError):
+        writer.__exit__(None, None, None)
+    data = tablectl("conflict", "explain", tmp_path / "t", instant, "--json").data
+    assert data["outcome"] == "rolled_back"
+    assert [(c["version"], c["verdict"], c["keys"]) for c in data["conflicts"]] == [
+        (2, "retry", [{"id": 2}])
+    ]
+    text = tablectl("conflict", "explain", tmp_path / "t", instant).out
+    assert "both wrote the same keys" in text
+
+
+def test_set_changes_the_contract_by_itself(tablectl, tmp_path):
+    Table.create(str(tmp_path / "t"), "id bigint", record_key=["id"])
+    data = tablectl("set", tmp_path / "t", "contract.lock=none", "--json").data
+    assert data["properties"]["contract.lock"] == "none"
+    mixed = tablectl("set", tmp_path / "t", "contract.lock=file", "commit.retries=3")
+    assert (mixed.code, Table.open(str(tmp_path / "t")).version) == (2, 1)
+
+
+def test_verify_history_reads_the_timeline_alone(tablectl, tmp_path):
+    table = Table.create(str(tmp_path / "t"), "id bigint", record_key=["id"])
+    table.upsert(pa.table({"id": [1]}))
+    ran = tablectl("verify", tmp_path / "t", "--history", "--json")
+    assert (ran.code, ran.data["checked"]["windows"]) == (0, 1)
+    assert "files" not in ran.data["checked"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plait.model.instant import Instant
 from plait.services.clean import clean, plan_clean
 from plait.services.rollback import roll_back
 from plait.services.upkeep import after_commit
@@ -165,6 +166,19 @@ def test_late_files_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -
     report = clean(client(store, clock))
     assert list(report.late) == work.hand.written
     assert not set(work.hand.written) & set(files(store))
+
+
+def test_late_manifests_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -> None:
+    """They lie in a directory of their instant; those of others stay."""
+    work = Work.begin(client(store, clock))
+    roll_back(client(store, clock), work.txn.instant, reason="test")
+    late = paths.manifest(work.txn.instant, "a1", "added")
+    other = paths.manifest(Instant.at(1, "e" * 16), "a1", "added")
+    for path in (late, other):
+        store.put(path, b"late")
+    report = clean(client(store, clock))
+    assert list(report.late) == [late]
+    assert store.find(other) is not None
 
 
 # --- checkpoints ------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from plait.errors import TableNotFoundError
-from plait.model.changes import ADDED, KEYS_ALL, PATHS, TOUCHED, Changes
-from plait.model.decision import Decision, RolledBack
+from plait.files.sidecar import encode_hashes
+from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, PATHS, TOUCHED, Changes
+from plait.model.decision import Decision, ReadSet, RolledBack
 from plait.model.instant import Action, Instant, Operation
 from plait.services.clean import clean
 from plait.services.rollback import roll_back
@@ -458,6 +460,39 @@ def test_verify_accepts_a_commit_with_other_buckets_in_its_window(copy: Copy) ->
     store = copy("cow")
     forge(store, lambda d: replace(d, base=0, changes=Changes(touched=touched(7))), like=2)
     assert found(store) == []
+
+
+def lost_update(store: LocalStore) -> str:
+    """Forge a commit whose rows rest on version 4 and repeat keys that version 5 wrote."""
+    row = touched(7).set_column(2, "keys", pa.array([KEYS_INLINE]))
+    keys = pa.array([encode_hashes(np.array([7], dtype=np.uint64))], pa.binary())
+    changes = Changes(touched=row.set_column(4, "key_inline", keys).cast(TOUCHED))
+    first = Instant.at(1, "e" * 16)
+    forge(store, lambda d: replace(d, changes=changes, instant=first), like=2)
+    read_set = ReadSet(6, (None,))
+    return forge(store, lambda d: replace(d, changes=changes, read_set=read_set), like=2)
+
+
+def test_verify_reports_an_update_that_was_lost(copy: Copy) -> None:
+    """INV-07: the same key was written between the read and the base."""
+    store = copy("cow")
+    path = lost_update(store)
+    assert found(store) == [("INV-07", path)]
+    report = verify(client(store), history=True)
+    (problem,) = report.problems
+    assert "lost the update of version 7" in problem.message
+    assert report.checked["read sets"] == 1
+
+
+def test_the_history_alone_tells_of_windows_instants_and_chains(copy: Copy) -> None:
+    """INV-01, INV-03, INV-07: no data file is opened, no directory but the timeline's listed."""
+    store = copy("mor")
+    assert verify(client(store), history=True).problems == ()
+    assert set(verify(client(store), history=True).checked) <= {"versions", "windows", "manifests"}
+    changes = Changes(touched=touched(0, 1))
+    forge(store, lambda d: replace(d, base=4, changes=changes), like=2)
+    (problem,) = verify(client(store), history=True).problems
+    assert problem.invariant == "INV-07"
 
 
 @pytest.mark.parametrize("base", [-2, 7, 99])

@@ -153,18 +153,28 @@ def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool,
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
 
-@command("verify", "verify ./flights", "verify s3://lake/flights --no-data --json")
+@command("verify", "verify ./flights", "verify s3://lake/flights --history --json")
 @click.option("--no-data", is_flag=True, help="Metadata only: do not open data files.")
+@click.option("--history", is_flag=True, help="The timeline alone: isolation, lost updates.")
 @click.pass_context
 def verify(
-    context: click.Context, app: Application, uri: str, storage: dict[str, str], *, no_data: bool
+    context: click.Context,
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    no_data: bool,
+    history: bool,
 ) -> None:
     """Check the invariants on the table as it is.
+
+    With --history from the timeline alone: that every commit was isolated from the others, that
+    no update was lost, and that no instant was decided twice.
 
     Changes nothing. Ends in exit code 8 if it finds problems. Works on a table that is too damaged
     to be opened, and beside writers.
     """
-    report = open_for_verify(uri, storage or None).verify(data=not no_data)
+    report = open_for_verify(uri, storage or None).verify(data=not no_data, history=history)
     found = [(p.invariant, p.path, p.message) for p in report.problems]
     blocks: list[Block] = [
         Facts(tuple((k, number(v)) for k, v in report.checked.items()), "checked")

@@ -16,6 +16,7 @@ from plait.model.schema import type_name
 from plait.table import Table
 
 _FILES_SHOWN = 100
+_CONTRACT = "contract."
 _FILE_COLUMNS = ("path", "partition", "bucket", "kind", "rows", "masked", "bytes", "version")
 
 Storage = dict[str, str]
@@ -159,21 +160,35 @@ def _file_cell(item: tuple[str, object]) -> object:
     return number(value) if name in ("rows", "masked") else value
 
 
+def _contract_of(table: Table) -> dict[str, str]:
+    contract = table.describe()["contract"]
+    found = contract if isinstance(contract, dict) else {}
+    return {f"{_CONTRACT}{key}": str(value) for key, value in found.items()}
+
+
 @command(
     "set",
     "set ./flights clean.retain.versions=50",
-    "set ./flights heartbeat.interval=5s heartbeat.timeout=60s",
+    "set ./flights contract.lock=none --wait 60",
 )
+@click.option("--wait", type=float, default=0, help="Seconds to wait for other writers to end.")
 @click.argument("properties", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set(  # noqa: A001 - the name of the command
-    app: Application, uri: str, storage: Storage, properties: tuple[str, ...]
+    app: Application, uri: str, storage: Storage, properties: tuple[str, ...], *, wait: float
 ) -> None:
-    """Set properties of a table.
+    """Set properties of a table, or parts of its contract.
 
-    All of them in one decision; those not named stay as they are.
+    All of them in one decision; those not named stay as they are. The contract
+    (contract.concurrency, contract.lock, contract.failed_writes) changes only while no other
+    writer is live, and by itself.
     """
     values = parse_pairs(properties, what="set")
     table = Table.open(uri, storage_options=storage or None)
-    result = table.set(values)
-    now = table.properties
+    parts = {key.removeprefix(_CONTRACT): value for key, value in values.items()}
+    in_contract = [key for key in values if key.startswith(_CONTRACT)]
+    if in_contract and len(in_contract) != len(values):
+        message = "the contract is changed by itself, without other properties"
+        raise click.UsageError(message)
+    result = table.change_contract(wait_s=wait, **parts) if in_contract else table.set(values)
+    now = {**table.properties, **_contract_of(table)} if in_contract else table.properties
     app.show({"version": result.version, "properties": now}, Facts(tuple(now.items())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,15 +13,17 @@ import xxhash
 
 from plait.errors import FormatError, StorageError, TableError
 from plait.model.changes import Changes
-from plait.model.decision import Decision
+from plait.model.decision import Decision, ReadSet
 from plait.model.instant import Outcome
 from plait.model.plan import TableSpec
 from plait.services.verify.report import Findings
+from plait.state.state import TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
 from plait.txn.conflict import Intent, decide
-from plait.txn.matrix import DATA, REWRITES
+from plait.txn.keys import Keys
+from plait.txn.matrix import DATA, REWRITES, Verdict
 
 _HELD = 1_000
 """So many decisions are held for windows; what is older is read again."""
@@ -34,14 +37,17 @@ class Windows:
     findings: Findings
     _recent: deque[Decision] = field(default_factory=lambda: deque(maxlen=_HELD))
 
-    def take(self, decision: Decision, spec: TableSpec | None) -> None:
+    def take(self, decision: Decision, table: TableDef | None) -> None:
         """Take the next decision; the table's layout tells what a predicate reaches."""
+        spec = None if table is None else table.spec
         path = paths.slot(decision.version)
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
         elif decision.outcome is Outcome.COMMITTED and decision.operation in (*DATA, *REWRITES):
             self._judge(decision, spec, path)
+            if table is not None and decision.read_set is not None:
+                self._judge_reads(decision, decision.read_set, table, path)
         light = Changes(touched=decision.changes.touched)
         self._recent.append(replace(decision, changes=light))
 
@@ -59,6 +65,34 @@ class Windows:
                     return
         except (ValueError, TableError) as error:  # a predicate or partition that is none
             self.findings.problem("INV-01", path, f"its write set cannot be read: {error}")
+
+    def _judge_reads(
+        self, decision: Decision, read_set: ReadSet, table: TableDef, path: str
+    ) -> None:
+        """Look for lost updates: same keys, or rows that were read, written since the read.
+
+        Between that version and the base other keys of a bucket may have been written.
+        """
+        self.findings.count("read sets")
+        intent = Intent.of(decision.operation, decision.scope, decision.changes, table.spec)
+        ours = replace(
+            intent,
+            policy=table.policy,
+            serializable=table.isolation == "serializable",
+            read_set=read_set,
+        )
+        keys = Keys(self.store, table.spec, table.schemas)
+        limit = max(0, decision.base - read_set.version)
+        try:
+            for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
+                compare = functools.partial(keys.met, decision.changes, theirs.changes)
+                conflict = decide(ours, theirs, compare)
+                if conflict is not None and conflict.verdict is not Verdict.REBASE:
+                    message = f"it lost the update of version {theirs.version}: {conflict.reason}"
+                    self.findings.problem("INV-07", path, message)
+                    return
+        except (FormatError, StorageError) as error:
+            self.findings.note(path, f"its keys cannot be compared any more: {error.message}")
 
     def _window(self, base: int, version: int) -> Iterator[Decision]:
         oldest = self._recent[0].version if self._recent else version

@@ -118,7 +118,8 @@ class Checkpoints:
 
 def difference(store: Store, one: State, other: State) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
-    facts = ("version", "checksum", "completed_ms", "newest_time", "horizon", "late")
+    facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "late"]
+    facts.append("reservations")
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name

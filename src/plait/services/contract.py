@@ -1,0 +1,74 @@
+"""Changes of the contract: guarded, since clients under different contracts cannot both write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.errors import ContractError, InvariantError
+from plait.locks import open_lock
+from plait.model.decision import CommitResult, Decision
+from plait.model.instant import Action, Operation, Outcome
+from plait.services.rollback import list_pending
+from plait.state.state import State
+from plait.txn.service import publish_service
+from plait.txn.site import Site, client
+
+_POLL_S = 0.2
+
+
+def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0) -> CommitResult:
+    """Change parts of the contract in one decision, once no other writer is live.
+
+    Whoever began before and is overlooked is refused at publish all the same (INV-12).
+
+    Args:
+        site: the table.
+        values: ``concurrency``, ``lock`` and ``failed_writes``, or some of them.
+        wait_s: wait so long for living writers to end; 0 refuses at once.
+
+    Raises:
+        OptionError: a contract that cannot hold, or a lock that the store cannot have.
+        ContractError: other writers are live. Nothing was written.
+    """
+    known = site.cache.refresh().table.contract
+    wanted = known.with_parts(values)
+    wanted.check()
+    open_lock(wanted.lock, site.store, site.ports)
+    _require_alone(site, wait_s)
+
+    def draft(state: State) -> Decision:
+        table = replace(state.table, contract=state.table.contract.with_parts(values))
+        return Decision(
+            version=0,
+            instant=site.new_instant(state),
+            outcome=Outcome.COMMITTED,
+            action=Action.PROPERTY,
+            operation=Operation.PROPERTY,
+            base=state.version,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            table=table.to_dict(),
+            client=client(),
+        )
+
+    decision = publish_service(site, draft)
+    if decision is None:
+        message = "a change of the contract was not decided"
+        raise InvariantError(message)
+    return CommitResult(decision.version, decision.instant, decision.stats)
+
+
+def _require_alone(site: Site, wait_s: float) -> None:
+    deadline = site.ports.clock.monotonic() + wait_s
+    while live := [entry for entry in list_pending(site) if entry.alive]:
+        if site.ports.clock.monotonic() >= deadline:
+            first = live[0]
+            message = (
+                f"{len(live)} other writer(s) are live, such as {first.instant} "
+                f"(process {first.pid} on {first.host})"
+            )
+            hint = "wait for them with wait_s, or end the dead with `tablectl rollback --failed`"
+            raise ContractError(message, hint=hint, live=[str(e.instant) for e in live])
+        site.ports.clock.sleep(_POLL_S)

@@ -1,0 +1,80 @@
+"""The contract of a table: agreed at open, changed only while nobody else writes (INV-12)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import ContractError, OptionError
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(str(tmp_path), "id bigint", record_key=["id"])
+
+
+def contract(table: Table) -> dict[str, object]:
+    found = table.describe()["contract"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_client_that_expects_another_contract_is_refused_at_open(
+    table: Table, tmp_path: Path
+) -> None:
+    """INV-12."""
+    Table.open(str(tmp_path), contract={"lock": "file", "concurrency": "multi_writer"})
+    with pytest.raises(ContractError, match="lock"):
+        Table.open(str(tmp_path), contract={"lock": "none"})
+    with pytest.raises(OptionError, match="is not known"):
+        Table.open(str(tmp_path), contract={"locks": "none"})
+
+
+def test_the_contract_is_changed_in_one_decision(table: Table) -> None:
+    result = table.change_contract(lock="none")
+    assert contract(table)["lock"] == "none"
+    assert result.version == table.version == 1
+    table.upsert(ROWS)  # by the client that made the change
+
+
+def test_it_is_not_changed_while_another_writer_is_live(table: Table) -> None:
+    """INV-12: refused at once, or after waiting; nothing is written."""
+    with table.writer("upsert") as writer:
+        writer.write(ROWS)
+        with pytest.raises(ContractError, match="live") as caught:
+            table.change_contract(lock="none")
+        assert caught.value.live == [str(writer.instant)]
+        with pytest.raises(ContractError):
+            table.change_contract(lock="none", wait_s=0.3)
+    assert contract(table)["lock"] == "file"
+    table.change_contract(lock="none", wait_s=5)
+
+
+def test_a_client_that_was_opened_before_the_change_cannot_write(
+    table: Table, tmp_path: Path
+) -> None:
+    """INV-12: also one that begins only afterwards; it holds the old lock."""
+    old = Table.open(str(tmp_path))
+    table.change_contract(lock="none")
+    with pytest.raises(ContractError, match="opened"):
+        old.upsert(ROWS)
+    assert not table.timeline.pending
+    Table.open(str(tmp_path)).upsert(ROWS)
+    assert table.scan().count() == 1
+
+
+def test_a_contract_that_cannot_hold_is_refused_before_anything_is_written(table: Table) -> None:
+    for parts in (
+        {"failed_writes": "eager"},
+        {"lock": "nonsense"},
+        {"isolation": "snapshot"},
+        {"concurrency": "many"},
+    ):
+        with pytest.raises(OptionError):
+            table.change_contract(**parts)  # type: ignore[arg-type]  # by name
+    assert table.version == 0
