@@ -33,6 +33,7 @@ def create(
         partition_by=["place"],
         table_type=table_type,
         buckets=buckets,
+        policy="file_group",
         properties=properties or {},
     )
 

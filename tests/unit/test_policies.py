@@ -17,6 +17,7 @@ from plait.errors import (
     InstantNotFoundError,
     OptionError,
     RetryableConflictError,
+    RolledBackError,
 )
 from plait.model.decision import CommitResult
 
@@ -243,6 +244,45 @@ def test_a_read_that_cannot_be_is_refused_before_anything_is_written() -> None:
         table.writer("upsert", read_from=other.scan())
     with pytest.raises(OptionError, match="computed from a read"):
         table.writer("upsert", read_from=table.version, on_conflict="retry")
+    assert not table.timeline.pending
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("key", [1, 2])
+def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
+    table_type: str, key: int
+) -> None:
+    """INV-03: not of damage, whatever it was about to read when it found them gone."""
+    table = make(table_type)
+    writer = table.writer("upsert").__enter__()
+    writer.write(rows((1, 0, "ours")))
+    txn = writer._txn
+    assert txn is not None
+    commit = txn.commit
+
+    def late(*arguments: object) -> CommitResult:
+        table.upsert(rows((key, 0, "theirs")))
+        table.rollback(txn.instant)
+        return commit(*arguments)  # type: ignore[arg-type]  # passed through
+
+    txn.commit = late  # type: ignore[method-assign]
+    with pytest.raises(RolledBackError):
+        writer.__exit__(None, None, None)
+    assert content(table) == {key: "theirs"}
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_transaction_whose_files_a_recoverer_took_is_told_of_the_rollback(
+    table_type: str,
+) -> None:
+    """INV-03: the second operation reads what the first staged, and finds it gone."""
+    table = make(table_type)
+    tx = table.transaction().__enter__()
+    tx.insert(rows((1, 0, "ours")))
+    table.rollback(next(iter(table.timeline.pending)).instant)
+    with pytest.raises(RolledBackError):
+        tx.upsert(rows((1, 1, "again")))
+    assert content(table) == {}
     assert not table.timeline.pending
 
 

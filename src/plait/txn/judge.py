@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
+from plait.errors import CorruptMetadataError
+from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
@@ -14,7 +15,7 @@ from plait.model.instant import Instant, Operation
 from plait.state.state import State
 from plait.timeline import paths
 from plait.txn.conflict import Conflict, Intent, decide
-from plait.txn.keys import Keys
+from plait.txn.keys import UNKNOWN, Keys, Met
 from plait.txn.matrix import Verdict
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended
 from plait.txn.site import Site
@@ -135,7 +136,15 @@ class Judge:
     def _decide(
         self, intent: Intent, status: WriteStatus, decision: Decision, state: State
     ) -> Conflict | None:
-        if self._keys is None or self._keys.spec is not state.table.spec:
-            self._keys = Keys(self.site.store, state.table.spec, state.table.schemas)
-        compare = functools.partial(self._keys.met, status.changes, decision.changes)
+        keys = self._keys
+        if keys is None or keys.spec is not state.table.spec:
+            keys = self._keys = Keys(self.site.store, state.table.spec, state.table.schemas)
+
+        def compare(bucket: BucketId) -> Met:
+            try:
+                return keys.met(status.changes, decision.changes, bucket)
+            except CorruptMetadataError:
+                # Files of ours go when somebody rolls us back: that stands in the same window.
+                return UNKNOWN
+
         return decide(intent, decision, compare)

@@ -36,6 +36,10 @@ class Met:
         return self.known and not len(self.hashes)
 
 
+UNKNOWN = Met(known=False, hashes=_NOBODY)
+"""Nobody can tell."""
+
+
 @dataclass(slots=True)
 class Keys:
     """The keys of write sets of one table."""
@@ -56,7 +60,7 @@ class Keys:
         """
         one, other = self.of(ours, bucket), self.of(theirs, bucket)
         if one is None or other is None:
-            return Met(known=False, hashes=_NOBODY)
+            return UNKNOWN
         return Met(known=True, hashes=np.intersect1d(one, other, assume_unique=True))
 
     def of(self, changes: Changes, bucket: BucketId) -> Hashes | None:

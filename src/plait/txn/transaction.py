@@ -212,6 +212,18 @@ class Transaction:
         if ended_by is not None and ended_by.rolled_back is not None:
             raise self._ended(ended_by.version, ended_by.rolled_back.reason)
 
+    def require_standing(self) -> None:
+        """Look whether we were rolled back; raise RolledBackError.
+
+        For whoever misses files of ours: a recoverer takes them away.
+        """
+        if not self.open:
+            return
+        try:
+            self.judge.look_back(self.site.cache.refresh(), self.v0)
+        except Ended as end:
+            raise self._ended(end.version, end.reason) from None
+
     # --- validate and publish --------------------------------------------------------------
 
     def commit(self, status: WriteStatus, scope: Scope, redo: Redo | None) -> CommitResult:

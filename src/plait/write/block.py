@@ -8,7 +8,12 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from plait.engine import Engine, Staging, engine_for
-from plait.errors import CommitError, CommitOutcomeUnknownError, TransactionClosedError
+from plait.errors import (
+    CommitError,
+    CommitOutcomeUnknownError,
+    CorruptMetadataError,
+    TransactionClosedError,
+)
 from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
@@ -161,6 +166,10 @@ class Block:
             if data is not None:
                 staging.write(data)
             self._stage(part, self._require_snapshot())
+        except CorruptMetadataError:
+            self._failed = True
+            txn.require_standing()  # else the damage is real
+            raise
         except BaseException:
             self._failed = True
             raise
@@ -215,6 +224,10 @@ class Block:
             txn.abort("its commit id was applied meanwhile")
             self._result = result_at(self._site, found.version)
         except CommitOutcomeUnknownError:
+            raise
+        except CorruptMetadataError:
+            txn.require_standing()  # else the damage is real
+            txn.abort("a file was damaged or missing")
             raise
         except BaseException as problem:
             txn.abort(f"{type(problem).__name__} while committing")

@@ -7,7 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from plait.engine import Engine, Staging, engine_for
-from plait.errors import CommitOutcomeUnknownError, OptionError, TransactionClosedError
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    CorruptMetadataError,
+    OptionError,
+    TransactionClosedError,
+)
 from plait.model.decision import CommitResult
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot
@@ -139,6 +144,10 @@ class Writer:
             txn.abort("its commit id was applied meanwhile")
             self._result = result_at(self._site, found.version)
         except CommitOutcomeUnknownError:
+            raise
+        except CorruptMetadataError:
+            txn.require_standing()  # else the damage is real
+            txn.abort("a file was damaged or missing")
             raise
         except BaseException as error:
             txn.abort(f"{type(error).__name__} while committing")

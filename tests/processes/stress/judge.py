@@ -1,0 +1,115 @@
+"""Two detectors that know nothing of each other: journals against rows, and the timeline alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from plait import Table
+from plait.model.decision import Decision
+from plait.model.history import HistoryEntry
+from plait.txn.conflict import touched_buckets
+from tests.processes.stress.work import BOTH, COUNTER, INCREMENT, KEYS, Journal
+
+
+def judge(table: Table, journals: list[Path]) -> dict[str, object]:
+    """Check everything; give counts. Raise AssertionError naming what is wrong."""
+    table.rollback()
+    report = table.verify(history=True)
+    assert report.problems == (), report.problems[:5]
+    report = table.verify()
+    assert report.problems == (), report.problems[:5]
+    lines = {path.stem: Journal(path).lines() for path in journals}
+    history = list(table.timeline.decided)
+    landed = _landed(history)
+    every = [line for each in lines.values() for line in each]
+    intents = {str(line["intent"]): line for line in every if "intent" in line}
+    _no_zombies(landed, intents)
+    _told_the_truth(landed, lines)
+    _rows_are_those_of_the_journals(table, landed, intents)
+    refusals = _refusals_are_confirmed(table, history, lines)
+    return {
+        "commits": len(landed),
+        "versions": table.version,
+        "rebased": sum(int(str(e.client.get("rebased", 0))) for e in history),
+        "reservations": sum(e.operation == "reserve" for e in history),
+        "rollbacks": sum(e.action == "rollback" for e in history),
+        "refused": dict(refusals),
+        "unknown": sum("unknown" in line for line in every),
+        "windows": report.checked.get("windows", 0),
+        "lost": 0,
+        "twice": 0,
+        "zombies": 0,
+    }
+
+
+def _landed(history: list[HistoryEntry]) -> dict[str, int]:
+    """Give the version of each commit id, which stands once in the timeline."""
+    found = [(e.commit_id, e.version) for e in history if e.commit_id is not None]
+    landed = dict(found)
+    assert len(landed) == len(found), "a commit id stands twice in the timeline"
+    return landed
+
+
+def _no_zombies(landed: dict[str, int], intents: dict[str, dict[str, object]]) -> None:
+    strange = set(landed) - set(intents)
+    assert not strange, f"commits that nobody meant: {sorted(strange)[:5]}"
+
+
+def _told_the_truth(landed: dict[str, int], lines: dict[str, list[dict[str, object]]]) -> None:
+    """INV-10: what was reported committed is, at that version."""
+    for each in lines.values():
+        for line in each:
+            if "committed" in line:
+                name = str(line["committed"])
+                assert landed.get(name) == line["version"], f"{name} is not where it was reported"
+
+
+def _rows_are_those_of_the_journals(
+    table: Table, landed: dict[str, int], intents: dict[str, dict[str, object]]
+) -> None:
+    """No update lost, no row twice: the last value of each process, and the count of increments."""
+    rows = table.scan().to_arrow().to_pylist()
+    found = {row["id"]: row["value"] for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    counted = [name for name in landed if intents[name]["kind"] in (INCREMENT, BOTH)]
+    assert found.pop(COUNTER) == len(counted), "an increment was lost, or counted twice"
+    last: dict[int, int] = {}
+    for name in landed:
+        owner, sequence = map(int, name.split("-"))
+        if intents[name]["kind"] != INCREMENT:
+            last[owner] = max(last.get(owner, 0), sequence)
+    expected = {owner * 1000 + key: value for owner, value in last.items() for key in range(KEYS)}
+    assert found == expected, "an update was lost"
+
+
+def _refusals_are_confirmed(
+    table: Table, history: list[HistoryEntry], lines: dict[str, list[dict[str, object]]]
+) -> Counter[str]:
+    """Each refusal has its reason in the timeline, and what was refused did not land."""
+    by_version = {entry.version: entry for entry in history}
+    committed = {str(e.instant).rsplit("-", 1)[-1] for e in history if e.ended is None}
+    ended = {str(e.ended).rsplit("-", 1)[-1]: e for e in history if e.ended is not None}
+    counts: Counter[str] = Counter()
+    for line in (line for each in lines.values() for line in each if "refused" in line):
+        kind, facts = str(line["type"]), line["facts"]
+        counts[kind] += 1
+        assert isinstance(facts, dict)
+        nonce = str(facts.get("ours") or facts.get("instant") or "").rsplit("-", 1)[-1]
+        if not nonce:
+            continue  # refused before it began: a store or a lock that was away
+        assert nonce not in committed, f"{line} was refused, and landed"
+        if kind.endswith("ConflictError"):
+            winner = by_version[int(str(facts["version"]))]
+            assert str(winner.instant) == facts["theirs"], f"{line}: somebody else won"
+            _reaches(table, winner.version, [str(name) for name in facts["file_groups"]])
+        elif kind == "RolledBackError":
+            assert nonce in ended, f"{line}: nobody rolled it back"
+    return counts
+
+
+def _reaches(table: Table, version: int, groups: list[str]) -> None:
+    decision = table.site.cache.timeline.find(version)
+    assert isinstance(decision, Decision)
+    numbers = {f"data/{number}" for _, number in touched_buckets(decision.changes)}
+    assert numbers & set(groups), f"version {version} wrote {numbers}, not {groups}"

@@ -1,0 +1,174 @@
+"""Runs the processes of a stress test, stops and kills them at random, and judges the table."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from plait import Table
+from tests.processes.stress.judge import judge
+from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, work
+
+PROPERTIES = {
+    "heartbeat.interval": "0.2s",
+    "heartbeat.timeout": "1s",
+    "checkpoint.interval": "20",
+    "clean.retain.time": "0s",
+    "clean.retain.versions": "20",
+    "lock.wait": "2s",
+}
+STOP_S = 1.5
+"""Longer than the heartbeat time-out: some that are stopped are taken for dead."""
+
+
+@dataclass
+class Stress:
+    """One run."""
+
+    uri: str
+    folder: Path
+    """Of journals, on a local disk."""
+    processes: int
+    commits: int
+    options: Mapping[str, object] = field(default_factory=dict)
+    lock: str | None = None
+    table_type: str = "cow"
+    policy: str = "key"
+    seed: int = 0
+    deadline_s: float = 300
+    disturb: Callable[[int], object] | None = None
+    """Called a few times on the way with how often it was called before."""
+    disturbances: int = 3
+
+    def run(self) -> dict[str, object]:
+        """Run until so many commits landed; give what was seen; AssertionError for a fault."""
+        table = self._create()
+        started = time.monotonic()
+        signals = self._storm()
+        seconds = time.monotonic() - started
+        found = judge(table, sorted(self.folder.glob("*.jsonl")))
+        return {
+            "processes": self.processes,
+            "seconds": round(seconds, 1),
+            "signals": dict(signals),
+            **found,
+        }
+
+    def _create(self) -> Table:
+        table = Table.create(
+            self.uri,
+            SCHEMA,
+            record_key=["id"],
+            buckets=3,
+            table_type=self.table_type,
+            policy=self.policy,
+            lock=self.lock,
+            properties=PROPERTIES,
+            storage_options=self.options or None,
+        )
+        counter = {"id": [COUNTER], "owner": [COUNTER], "value": [0]}
+        table.upsert(pa.table(counter, schema=ROWS))
+        return table
+
+    def _storm(self) -> Counter[str]:
+        chance = random.Random(self.seed)
+        signals: Counter[str] = Counter()
+        fleet = _Fleet(self)
+        disturbed = 0
+        deadline = time.monotonic() + self.deadline_s
+        try:
+            fleet.start()
+            while (landed := self._landed()) < self.commits:
+                assert time.monotonic() < deadline, f"{landed} commits in {self.deadline_s} s"
+                fleet.disturb(chance, signals)
+                step = self.commits // (self.disturbances + 1)
+                if self.disturb is not None and landed > step * (disturbed + 1):
+                    self.disturb(disturbed)
+                    disturbed += 1
+                    signals["disturbances"] += 1
+        finally:
+            fleet.stop()
+        return signals
+
+    def _landed(self) -> int:
+        """Count the commits that processes know to have landed."""
+        bodies = (path.read_bytes() for path in self.folder.glob("*.jsonl"))
+        return sum(body.count(b'{"committed"') for body in bodies)
+
+
+class _Fleet:
+    """Processes forked from one that has everything imported, so that a restart costs little."""
+
+    def __init__(self, stress: Stress) -> None:
+        self._stress = stress
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tests.processes.stress.work", "plait.table"])
+        self._living: dict[int, multiprocessing.process.BaseProcess] = {}
+        self._stopped: dict[int, float] = {}
+        self._starts = 0
+
+    def start(self) -> None:
+        for number in range(self._stress.processes):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        stress = self._stress
+        self._starts += 1
+        job = Job(
+            stress.uri,
+            dict(stress.options),
+            number,
+            stress.folder / f"{number}.jsonl",
+            stress.seed * 100_003 + self._starts,
+        )
+        process = self._context.Process(target=work, args=(job,), daemon=True)
+        process.start()
+        self._living[number] = process
+
+    def disturb(self, chance: random.Random, signals: Counter[str]) -> None:
+        """Do one thing to one process, and wait a little."""
+        now = time.monotonic()
+        for number in [n for n, until in self._stopped.items() if until <= now]:
+            self._send(number, signal.SIGCONT, signals)
+            del self._stopped[number]
+        for number, process in self._living.items():
+            if process.exitcode is not None and process.exitcode != -signal.SIGKILL:
+                message = f"process {number} ended by itself with {process.exitcode}"
+                raise AssertionError(message)
+        number = chance.randrange(self._stress.processes)
+        draw = chance.random()
+        if draw < 0.15:
+            self._kill(number, signals)
+            self._start(number)
+        elif draw < 0.6 and number not in self._stopped:
+            self._send(number, signal.SIGSTOP, signals)
+            self._stopped[number] = now + chance.expovariate(3 / STOP_S)
+        time.sleep(chance.uniform(0, 0.15))
+
+    def _send(self, number: int, kind: signal.Signals, signals: Counter[str]) -> None:
+        pid = self._living[number].pid
+        if pid is not None:
+            os.kill(pid, kind)
+            signals[kind.name] += 1
+
+    def _kill(self, number: int, signals: Counter[str]) -> None:
+        self._stopped.pop(number, None)
+        self._send(number, signal.SIGKILL, signals)
+        self._living[number].join(30)
+
+    def stop(self) -> None:
+        for process in self._living.values():
+            with contextlib.suppress(ProcessLookupError):
+                if process.pid is not None:
+                    os.kill(process.pid, signal.SIGKILL)
+            process.join(30)

@@ -1,0 +1,169 @@
+"""One process of a stress run: it writes, notes in its journal what it was told, and may die.
+
+Before each commit stands an intent in the journal, after it what came of it. A commit id makes
+the commit repeatable, so a process that was killed goes on with its last intent.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from plait import Table
+from plait.errors import (
+    CommitError,
+    CommitOutcomeUnknownError,
+    ConflictError,
+    LockError,
+    StorageError,
+    TableError,
+)
+
+KEYS = 8
+"""Rows that each process writes again and again; together they share few buckets."""
+OWN, INCREMENT, BOTH = "own", "increment", "both"
+SCHEMA = "id bigint, owner bigint, value bigint"
+COUNTER = -1
+ROWS = pa.schema([("id", pa.int64()), ("owner", pa.int64()), ("value", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is told."""
+
+    uri: str
+    options: Mapping[str, object]
+    number: int
+    journal: Path
+    seed: int
+
+    def open(self) -> Table:
+        """Open the table."""
+        return Table.open(self.uri, storage_options=self.options or None)
+
+
+class Journal:
+    """What one process meant to do and was told; lines survive the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> list[dict[str, object]]:
+        """Give the whole lines; a kill may have cut the last."""
+        if not self._path.exists():
+            return []
+        lines = self._path.read_bytes().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines if line]
+
+    def note(self, **facts: object) -> None:
+        """Write one line in one call."""
+        with self._path.open("ab", buffering=0) as file:
+            file.write(json.dumps(facts).encode() + b"\n")
+
+    def mend(self) -> None:
+        """End a line that a kill cut off, so that it is not taken for another."""
+        if self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
+            body = self._path.read_bytes()
+            self._path.write_bytes(body[: body.rfind(b"\n") + 1])
+
+
+def work(job: Job) -> None:
+    """Commit until killed."""
+    journal = Journal(job.journal)
+    journal.mend()
+    chance = random.Random(job.seed)
+    done = [line for line in journal.lines() if "intent" in line]
+    sequence, kind = _resumed(journal, done)
+    table = _opened(job)
+    while True:
+        if kind is None:
+            sequence += 1
+            kind = chance.choices((OWN, INCREMENT, BOTH), (5, 3, 2))[0]
+            journal.note(intent=_commit_id(job, sequence), kind=kind, sequence=sequence)
+        if _try(table, job, journal, sequence, kind):
+            kind = None
+        if chance.random() < 0.02:
+            _upkeep(table, chance)
+
+
+def _resumed(journal: Journal, done: list[dict[str, object]]) -> tuple[int, str | None]:
+    """Give the last sequence number, and its kind if it has no result yet."""
+    if not done:
+        return 0, None
+    last = done[-1]
+    ended = {line["committed"] for line in journal.lines() if "committed" in line}
+    return int(str(last["sequence"])), None if last["intent"] in ended else str(last["kind"])
+
+
+def _opened(job: Job) -> Table:
+    while True:
+        try:
+            return job.open()
+        except (StorageError, LockError):
+            continue
+
+
+def _commit_id(job: Job, sequence: int) -> str:
+    return f"{job.number}-{sequence}"
+
+
+def _try(table: Table, job: Job, journal: Journal, sequence: int, kind: str) -> bool:
+    """Commit; tell whether it is certain that it landed."""
+    commit_id = _commit_id(job, sequence)
+    try:
+        version = _commit(table, job, sequence, kind, commit_id)
+    except ConflictError as error:
+        facts = error.to_dict()["facts"]
+        journal.note(refused=commit_id, type=type(error).__name__, facts=facts)
+        return False
+    except CommitOutcomeUnknownError:
+        journal.note(unknown=commit_id)
+        return False
+    except (CommitError, StorageError, LockError) as error:
+        journal.note(refused=commit_id, type=type(error).__name__, facts=error.to_dict()["facts"])
+        return False
+    journal.note(committed=commit_id, version=version)
+    return True
+
+
+def _commit(table: Table, job: Job, sequence: int, kind: str, commit_id: str) -> int:
+    own = rows(job.number, sequence)
+    if kind == OWN:
+        return table.upsert(own, commit_id=commit_id).version
+    if kind == INCREMENT:
+        scan = table.scan(where=f"id = {COUNTER}")
+        with table.writer("upsert", read_from=scan, commit_id=commit_id) as writer:
+            writer.write(_incremented(scan.to_arrow()))
+        return writer.result.version
+    with table.transaction(commit_id=commit_id) as tx:
+        counter = tx.scan(where=f"id = {COUNTER}").to_arrow()
+        tx.upsert(own)
+        tx.upsert(_incremented(counter))
+    return tx.result.version
+
+
+def rows(owner: int, value: int) -> pa.Table:
+    """Make the rows of a process."""
+    ids = [owner * 1000 + key for key in range(KEYS)]
+    columns = {"id": ids, "owner": [owner] * KEYS, "value": [value] * KEYS}
+    return pa.table(columns, schema=ROWS)
+
+
+def _incremented(counter: pa.Table) -> pa.Table:
+    value = counter["value"][0].as_py() + 1
+    return pa.table({"id": [COUNTER], "owner": [COUNTER], "value": [value]}, schema=ROWS)
+
+
+def _upkeep(table: Table, chance: random.Random) -> None:
+    try:
+        if chance.random() < 0.5:
+            table.rollback()
+        else:
+            table.clean()
+    except TableError:
+        return  # another one does it
