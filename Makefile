@@ -37,7 +37,7 @@ test-unit: ## tests/unit alone (ARGS="-k name")
 
 cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
 	$(call ready,$(ALL))
-	@$(PY) -m pytest -q -m "not processes and not spark and not s3" --cov $(ARGS)
+	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper" --cov $(ARGS)
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
