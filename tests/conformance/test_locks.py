@@ -12,13 +12,19 @@ from plait.locks.port import LockProvider
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.testing import LockKit, SharedLockKit
+from plait.testing import ExpiringLockKit, LockKit, LosableLockKit, SharedLockKit
+from tests.integration.zookeeper.sessions import expire
+from tests.services.zookeeper import ZooKeeper
 
 
-class TestFileLock(LockKit):
+class TestFileLock(LockKit, LosableLockKit):
     @pytest.fixture
     def providers(self, tmp_path: Path) -> Callable[[], LockProvider]:
         return lambda: open_lock("file", open_store(str(tmp_path)), Ports())
+
+    @pytest.fixture
+    def lose(self, tmp_path: Path) -> Callable[[], None]:
+        return (tmp_path / ".meta/locks/commit").unlink
 
 
 class TestProcessLock(LockKit):
@@ -32,6 +38,29 @@ class TestFileLockAmongProcesses(SharedLockKit):
     @pytest.fixture
     def lock(self) -> str:
         return "file"
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return open_store(str(tmp_path / "table"))
+
+
+@pytest.mark.zookeeper
+class TestZooKeeperLock(LockKit, LosableLockKit):
+    @pytest.fixture
+    def providers(self, zookeeper: ZooKeeper, tmp_path: Path) -> Callable[[], LockProvider]:
+        lock, store = zookeeper.lock("kit"), open_store(str(tmp_path))
+        return lambda: open_lock(lock, store, Ports())
+
+    @pytest.fixture
+    def lose(self, zookeeper: ZooKeeper) -> Callable[[], None]:
+        return lambda: expire(zookeeper.lock("kit"))
+
+
+@pytest.mark.zookeeper
+class TestZooKeeperLockAmongProcesses(ExpiringLockKit):
+    @pytest.fixture
+    def lock(self, zookeeper: ZooKeeper) -> str:
+        return zookeeper.lock("kit")
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:

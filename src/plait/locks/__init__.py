@@ -7,6 +7,7 @@ from plait.locks.file import FileLock
 from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
+from plait.locks.turns import ZooKeeperLock
 from plait.ports import Ports
 from plait.storage import local_root
 from plait.storage.memory import SCHEME as MEMORY
@@ -14,7 +15,7 @@ from plait.storage.port import Store
 
 __all__ = ["Held", "Holder", "LockProvider", "default_lock", "open_lock"]
 
-_LATER = ("lease", "zookeeper")
+_LATER = ("lease",)
 
 
 def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
@@ -28,7 +29,7 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
     if kind == "none":
         return NoLock()
     if kind == "process":
-        return ProcessLock(uri)
+        return ProcessLock(uri, ports)
     if kind == "file":
         root = local_root(store.spec)
         if root is not None:
@@ -36,12 +37,16 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
         message = f"lock='file' needs a table on a disk, and this one is at {uri}"
         hint = "use 'none' (the slots alone are safe), or 'process' for one process"
         raise OptionError(message, hint=hint, key="lock", value=lock)
+    if kind == "zookeeper":
+        return ZooKeeperLock(lock, store, ports)
     if kind in _LATER:
         message = f"lock={kind!r} comes with a later release"
         hint = "use 'file' on a disk, else 'none': the slots alone are safe"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     message = f"lock={lock!r} is not known"
-    raise OptionError(message, hint="one of file, process, none", key="lock", value=lock)
+    raise OptionError(
+        message, hint="one of file, process, lease, zookeeper://..., none", key="lock", value=lock
+    )
 
 
 def default_lock(store: Store) -> str:
