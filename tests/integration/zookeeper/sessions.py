@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kazoo.client import KazooClient
 
 from plait.locks import zookeeper
@@ -24,8 +27,13 @@ def expire(lock: str) -> None:
     thief.close()
 
 
-def raw(lock: str) -> KazooClient:
+@contextmanager
+def beside(lock: str) -> Iterator[KazooClient]:
     """Connect beside all that, to look and to break."""
     client = KazooClient(Address.parse(lock).hosts, timeout=5)
     client.start()
-    return client
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
