@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from plait.engine import Engine
 from plait.errors import OptionError, TableExistsError
 from plait.expr import parse_where, to_json
-from plait.locks import default_lock, open_lock
+from plait.locks import default_lock, settle_lock
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
@@ -24,19 +25,17 @@ from plait.services.inspect import Moment, describe, load_timeline, pin
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
-from plait.state.cache import StateCache
 from plait.storage import open_store
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.properties import set_properties
-from plait.txn.site import Site, require_slots
+from plait.txn.site import Site, make_site, open_site, require_slots
 from plait.write.engine import ArrowEngine
 from plait.write.oneshot import write_once
 from plait.write.writer import Order, Writer, find_result
 
 if TYPE_CHECKING:
     from plait.expr import Where
-    from plait.storage.port import Store
 
 
 class Table:
@@ -92,7 +91,8 @@ class Table:
             ordering: of two rows with one key the greater value wins.
             table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
             buckets: buckets a partition; 1 if partitioned, else 8.
-            lock: ``file``, ``process`` or ``none``; the best that the store allows by default.
+            lock: ``file``, ``process``, ``lease``, ``zookeeper://h1:2181,h2:2181/path`` or
+                ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
             policy: when two commits conflict; ``file_group``: when they touch the same bucket.
             isolation: ``snapshot``.
             unique: ``partition``.
@@ -123,10 +123,11 @@ class Table:
             dict(properties or {}),
         )
         table = definition.table(schema)
-        site = _site(store, ports, contract.lock)
+        table = replace(table, contract=replace(contract, lock=settle_lock(contract.lock, store)))
+        site = make_site(store, ports, table.contract.lock)
         require_slots(site)
         try:
-            create_table(store, ports, table)
+            create_table(site.store, ports, table)
         except TableExistsError:
             if not if_not_exists:
                 raise
@@ -141,11 +142,7 @@ class Table:
             TableNotFoundError: there is none.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
-        ports = Ports()
-        store = open_store(uri, storage_options)
-        cache = StateCache(store, ports)
-        lock = open_lock(cache.refresh().table.contract.lock, store, ports)
-        return cls(Site(store, ports, cache, lock))
+        return cls(open_site(open_store(uri, storage_options), Ports()))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -392,7 +389,3 @@ class Table:
     def _write(self, order: Order, data: object) -> CommitResult:
         spec = self._site.cache.known().table.spec
         return write_once(self._writer, order, spec, data)
-
-
-def _site(store: Store, ports: Ports, lock: str) -> Site:
-    return Site(store, ports, StateCache(store, ports), open_lock(lock, store, ports))

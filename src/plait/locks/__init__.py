@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from plait.errors import OptionError
+from plait.locks.address import Address, lend
 from plait.locks.file import FileLock
+from plait.locks.lease import LeaseLock
 from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
@@ -13,9 +15,7 @@ from plait.storage import local_root
 from plait.storage.memory import SCHEME as MEMORY
 from plait.storage.port import Store
 
-__all__ = ["Held", "Holder", "LockProvider", "default_lock", "open_lock"]
-
-_LATER = ("lease",)
+__all__ = ["Held", "Holder", "LockProvider", "default_lock", "open_lock", "settle_lock"]
 
 
 def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
@@ -39,14 +39,39 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
         raise OptionError(message, hint=hint, key="lock", value=lock)
     if kind == "zookeeper":
         return ZooKeeperLock(lock, store, ports)
-    if kind in _LATER:
-        message = f"lock={kind!r} comes with a later release"
-        hint = "use 'file' on a disk, else 'none': the slots alone are safe"
-        raise OptionError(message, hint=hint, key="lock", value=lock)
+    if kind == "lease":
+        return LeaseLock(lock, store, ports)
     message = f"lock={lock!r} is not known"
     raise OptionError(
         message, hint="one of file, process, lease, zookeeper://..., none", key="lock", value=lock
     )
+
+
+def settle_lock(lock: str, store: Store) -> str:
+    """Give the text of a lock as the contract of a new table holds it.
+
+    Where the store has no atomic put-if-absent, ZooKeeper lends the slots.
+
+    Raises:
+        OptionError: no such lock, or the store lacks what it needs.
+    """
+    kind = lock.split(":", 1)[0]
+    if kind not in ("lease", "zookeeper"):
+        return lock
+    lent = kind == "zookeeper" and Address.parse(lock).lent  # the text first: a probe writes
+    uri, found = store.spec.uri, store.capabilities
+    if kind == "lease":
+        if found.put_if_absent and found.compare_and_swap:
+            return lock
+        message = f"lock='lease' needs a store with a compare-and-swap, and {uri} has none"
+        hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
+        raise OptionError(message, hint=hint, key="lock", value=lock)
+    lent = lent or not found.put_if_absent
+    if lent and not found.coherent:
+        message = f"slots cannot be lent to {uri}: reads there may miss what was written"
+        hint = "where that is known to be false: storage_options={'plait.declare': 'coherent'}"
+        raise OptionError(message, hint=hint, key="lock", value=lock)
+    return lend(lock) if lent else lock
 
 
 def default_lock(store: Store) -> str:
