@@ -17,11 +17,12 @@ from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
+from plait.model.locks import LockState
 from plait.ports import Ports
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
-from plait.services.inspect import Moment, describe, load_timeline, pin
+from plait.services.inspect import Moment, describe, load_locks, load_timeline, pin
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
@@ -312,6 +313,14 @@ class Table:
     def describe(self) -> dict[str, object]:
         """Give what the table is, as plain values."""
         return describe(self._site)
+
+    def locks(self) -> LockState:
+        """Tell who holds the lock of the table, and since when.
+
+        Raises:
+            LockUnavailableError: the lock's service does not answer.
+        """
+        return load_locks(self._site)
 
     # --- upkeep ----------------------------------------------------------------------------
 
