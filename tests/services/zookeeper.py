@@ -133,7 +133,7 @@ class ZooKeeper:
     """So many servers that know each other, for as long as the block lasts."""
 
     def __init__(self, folder: Path, *, members: int = 1) -> None:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         addresses = [Address.free() for _ in range(members)]
         self.servers = [Server(folder, number, addresses) for number in range(members)]
         for server in self.servers:

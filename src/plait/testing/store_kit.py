@@ -122,7 +122,7 @@ class StoreKit:
         assert store.replace("deep/er/lease", b"first", expected=b"") is False
         assert store.find("deep/er/lease") is None
         store.put("deep/er/lease", b"first")
-        for wrong in (b"", b"firs", b"first ", b"other"):
+        for wrong in (b"", b"fir", b"first ", b"other"):
             assert store.replace("deep/er/lease", b"second", expected=wrong) is False
         assert store.replace("deep/er/lease", b"second", expected=b"first") is True
         assert self.reopen(store).replace("deep/er/lease", b"third", expected=b"first") is False
