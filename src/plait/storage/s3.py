@@ -135,10 +135,13 @@ class S3Store(ObjectStore):
 
         async def read() -> tuple[bytes, str]:
             reply = await self._files._call_s3("get_object", Bucket=self._bucket, Key=key)  # noqa: SLF001 - its only call that gives bytes and ETag at once
-            try:
-                return bytes(await reply["Body"].read(size_max + 1)), str(reply["ETag"])
+            body = b""
+            try:  # one read gives what has arrived so far
+                while part := await reply["Body"].read(size_max + 1 - len(body)):
+                    body += part
             finally:
                 reply["Body"].close()
+            return body, str(reply["ETag"])
 
         found: tuple[bytes, str] = fsspec.asyn.sync(self._files.loop, read)
         return found

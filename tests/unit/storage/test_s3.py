@@ -128,6 +128,16 @@ def test_a_lost_swap_whose_reply_is_lost_is_lost(server: S3Server, store: S3Stor
     assert store.find("lease") == b"theirs"
 
 
+def test_a_large_object_is_compared_whole(store: S3Store) -> None:
+    """Its bytes come in parts; a part of it is not something else."""
+    before, after = b"a" * (3 << 20), b"b" * (3 << 20)
+    for number in range(4):
+        store.put("lease", before)
+        assert not store.replace("lease", after, expected=before[:-1])
+        assert not store.replace("lease", after, expected=before + b"a")
+        assert store.replace("lease", after, expected=before), number
+
+
 def test_a_swap_that_is_refused_is_tried_again(server: S3Server, store: S3Store) -> None:
     store.put("lease", b"1")
     server.fault("PUT", "lease", "409", times=2)
