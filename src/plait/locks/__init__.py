@@ -10,6 +10,7 @@ from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
 from plait.locks.turns import ZooKeeperLock
+from plait.locks.zookeeper import require_kazoo
 from plait.ports import Ports
 from plait.storage import local_root
 from plait.storage.memory import SCHEME as MEMORY
@@ -54,6 +55,7 @@ def settle_lock(lock: str, store: Store) -> str:
 
     Raises:
         OptionError: no such lock, or the store lacks what it needs.
+        MissingDependencyError: the client of the lock's service is not installed.
     """
     kind = lock.split(":", 1)[0]
     if kind not in ("lease", "zookeeper"):
@@ -66,6 +68,7 @@ def settle_lock(lock: str, store: Store) -> str:
         message = f"lock='lease' needs a store with a compare-and-swap, and {uri} has none"
         hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
         raise OptionError(message, hint=hint, key="lock", value=lock)
+    require_kazoo()
     lent = lent or not found.put_if_absent
     if lent and not found.coherent:
         message = f"slots cannot be lent to {uri}: reads there may miss what was written"

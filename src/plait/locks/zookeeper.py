@@ -51,7 +51,7 @@ class Session:
     """A connection that mends itself, and knows when its session was lost."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
-        kazoo = _load_kazoo()
+        kazoo = require_kazoo()
         self._hosts, self._patience_s = address.hosts, address.session_s
         self._clock = clock or SystemClock()
         self._client: KazooClient = kazoo.client.KazooClient(
@@ -320,7 +320,8 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _load_kazoo() -> ModuleType:
+def require_kazoo() -> ModuleType:
+    """Import the client; raise MissingDependencyError if it is not installed."""
     try:
         import kazoo  # noqa: PLC0415 - its only place, and other locks do without
         import kazoo.client  # noqa: PLC0415 - the same

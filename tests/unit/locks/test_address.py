@@ -15,6 +15,7 @@ from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.memory import forget
 from plait.table import Table
+from plait.txn.order import Ordered
 
 BAD = [
     "zookeeper",
@@ -80,6 +81,29 @@ def test_a_lock_without_its_library_names_the_extra_when_it_is_used(
     with pytest.raises(MissingDependencyError) as caught, lock.acquire(wait_s=0, owner="me"):
         pass
     assert caught.value.extra == "zookeeper"
+
+
+def test_a_table_is_not_made_with_a_lock_whose_library_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(MissingDependencyError):
+        Table.create(str(tmp_path / "table"), "id bigint", lock="zookeeper://h1/plait")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_commit_goes_on_without_a_lock_that_cannot_be_had(
+    missing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INV-11: whether its library or its service is not there."""
+    lock = f"zookeeper://127.0.0.1:9/x?session={'600ms' if missing else '700ms'}"
+    table = Table.create("memory://unlocked", "id bigint", lock=lock)
+    if missing:
+        monkeypatch.setitem(sys.modules, "kazoo", None)
+    with Ordered(table.site, 5, "me"):
+        assert "committing without the lock" in caplog.text
+    forget("memory://unlocked")
 
 
 def test_a_table_has_one_name_by_its_identity_and_another_before_it_is_made() -> None:
