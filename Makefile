@@ -45,6 +45,7 @@ soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)
+	@$(PY) -m tests.services.jars
 	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
 
 #@ Work on it

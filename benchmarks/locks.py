@@ -30,6 +30,7 @@ from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.testing.lock_kit import MemoryCounter, Worker, longest_wait, overlaps, take_turns
+from tests.services.jars import find_jars
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
@@ -128,6 +129,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=100)
     turns = parser.parse_args().turns
+    if find_jars("zookeeper") is None:
+        print("nothing is measured: no jars of ZooKeeper (python -m tests.services.jars)")
+        return
     place = Path(tempfile.mkdtemp(prefix="plait-bench-"))
     results: dict[str, object] = {}
     with ZooKeeper(place / "one") as server, S3Server(place) as s3:

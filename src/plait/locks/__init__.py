@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.errors import OptionError
 from plait.locks.address import Address, lend
 from plait.locks.file import FileLock
-from plait.locks.lease import LeaseLock
+from plait.locks.lease import LeaseLock, parse_lease
 from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
@@ -60,7 +60,9 @@ def settle_lock(lock: str, store: Store) -> str:
     kind = lock.split(":", 1)[0]
     if kind not in ("lease", "zookeeper"):
         return lock
-    lent = kind == "zookeeper" and Address.parse(lock).lent  # the text first: a probe writes
+    if kind == "lease":
+        parse_lease(lock)  # the text first: to know the capabilities a probe may write
+    lent = kind == "zookeeper" and Address.parse(lock).lent
     uri, found = store.spec.uri, store.capabilities
     if kind == "lease":
         if found.put_if_absent and found.compare_and_swap:

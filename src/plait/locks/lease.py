@@ -48,7 +48,7 @@ class LeaseLock:
     name = "lease"
 
     def __init__(self, text: str, store: Store, ports: Ports) -> None:
-        self._ttl_s = _parse(text)
+        self._ttl_s = parse_lease(text)
         self._store, self._ports = store, ports
         self._clock, self._ids = ports.clock, ports.ids
         self._threads = fifo_lock(f"lease:{store.spec.uri}")
@@ -255,7 +255,12 @@ class LeaseHeld:
             self._renewed = began
 
 
-def _parse(text: str) -> float:
+def parse_lease(text: str) -> float:
+    """Give the lease time of a lock's text; raise OptionError.
+
+    >>> parse_lease("lease"), parse_lease("lease:500ms")
+    (15.0, 0.5)
+    """
     word, colon, time = text.partition(":")
     ttl_s = _TTL.parse(time if colon else _TTL.default)
     if word != LeaseLock.name or ttl_s > TTL_S_MAX:

@@ -48,6 +48,24 @@ def test_a_leader_that_is_killed_costs_neither_the_lock_nor_the_order(ensemble: 
     leader.wait_ready()
 
 
+def test_a_leader_that_is_paused_is_succeeded_and_comes_back(ensemble: ZooKeeper) -> None:
+    """Its connections stay open and silent; the lock is kept across the change."""
+    lock = ensemble.lock("paused", session="12s")
+    with provider(lock).acquire(wait_s=10, owner="me") as held:
+        leader = ensemble.leader
+        leader.pause()
+        try:
+            others = [server for server in ensemble.servers if server is not leader]
+            assert until(lambda: any(each.role() == "leader" for each in others), wait_s=40)
+            assert until(lambda: held.lost is None and answers(lock), wait_s=40)
+            holder = provider(lock).holder()
+            assert holder is not None
+            assert holder.token == held.token
+        finally:
+            leader.resume()
+        assert until(lambda: leader.role() == "follower", wait_s=40)
+
+
 def answers(lock: str) -> bool:
     try:
         return provider(lock).holder() is not None
