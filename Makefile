@@ -37,7 +37,7 @@ test-unit: ## tests/unit alone (ARGS="-k name")
 
 cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
 	$(call ready,$(ALL))
-	@$(PY) -m pytest -q -m "not processes and not spark and not s3" --cov $(ARGS)
+	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper" --cov $(ARGS)
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
@@ -45,6 +45,7 @@ soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)
+	@$(PY) -m tests.services.jars
 	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
 
 #@ Work on it

@@ -44,11 +44,14 @@ CHECKS = (
     Check("layers", 2, ("lint-imports", "--no-cache")),
     Check("types", 5, ("mypy",)),
     Check("generated", 1, ("python", "scripts/reference.py", "--check")),
-    # Together these four are every test: a marker that a suite excludes is another's.
-    Check("fast", 9, pytest("-m", "not processes and not spark and not s3")),
+    # Together these five are every test: a marker that a suite excludes is another's.
+    Check("fast", 9, pytest("-m", "not processes and not spark and not s3 and not zookeeper")),
     Check("doctests", 3, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
-    Check("processes", 7, pytest("-m", "processes and not spark and not s3")),
-    Check("s3", 3, pytest("-m", "s3 and not spark")),
+    Check("processes", 7, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
+    Check("s3", 4, pytest("-m", "s3 and not spark and not zookeeper")),
+    # Tests never fetch: what the Java servers need comes beforehand.
+    Check("jars", 5, ("python", "-m", "tests.services.jars")),
+    Check("zookeeper", 5, pytest("-m", "zookeeper and not spark")),
     Check("spark", 10, pytest("-m", "spark")),
     Check("docs", 3, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
 )

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from plait.spark.java import find_java
+from tests.services.jars import find_jars, in_ci
 from tests.services.s3 import S3Server
+from tests.services.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def missing(reason: str) -> None:
     """Skip a test for want of a service; fail it where the service must be there."""
-    if os.environ.get("CI") == "true":
+    if in_ci():
         pytest.fail(f"in CI this must be there: {reason}")
     pytest.skip(reason)
 
@@ -64,3 +67,29 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             missing(f"{library} is not installed")
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """Give the one ZooKeeper server of the run; tests keep apart by the paths of their locks."""
+    require_zookeeper()
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """Give three servers; a test that kills one starts it again."""
+    require_zookeeper()
+    with ZooKeeper(tmp_path_factory.mktemp("ensemble"), members=3) as servers:
+        yield servers
+
+
+def require_zookeeper() -> None:
+    """Skip or fail where the client, the jars or a Java are missing."""
+    if find_spec("kazoo") is None:
+        missing("kazoo is not installed")
+    if find_jars("zookeeper") is None:
+        missing("no jars of ZooKeeper: python -m tests.services.jars (needs Maven)")
+    if find_java(os.environ) is None:
+        missing("no Java 17 or newer")

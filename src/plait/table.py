@@ -14,13 +14,14 @@ from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
+from plait.model.locks import LockState
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
 from plait.services.explain import Explanation, explain
-from plait.services.inspect import Moment, describe, load_timeline, pin
-from plait.services.opening import create_site, open_site, reopen
+from plait.services.inspect import Moment, describe, load_locks, load_timeline, pin
+from plait.services.opening import create_site, open_expected, reopen
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
@@ -91,7 +92,8 @@ class Table:
             ordering: of two rows with one key the greater value wins.
             table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
             buckets: buckets a partition; 1 if partitioned, else 8.
-            lock: ``file``, ``process`` or ``none``; the best that the store allows by default.
+            lock: ``file``, ``process``, ``lease``, ``zookeeper://h1:2181,h2:2181/path`` or
+                ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
             policy: what two commits to one bucket mean. ``key``: they conflict if they wrote the
                 same key, else the later one merges its rows again; ``file_group``: they conflict;
                 ``merge``: never, the ordering column decides, then the order of commits.
@@ -148,7 +150,7 @@ class Table:
             TableNotFoundError: there is none.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
-        return cls(open_site(uri, storage_options, contract))
+        return cls(open_expected(uri, storage_options, contract))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -338,6 +340,14 @@ class Table:
     def describe(self) -> dict[str, object]:
         """Give what the table is, as plain values."""
         return describe(self._site)
+
+    def locks(self) -> LockState:
+        """Tell who holds the lock of the table, and since when.
+
+        Raises:
+            LockUnavailableError: the lock's service does not answer.
+        """
+        return load_locks(self._site)
 
     # --- upkeep ----------------------------------------------------------------------------
 

@@ -52,9 +52,23 @@ class Process:
         message = f"no {text!r} (exit {self._child.poll()}):\n{self.output[-4000:]}"
         raise RuntimeError(message)
 
+    def pause(self) -> None:
+        """Stop it in its tracks, as a machine that sleeps does."""
+        self._child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._child.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._child.kill()
+        self._child.wait(_STOP_S)
+
     def stop(self) -> None:
         """End it."""
         if self._child.poll() is None:
+            self.resume()
             self._child.terminate()
             try:
                 self._child.wait(_STOP_S)

@@ -65,6 +65,7 @@ class Front:
             return [reply]
         if fault == "ignore":
             environ.pop("HTTP_IF_NONE_MATCH", None)
+            environ.pop("HTTP_IF_MATCH", None)
         served = list(self._inner(environ, start))
         if fault == "reply lost":
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from plait.errors import OptionError
+from plait.locks.address import Address, lend
 from plait.locks.file import FileLock
+from plait.locks.lease import LeaseLock, parse_lease
 from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
+from plait.locks.turns import ZooKeeperLock
+from plait.locks.zookeeper import require_kazoo
 from plait.ports import Ports
 from plait.storage import local_root
 from plait.storage.memory import SCHEME as MEMORY
 from plait.storage.port import Store
 
-__all__ = ["Held", "Holder", "LockProvider", "default_lock", "open_lock"]
-
-_LATER = ("lease", "zookeeper")
+__all__ = [
+    "Held",
+    "Holder",
+    "LockProvider",
+    "arbiter_of",
+    "default_lock",
+    "open_lock",
+    "settle_lock",
+]
 
 
 def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
@@ -28,7 +38,7 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
     if kind == "none":
         return NoLock()
     if kind == "process":
-        return ProcessLock(uri)
+        return ProcessLock(uri, ports)
     if kind == "file":
         root = local_root(store.spec)
         if root is not None:
@@ -36,12 +46,58 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
         message = f"lock='file' needs a table on a disk, and this one is at {uri}"
         hint = "use 'none' (the slots alone are safe), or 'process' for one process"
         raise OptionError(message, hint=hint, key="lock", value=lock)
-    if kind in _LATER:
-        message = f"lock={kind!r} comes with a later release"
-        hint = "use 'file' on a disk, else 'none': the slots alone are safe"
-        raise OptionError(message, hint=hint, key="lock", value=lock)
+    if kind == "zookeeper":
+        return ZooKeeperLock(lock, store, ports)
+    if kind == "lease":
+        return LeaseLock(lock, store, ports)
     message = f"lock={lock!r} is not known"
-    raise OptionError(message, hint="one of file, process, none", key="lock", value=lock)
+    raise OptionError(
+        message, hint="one of file, process, lease, zookeeper://..., none", key="lock", value=lock
+    )
+
+
+def settle_lock(lock: str, store: Store) -> str:
+    """Give the text of a lock as the contract of a new table holds it.
+
+    Where the store has no atomic put-if-absent, ZooKeeper lends the slots.
+
+    Raises:
+        OptionError: no such lock, or the store lacks what it needs.
+        MissingDependencyError: the client of the lock's service is not installed.
+    """
+    kind = lock.split(":", 1)[0]
+    if kind not in ("lease", "zookeeper"):
+        return lock
+    if kind == "lease":
+        parse_lease(lock)  # the text first: to know the capabilities a probe may write
+    lent = kind == "zookeeper" and Address.parse(lock).lent
+    uri, found = store.spec.uri, store.capabilities
+    if kind == "lease":
+        if found.put_if_absent and found.compare_and_swap:
+            return lock
+        message = f"lock='lease' needs a store with a compare-and-swap, and {uri} has none"
+        hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
+        raise OptionError(message, hint=hint, key="lock", value=lock)
+    require_kazoo()
+    lent = lent or not found.put_if_absent
+    if lent and not found.coherent:
+        message = f"slots cannot be lent to {uri}: reads there may miss what was written"
+        hint = "where that is known to be false: storage_options={'plait.declare': 'coherent'}"
+        raise OptionError(message, hint=hint, key="lock", value=lock)
+    return lend(lock) if lent else lock
+
+
+def arbiter_of(lock: str) -> str | None:
+    """Name the service that decides a table's slots; None: its store does.
+
+    >>> arbiter_of("zookeeper://h1:2181/plait?slots=lent")
+    'h1:2181/plait'
+    """
+    if lock.split(":", 1)[0] != "zookeeper":
+        return None
+    address = Address.parse(lock)
+    hosts = ",".join(sorted(address.hosts.split(",")))
+    return f"{hosts}{address.path}" if address.lent else None
 
 
 def default_lock(store: Store) -> str:

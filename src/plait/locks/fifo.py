@@ -22,6 +22,8 @@ class FifoLock:
         self._mutex = threading.Lock()
         self._waiters: deque[_Waiter] = deque()
         self._holder: _Waiter | None = None
+        self.since_ms: int | None = None
+        """When its holder got it, for people; noted by whoever uses it."""
 
     @property
     def holder(self) -> str | None:

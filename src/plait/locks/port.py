@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,8 @@ class Holder:
     owner: str
     since_ms: int | None
     token: int | None
+    lost: str | None = None
+    """Why it may be its holder's no longer, as seen from outside."""
 
 
 class Held(Protocol):
@@ -47,4 +49,36 @@ class LockProvider(Protocol):
 
     def holder(self) -> Holder | None:
         """Tell who holds it now, for people; None if nobody does."""
+        ...
+
+
+class SlotArbiter(Protocol):
+    """Binds keys, each once: what a store without an atomic put-if-absent lacks.
+
+    Every method raises LockUnavailableError if the service does not answer.
+    """
+
+    def claim(self, key: str, pointer: bytes) -> bytes:
+        """Bind a key unless it is bound, and give what it is bound to. Atomic.
+
+        After an error it may be bound all the same: ask again. Pointers are unique.
+        """
+        ...
+
+    def find(self, key: str) -> bytes | None:
+        """Give what a key is bound to; None if to nothing, as far as this client can see."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Free a key that nobody needs any more; a failure is none."""
+        ...
+
+
+@runtime_checkable
+class SlotLender(Protocol):
+    """A lock provider that can also decide slots."""
+
+    @property
+    def arbiter(self) -> SlotArbiter | None:
+        """What decides the slots of this table; None if its store does."""
         ...

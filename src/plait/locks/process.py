@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from plait.errors import LockTimeoutError
 from plait.locks.fifo import fifo_lock
 from plait.locks.port import Holder
+from plait.ports import Ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,9 @@ class ProcessLock:
 
     name = "process"
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, ports: Ports) -> None:
         self._lock = fifo_lock(f"process:{uri}")
-        self._uri = uri
+        self._uri, self._clock = uri, ports.clock
 
     @contextmanager
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[_Held]:
@@ -34,6 +35,7 @@ class ProcessLock:
             message = f"{holder} held the lock of {self._uri} for {wait_s:g} s"
             hint = "raise lock.wait, or commit less often"
             raise LockTimeoutError(message, hint=hint, holder=holder, waited_ms=int(wait_s * 1000))
+        self._lock.since_ms = self._clock.now_ms()
         try:
             yield _Held()
         finally:
@@ -42,4 +44,4 @@ class ProcessLock:
     def holder(self) -> Holder | None:
         """Tell who holds it now."""
         owner = self._lock.holder
-        return None if owner is None else Holder(owner, None, None)
+        return None if owner is None else Holder(owner, self._lock.since_ms, None)

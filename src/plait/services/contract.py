@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.errors import ContractError, InvariantError
-from plait.locks import open_lock
+from plait.errors import ContractError, InvariantError, OptionError
+from plait.locks import arbiter_of, open_lock, settle_lock
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Operation, Outcome
 from plait.services.rollback import list_pending
@@ -34,11 +34,13 @@ def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0)
     known = site.cache.refresh().table.contract
     wanted = known.with_parts(values)
     wanted.check()
-    open_lock(wanted.lock, site.store, site.ports)
+    parts = {**values, "lock": settle_lock(wanted.lock, site.store)}
+    _require_same_arbiter(known.lock, parts["lock"])
+    open_lock(parts["lock"], site.store, site.ports)
     _require_alone(site, wait_s)
 
     def draft(state: State) -> Decision:
-        table = replace(state.table, contract=state.table.contract.with_parts(values))
+        table = replace(state.table, contract=state.table.contract.with_parts(parts))
         return Decision(
             version=0,
             instant=site.new_instant(state),
@@ -72,3 +74,11 @@ def _require_alone(site: Site, wait_s: float) -> None:
             hint = "wait for them with wait_s, or end the dead with `tablectl rollback --failed`"
             raise ContractError(message, hint=hint, live=[str(e.instant) for e in live])
         site.ports.clock.sleep(_POLL_S)
+
+
+def _require_same_arbiter(before: str, after: str) -> None:
+    """Refuse to change who decides slots: two could each give one slot away (INV-02)."""
+    if arbiter_of(before) != arbiter_of(after):
+        message = f"the slots of this table are decided with {before!r}, and not with {after!r}"
+        hint = "copy the table to one with that lock"
+        raise OptionError(message, hint=hint, key="lock", value=after)

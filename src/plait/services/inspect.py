@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 
 from plait.errors import InstantNotFoundError
+from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant, parse_moment
+from plait.model.locks import LockHolder, LockState
 from plait.model.plan import Snapshot
 from plait.services.rollback import list_pending
 from plait.txn.lease import Lease
@@ -22,6 +24,22 @@ def load_timeline(site: Site) -> TimelineView:
     state = site.cache.refresh()
     rows = state.commits(site.store).to_pylist()
     return TimelineView(tuple(map(_entry, rows)), list_pending(site))
+
+
+def load_locks(site: Site) -> LockState:
+    """Tell who holds the table's lock now, and who decides its slots.
+
+    Raises:
+        LockUnavailableError: the lock's service does not answer.
+        MissingDependencyError: its library is not installed.
+    """
+    lock = site.cache.refresh().table.contract.lock
+    found = site.lock.holder()
+    holder = None
+    if found is not None:
+        holder = LockHolder(found.owner, found.since_ms, found.token, found.lost)
+    lent = isinstance(site.lock, SlotLender) and site.lock.arbiter is not None
+    return LockState(lock, site.lock.name, "lent" if lent else "store", holder)
 
 
 def describe(site: Site) -> dict[str, object]:

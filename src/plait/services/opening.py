@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from plait.locks import default_lock, open_lock
+from plait.locks import default_lock, settle_lock
 from plait.ports import Ports
-from plait.state.cache import StateCache
 from plait.storage import open_store
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.refusal import contract_differs
-from plait.txn.site import Site, require_slots
+from plait.txn.site import Site, make_site, open_site, require_slots
 
 
 def create_site(
@@ -28,15 +28,15 @@ def create_site(
     """
     ports = Ports()
     store = open_store(uri, storage_options, create=True)
-    table = definition.with_lock(default_lock(store)).table(schema)
-    lock = open_lock(table.contract.lock, store, ports)
-    site = Site(store, ports, StateCache(store, ports), lock, table.contract)
+    table = definition.with_lock(definition.contract.lock or default_lock(store)).table(schema)
+    contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
+    site = make_site(store, ports, contract.lock)
     require_slots(site)
-    create_table(store, ports, table)
-    return site
+    create_table(site.store, ports, replace(table, contract=contract))
+    return replace(site, contract=contract)
 
 
-def open_site(
+def open_expected(
     uri: str,
     storage_options: Mapping[str, object] | None,
     expected: Mapping[str, str] | None = None,
@@ -53,19 +53,15 @@ def open_site(
         TableNotFoundError: there is none.
         UnsupportedFeatureError: a newer Plait wrote it.
     """
-    ports = Ports()
-    store = open_store(uri, storage_options)
-    cache = StateCache(store, ports)
-    contract = cache.refresh().table.contract
-    if expected:
+    site = open_site(open_store(uri, storage_options), Ports())
+    contract = site.contract
+    if expected and contract is not None:
         wanted = contract.with_parts(expected)
         if wanted != contract:
             raise contract_differs(wanted, contract)
-    return Site(store, ports, cache, open_lock(contract.lock, store, ports), contract)
+    return site
 
 
 def reopen(site: Site) -> Site:
     """Give the same client under the contract that the table has now."""
-    contract = site.cache.refresh().table.contract
-    lock = open_lock(contract.lock, site.store, site.ports)
-    return Site(site.store, site.ports, site.cache, lock, contract)
+    return open_site(open_store(site.store.spec), site.ports)

@@ -7,7 +7,7 @@ from plait.model.plan import StoreSpec
 
 DECLARE = "plait.declare"
 COHERENT = "coherent"
-"""Of a network mount: every host sees at once what every other has finished writing."""
+"""Of a network mount or an fsspec adapter: all see at once what anyone has finished writing."""
 ATOMIC_CREATE = "atomic-create"
 """Of an fsspec adapter: ``pipe_file(mode="create")`` is one conditional write of a whole file."""
 _WORDS = (COHERENT, ATOMIC_CREATE)

@@ -53,6 +53,25 @@ class Disk:
         finally:
             os.close(descriptor)
 
+    def swap(self, target: str, body: bytes, expected: bytes) -> bool | None:
+        """Write a whole file in place of exactly ``expected``; None while others do the same.
+
+        The directory is locked meanwhile: the lock ends with its process, however that dies, and
+        leaves no file behind.
+        """
+        directory = os.open(os.path.dirname(target), READ)
+        try:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            if not _holds(target, expected):
+                return False
+            self.replace(target, body)
+            return True
+        finally:
+            os.close(directory)
+
     def publish(self, target: str, body: bytes) -> bool:
         """Write a whole file if the name is free: True; else False. Durable.
 
@@ -177,6 +196,12 @@ def unlink(temp: str) -> None:
         os.unlink(temp)
     except OSError:
         return
+
+
+def _holds(target: str, expected: bytes) -> bool:
+    descriptor = os.open(target, READ)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(len(expected) + 1) == expected
 
 
 def _write(descriptor: int, body: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.model.plan import StoreSpec
-from plait.storage.declared import ATOMIC_CREATE, declared_of, options_of
+from plait.storage.declared import ATOMIC_CREATE, COHERENT, declared_of, options_of
 from plait.storage.objects import ObjectStore, Traits
 from plait.storage.port import Capabilities
 from plait.storage.probe import ProbeSubject, establish
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plait.ports import Clock, Ids
 
-_OBJECTS = Traits(writes_are_whole=True, has_directories=False, durable=True)
+_OBJECTS = Traits(writes_are_whole=True, has_directories=False, durable=True, coherent=True)
 _ATOMIC = replace(_OBJECTS, create_is_atomic=True)
 KNOWN: Mapping[str, Traits] = {
     # gcsfs sends ifGenerationMatch=0, for small and for resumable uploads
@@ -63,6 +63,8 @@ class FsspecStore(ObjectStore):
         self.traits = KNOWN.get(protocol, Traits())
         if ATOMIC_CREATE in declared_of(spec):
             self.traits = replace(self.traits, create_is_atomic=True, writes_are_whole=True)
+        if COHERENT in declared_of(spec):
+            self.traits = replace(self.traits, coherent=True)
         super().__init__(spec, files, root, clock=clock, ids=ids)
 
     @cached_property
@@ -70,7 +72,7 @@ class FsspecStore(ObjectStore):
         """What is known of the adapter, less what the probe speaks against."""
         traits = self.traits
         fit = traits.create_is_atomic and self._probed()
-        return Capabilities(fit, traits.durable, traits.shared)
+        return Capabilities(fit, traits.durable, traits.shared, coherent=traits.coherent)
 
     def _probed(self) -> bool:
         def reopen() -> FsspecStore:

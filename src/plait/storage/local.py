@@ -27,6 +27,8 @@ from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_pat
 from plait.storage.skew import ServerClock
 
 TEMP_AGE_MS_MAX = 24 * 3600 * 1000
+SWAP_WAIT_S_MAX = 10.0
+_SWAP_POLL_S = 0.001
 _Absent = (FileNotFoundError, NotADirectoryError)
 
 
@@ -71,7 +73,10 @@ class LocalStore:
         """Everything on a disk; no atomic put on a network mount that caches look-ups."""
         mount = find_mount(self.root)
         coherent = mount is None or mount.coherent or COHERENT in declared_of(self._spec)
-        return Capabilities(put_if_absent=coherent, durable=True, shared=True)
+        swaps = mount is None or not mount.remote  # a lock on a directory goes no further
+        return Capabilities(
+            coherent, durable=True, shared=True, compare_and_swap=swaps, coherent=coherent
+        )
 
     def check_root(self) -> None:
         """Raise StorageError if the place of the table is taken by a file."""
@@ -122,6 +127,27 @@ class LocalStore:
             ) from error
         except OSError as error:
             raise _failed(path, error, verb="write") from error
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        """Write a whole file in place of exactly ``expected``; not synced."""
+        target = self._base + check_path(path)
+        if not self.capabilities.compare_and_swap:
+            message = f"{self.root} is on a network mount, whose locks are not relied on"
+            hint = "use lock='file' there"
+            raise CapabilityMissingError(
+                message, hint=hint, capability="compare_and_swap", uri=self.spec.uri
+            )
+        deadline = self._clock.monotonic() + SWAP_WAIT_S_MAX
+        try:
+            while (swapped := self._disk.swap(target, body, expected)) is None:
+                if self._clock.monotonic() > deadline:
+                    raise TimeoutError(None, "another process holds its directory")
+                self._clock.sleep(_SWAP_POLL_S)
+        except _Absent:
+            return False
+        except OSError as error:
+            raise _failed(path, error, verb="replace") from error
+        return swapped
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the files below a directory, in the order of their paths.

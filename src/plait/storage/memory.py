@@ -60,7 +60,9 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """Atomic, and gone with the process."""
-        return Capabilities(put_if_absent=True, durable=False, shared=False)
+        return Capabilities(
+            put_if_absent=True, durable=False, shared=False, compare_and_swap=True, coherent=True
+        )
 
     def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
         """Read a whole file; None if there is none."""
@@ -84,6 +86,16 @@ class MemoryStore:
         entry = (bytes(body), self._clock.now_ms())
         with self._space.mutex:
             if check_path(path) in self._space.files:
+                return False
+            self._space.files[path] = entry
+        return True
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        """Write a whole file in place of exactly ``expected``."""
+        entry = (bytes(body), self._clock.now_ms())
+        with self._space.mutex:
+            there = self._space.files.get(check_path(path))
+            if there is None or there[0] != expected:
                 return False
             self._space.files[path] = entry
         return True

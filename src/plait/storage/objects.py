@@ -49,6 +49,8 @@ class Traits:
     """Files can be written only into directories that are there."""
     durable: bool = False
     shared: bool = True
+    coherent: bool = False
+    """Each read and listing sees every write that has finished."""
 
 
 class ObjectStore:
@@ -82,7 +84,9 @@ class ObjectStore:
     def capabilities(self) -> Capabilities:
         """What is known of this kind of store."""
         traits = self.traits
-        return Capabilities(traits.create_is_atomic, traits.durable, traits.shared)
+        return Capabilities(
+            traits.create_is_atomic, traits.durable, traits.shared, coherent=traits.coherent
+        )
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
@@ -148,7 +152,7 @@ class ObjectStore:
         cause: Exception | None = None
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
-                self._clock.sleep(_BACKOFF_S * 2**attempt * (0.5 + self._ids.jitter()))
+                self._pause(attempt)
             try:
                 self._create(full, body)
             except self.foreign as error:
@@ -164,6 +168,9 @@ class ObjectStore:
         message = f"the store did not tell whether {path} was written: {cause}"
         hint = "it may appear later; read it before writing anew"
         raise StorageError(message, hint=hint, path=path) from cause
+
+    def _pause(self, attempt: int) -> None:
+        self._clock.sleep(_BACKOFF_S * 2**attempt * (0.5 + self._ids.jitter()))
 
     def _create(self, full: str, body: bytes) -> None:
         self._files.pipe_file(full, body, mode="create")
@@ -193,6 +200,15 @@ class ObjectStore:
         hint = "keep the table on a local disk or in an S3-compatible store"
         return CapabilityMissingError(
             message, hint=hint, capability="put_if_absent", uri=self._spec.uri
+        )
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:  # noqa: ARG002 - the port's
+        """Refuse: fsspec has no such call."""
+        check_path(path)
+        message = f"{self._spec.uri} is not known to have a compare-and-swap"
+        hint = "use lock='none', or 'zookeeper://...'"
+        raise CapabilityMissingError(
+            message, hint=hint, capability="compare_and_swap", uri=self._spec.uri
         )
 
     def delete(self, paths: Iterable[str]) -> None:

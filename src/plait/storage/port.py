@@ -39,6 +39,10 @@ class Capabilities:
     """What a call returned from survives a power cut of the machine that made it."""
     shared: bool
     """Other processes see the same files."""
+    compare_and_swap: bool = False
+    """``replace`` is atomic: of any number of callers that expect the same, one succeeds."""
+    coherent: bool = False
+    """Each read and listing sees every write that has finished, whoever made it, anywhere."""
 
 
 class Store(Protocol):
@@ -70,6 +74,16 @@ class Store(Protocol):
 
         Durable on return. Raise StorageError if the outcome is unknown. A store that hears no
         answer compares what is there with ``body``: a body must be unique to its attempt.
+        """
+        ...
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        """Write a whole file in place of exactly ``expected``: True; else False, nothing changed.
+
+        Durable only as ``put`` is. Each body must be unique (a nonce): equal content would stand
+        for equal history, and a store that hears no answer reads back whose content is there.
+        False also when ours was there and somebody replaced it before it could be read back.
+        Raise StorageError if the outcome is unknown.
         """
         ...
 

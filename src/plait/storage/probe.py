@@ -17,14 +17,14 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from plait.errors import StorageError, TableError
 from plait.ports import Clock, Ids, SystemClock, SystemIds
 from plait.storage.port import Store
-from plait.storage.race import RaceResult, race_processes, race_threads
+from plait.storage.race import BEFORE, RaceResult, race_processes, race_threads
 
-PROBE_VERSION = 1
+PROBE_VERSION = 2
 ROUNDS, PROCESSES = 12, 2
 HINTS = ".meta/hints"
 _HINT_BYTES_MAX = 64 << 10
@@ -48,6 +48,8 @@ class ProbeReport:
     """Another client listed a file as soon as it was written, though it had looked before."""
     processes: int
     """How many processes raced; 0 if none could be started, or the store is not shared."""
+    swaps: bool = False
+    """Of callers racing to replace the same content exactly one was told that it did."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -94,9 +96,21 @@ def probe(
         threads = race_threads(others, f"{scratch}/t", rounds=rounds, name="thread")
         processes = _race_processes(store, scratch, rounds) if shared else None
         reads, lists = _fresh(store, others[0], f"{scratch}/f", rounds)
+        swaps = threads.fair and _swaps(others, f"{scratch}/s", rounds)
     finally:
         _remove(store, scratch)
-    return _report([threads, *([processes] if processes else [])], shared, reads, lists)
+    report = _report([threads, *([processes] if processes else [])], shared, reads, lists)
+    return replace(report, swaps=swaps)
+
+
+def _swaps(stores: list[Store], prefix: str, rounds: int) -> bool:
+    """Tell whether a swap has one winner, and none when something else is expected."""
+    if not race_threads(stores, prefix, rounds=rounds, name="swap", swap=True).fair:
+        return False
+    try:
+        return not stores[0].replace(f"{prefix}/0", b"late", expected=BEFORE)
+    except StorageError:
+        return False
 
 
 def _race_processes(store: Store, scratch: str, rounds: int) -> RaceResult | None:
@@ -173,12 +187,12 @@ def _find_hint(subject: ProbeSubject, host: str) -> ProbeReport | None:
             return None
         found = document["report"]
         answers = [found[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
-        processes = int(found["processes"])
+        processes, swaps = int(found["processes"]), found["swaps"] is True
     except (TableError, ValueError, TypeError, KeyError, RecursionError):
         return None
     if not all(answer is True for answer in answers):
         return None
-    return ProbeReport(True, True, True, True, processes)  # noqa: FBT003 - all of them
+    return ProbeReport(True, True, True, True, processes, swaps)  # noqa: FBT003 - all of them
 
 
 def _write_hint(subject: ProbeSubject, host: str, report: ProbeReport, clock: Clock) -> None:

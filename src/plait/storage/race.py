@@ -58,16 +58,26 @@ def is_whole(body: bytes) -> bool:
     return body == body_of(body.split(b"\n", 1)[0].decode("utf-8", "replace"))
 
 
-def race_threads(stores: Sequence[Store], prefix: str, *, rounds: int, name: str) -> RaceResult:
-    """Race one thread a store in this process."""
-    results = [race_round(stores, f"{prefix}/{number}", name) for number in range(rounds)]
+BEFORE = body_of("before")
+"""What a file holds that is raced for with ``replace``."""
+
+
+def race_threads(
+    stores: Sequence[Store], prefix: str, *, rounds: int, name: str, swap: bool = False
+) -> RaceResult:
+    """Race one thread a store in this process: with ``put_if_absent``, or with ``replace``."""
+    results = [
+        race_round(stores, f"{prefix}/{number}", name, swap=swap) for number in range(rounds)
+    ]
     winners = tuple(result.winners[0] for result in results)
     errors = tuple(error for result in results for error in result.errors)
     return RaceResult(winners, sum(result.torn for result in results), errors)
 
 
-def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
+def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = False) -> RaceResult:
     """Let every store race once for a path, while one more thread reads it."""
+    if swap:
+        stores[0].put_if_absent(path, BEFORE)  # of several processes one makes it
     start, over = threading.Barrier(len(stores) + 1), threading.Event()
     won: list[bytes] = []
     seen: set[bytes] = set()
@@ -77,7 +87,7 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
         body = body_of(f"{name}-{number}-{path}")
         start.wait()
         try:
-            if store.put_if_absent(path, body):
+            if _contend(store, path, body, swap=swap):
                 won.append(body)
             seen.add(store.find(path) or b"")  # decided now: it must be there, whole
         except (TableError, OSError) as error:
@@ -90,7 +100,7 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
                 body = store.find(path)
             except (TableError, OSError):
                 continue  # the contenders report what fails
-            if body is not None:
+            if body is not None and body != BEFORE:
                 seen.add(body)
 
     threads = [
@@ -109,8 +119,20 @@ def race_round(stores: Sequence[Store], path: str, name: str) -> RaceResult:
     return RaceResult((len(won),), torn, tuple(errors))
 
 
+def _contend(store: Store, path: str, body: bytes, *, swap: bool) -> bool:
+    if swap:
+        return store.replace(path, body, expected=BEFORE)
+    return store.put_if_absent(path, body)
+
+
 def race_processes(
-    spec: StoreSpec, prefix: str, *, rounds: int, processes: int = 3, threads: int = 2
+    spec: StoreSpec,
+    prefix: str,
+    *,
+    rounds: int,
+    processes: int = 3,
+    threads: int = 2,
+    swap: bool = False,
 ) -> RaceResult | None:
     """Race processes, each with some threads; None if none can be started.
 
@@ -121,6 +143,7 @@ def race_processes(
         "options": spec.options,
         "prefix": prefix,
         "threads": threads,
+        "swap": swap,
         "switch_s": _SWITCH_S,
     }
     try:

@@ -24,7 +24,8 @@ def serve(orders: TextIO, replies: TextIO) -> None:
     replies.write("ready\n")
     replies.flush()
     for line in orders:
-        result = race_round(stores, f"{order['prefix']}/{int(line)}", order["name"])
+        path = f"{order['prefix']}/{int(line)}"
+        result = race_round(stores, path, order["name"], swap=order["swap"])
         json.dump([result.winners[0], result.torn, result.errors], replies)
         replies.write("\n")
         replies.flush()

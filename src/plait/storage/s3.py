@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from plait.errors import MissingDependencyError, OptionError, StorageError
 from plait.model.plan import StoreSpec
 from plait.storage.declared import options_of
-from plait.storage.objects import ObjectStore, Traits
+from plait.storage.objects import ATTEMPTS_MAX, ObjectStore, Traits
 from plait.storage.port import Capabilities, FileInfo, check_path
-from plait.storage.probe import ProbeSubject, establish
+from plait.storage.probe import ProbeReport, ProbeSubject, establish
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -60,16 +60,21 @@ class S3Store(ObjectStore):
         """Known of Amazon; of any other endpoint, as the probe found."""
         with self._translated("reach", self._bucket):
             endpoint = str(self._files.s3.meta.endpoint_url)
-        fit = (urlsplit(endpoint).hostname or "").endswith(_AMAZON) or self._probed(endpoint)
-        return Capabilities(put_if_absent=fit, durable=True, shared=True)
+        if (urlsplit(endpoint).hostname or "").endswith(_AMAZON):
+            fit = fresh = swaps = True
+        else:
+            report = self._probed(endpoint)
+            fit, swaps = report.fit, report.swaps
+            fresh = report.reads_fresh and report.lists_fresh
+        return Capabilities(fit, durable=True, shared=True, compare_and_swap=swaps, coherent=fresh)
 
-    def _probed(self, endpoint: str) -> bool:
+    def _probed(self, endpoint: str) -> ProbeReport:
         def reopen() -> S3Store:
             return S3Store(self._spec, fresh=True)
 
         place = f"{endpoint}/{self._bucket}"
         adapter = _versions()
-        return establish(ProbeSubject(self, reopen, adapter, place), clock=self._clock).fit
+        return establish(ProbeSubject(self, reopen, adapter, place), clock=self._clock)
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
@@ -93,6 +98,53 @@ class S3Store(ObjectStore):
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        """Write a whole object in place of exactly ``expected``: one PUT with ``If-Match``.
+
+        A failure is never believed: what is there is read, before each attempt.
+        """
+        key = self._key(check_path(path))
+        there: bytes | None = None
+        cause: Exception | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                there, tag = self._load_tagged(key, max(len(body), len(expected)))
+                if there != expected or attempt == ATTEMPTS_MAX - 1:
+                    break
+                if attempt > 1:  # the first failure is most often another writer's success
+                    self._pause(attempt)
+                self._files.call_s3(
+                    "put_object", Bucket=self._bucket, Key=key, Body=body, IfMatch=tag
+                )
+            except FileNotFoundError:
+                return False
+            except self.foreign as error:
+                self._raise_if_final(path, error)
+                there, cause = None, error
+            else:
+                return True
+        if there not in (None, expected):
+            return there == body
+        message = f"the store did not tell whether {path} was replaced: {cause}"
+        raise StorageError(message, hint="read it before writing anew", path=path) from cause
+
+    def _load_tagged(self, key: str, size_max: int) -> tuple[bytes, str]:
+        """Read an object, a byte more than that at most, and its ETag with one request."""
+        import fsspec.asyn  # noqa: PLC0415 - tables on local disks do without
+
+        async def read() -> tuple[bytes, str]:
+            reply = await self._files._call_s3("get_object", Bucket=self._bucket, Key=key)  # noqa: SLF001 - its only call that gives bytes and ETag at once
+            body = b""
+            try:  # one read gives what has arrived so far
+                while part := await reply["Body"].read(size_max + 1 - len(body)):
+                    body += part
+            finally:
+                reply["Body"].close()
+            return body, str(reply["ETag"])
+
+        found: tuple[bytes, str] = fsspec.asyn.sync(self._files.loop, read)
+        return found
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects, up to 1,000 with one request; one that is not there is no error."""

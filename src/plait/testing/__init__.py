@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from plait.testing.counting import Call, CountingStore
 from plait.testing.faults import Fault, FaultStore, SimulatedCrashError
-from plait.testing.lock_kit import LockKit, SharedLockKit
+from plait.testing.lock_kit import ExpiringLockKit, LockKit, LosableLockKit, SharedLockKit
 from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.store_kit import SharedStoreKit, StoreKit
 from plait.testing.tables import open_wrapped
@@ -22,9 +22,11 @@ from plait.testing.tables import open_wrapped
 __all__ = [
     "Call",
     "CountingStore",
+    "ExpiringLockKit",
     "Fault",
     "FaultStore",
     "LockKit",
+    "LosableLockKit",
     "ManualBackground",
     "SeqIds",
     "SharedLockKit",

@@ -17,9 +17,9 @@ METADATA, DATA = "metadata", "data"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: ``find``, ``put``, ``put_if_absent``, ``list``, ``delete`` or ``persist``.
+    """One call: ``find``, ``put``, ``put_if_absent``, ``replace``, ``list``, ``delete``.
 
-    Or ``open_input`` or ``open_output`` of a file through Arrow.
+    Or ``persist``, or ``open_input`` or ``open_output`` of a file through Arrow.
     """
 
     operation: str

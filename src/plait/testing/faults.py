@@ -31,8 +31,8 @@ class Fault:
             ``lost_reply``: it happened, and StorageError. ``delay``: the clock goes on by
             ``delay_s`` first. ``stale``: a listing as it was when the fault was made.
             ``step``: ``run`` is called first.
-        operation: of ``find``, ``put``, ``put_if_absent``, ``list``, ``delete``, ``persist``,
-            ``open_input``, ``open_output``; a shell pattern.
+        operation: of ``find``, ``put``, ``put_if_absent``, ``replace``, ``list``, ``delete``,
+            ``persist``, ``open_input``, ``open_output``; a shell pattern.
         path: a shell pattern; ``*`` also matches ``/``.
         nth: at the nth call that matches, from 1.
         times: how many calls in a row, from there.

@@ -1,8 +1,9 @@
 """What every lock must do. Subclass, and give a fixture.
 
 ``LockKit`` asks for ``providers``: a function that opens the lock anew, for each thread its own.
-``SharedLockKit`` asks for ``lock`` and ``store``: processes open the lock by its word in the
-contract and the store's spec.
+``LosableLockKit`` asks for ``lose`` too. ``SharedLockKit``, and ``ExpiringLockKit`` for locks that
+pass from a silent holder to the next, ask for ``lock`` and ``store``: processes open the lock by
+its word in the contract and the store's spec.
 
 Two detectors that know nothing of each other look for two holders at once: the times of entering
 and leaving, on one monotonic clock, and a counter that is read and written without protection.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -147,13 +149,18 @@ class LockKit:
             with other.acquire(wait_s=1, owner="two"):
                 pass
 
-    def test_it_tells_who_holds_it(self, providers: Callable[[], LockProvider]) -> None:
-        provider = providers()
+    def test_it_tells_who_holds_it_and_since_when(
+        self, providers: Callable[[], LockProvider]
+    ) -> None:
+        provider, began_ms = providers(), SystemClock().now_ms()
         assert provider.holder() is None
         with provider.acquire(wait_s=1, owner="the first"):
             holder = providers().holder()
             assert holder is not None
             assert "the first" in holder.owner
+            assert holder.lost is None
+            assert holder.since_ms is not None
+            assert abs(holder.since_ms - began_ms) < 10_000
         assert provider.holder() is None
 
     def test_its_tokens_grow(self, providers: Callable[[], LockProvider]) -> None:
@@ -181,6 +188,42 @@ class LockKit:
         for worker in workers:
             worker.join()
         return counter, turns
+
+
+class LosableLockKit:
+    """The promises of a lock that can be lost while it is held.
+
+    The fixture ``lose`` takes the lock from whoever holds it, as its kind of misfortune does.
+    """
+
+    def test_a_loss_is_seen(
+        self, providers: Callable[[], LockProvider], lose: Callable[[], None]
+    ) -> None:
+        with providers().acquire(wait_s=5, owner="the unlucky") as held:
+            assert held.lost is None
+            lose()
+            assert until(lambda: held.lost is not None), "the holder believes it holds the lock"
+
+    def test_what_was_lost_and_let_go_of_can_be_taken_again(
+        self, providers: Callable[[], LockProvider], lose: Callable[[], None]
+    ) -> None:
+        with providers().acquire(wait_s=5, owner="the unlucky") as first:
+            lose()
+            assert until(lambda: first.lost is not None)
+        with providers().acquire(wait_s=30, owner="the next") as second:
+            assert second.lost is None
+            if first.token is not None and second.token is not None:
+                assert second.token > first.token
+
+
+def until(true: Callable[[], bool], *, wait_s: float = 10) -> bool:
+    """Wait until it is true; tell whether it became so."""
+    deadline = time.monotonic() + wait_s
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        SystemClock().sleep(0.01)
+    return True
 
 
 class SharedLockKit:
@@ -229,6 +272,31 @@ class SharedLockKit:
             pass
 
 
+class ExpiringLockKit(SharedLockKit):
+    """The promises among processes of a lock whose holder is given up when it is silent."""
+
+    def test_a_paused_holder_has_an_heir_and_sees_its_loss(
+        self, lock: str, store: Store, tmp_path: Path
+    ) -> None:
+        worker = Worker(lock, store, "the paused", str(tmp_path / "count"))
+        worker.hear()
+        worker.tell("watch")
+        worker.hear()
+        worker.pause()
+        try:
+            provider = open_lock(lock, store, Ports())
+            with provider.acquire(wait_s=60, owner="the heir") as held:
+                worker.resume()
+                worker.hear()  # its lock was lost
+                assert held.lost is None
+                holder = provider.holder()
+                assert holder is not None
+                assert "the heir" in holder.owner
+        finally:
+            worker.resume()
+            worker.kill()
+
+
 class Worker:
     """A process that takes the lock when told; see ``lock_worker``."""
 
@@ -257,6 +325,14 @@ class Worker:
         line = "" if self._process.stdout is None else self._process.stdout.readline()
         assert line, f"the worker ended with {self._process.wait()}"
         return [(entered, left, name) for entered, left, name in json.loads(line)]
+
+    def pause(self) -> None:
+        """Stop it in its tracks."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill it."""

@@ -1,7 +1,8 @@
 """One process of the lock kit: ``python -m plait.testing.lock_worker``, orders on standard input.
 
 First line: what and where, as JSON. Then ``turns N`` takes the lock so many times and tells when;
-``hold`` takes it and keeps it until the process is killed. Each order is answered by one line.
+``hold`` takes it and keeps it until the process is killed; ``watch`` takes it, answers, and answers
+again when it was lost. Every other order is answered by one line.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ def serve(orders: TextIO, replies: TextIO) -> None:
             with provider.acquire(wait_s=60, owner=facts["name"]):
                 _reply(replies, [])
                 ports.clock.sleep(_FOR_EVER_S)
+        elif order == "watch":
+            with provider.acquire(wait_s=60, owner=facts["name"]) as held:
+                _reply(replies, [])
+                while held.lost is None:
+                    ports.clock.sleep(0.01)
+            _reply(replies, [])
 
 
 def _reply(replies: TextIO, answer: object) -> None:

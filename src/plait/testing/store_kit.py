@@ -108,6 +108,35 @@ class StoreKit:
         result = race_threads(stores, "race", rounds=self.rounds, name="thread")
         assert result.fair, result
 
+    # --- replace -------------------------------------------------------------------------------
+
+    def test_replace_takes_the_place_of_what_was_expected_and_of_nothing_else(
+        self, store: Store
+    ) -> None:
+        if not store.capabilities.compare_and_swap:
+            store.put("lease", b"first")
+            with refused(CapabilityMissingError):
+                store.replace("lease", b"second", expected=b"first")
+            assert store.find("lease") == b"first"
+            return
+        assert store.replace("deep/er/lease", b"first", expected=b"") is False
+        assert store.find("deep/er/lease") is None
+        store.put("deep/er/lease", b"first")
+        for wrong in (b"", b"fir", b"first ", b"other"):
+            assert store.replace("deep/er/lease", b"second", expected=wrong) is False
+        assert store.replace("deep/er/lease", b"second", expected=b"first") is True
+        assert self.reopen(store).replace("deep/er/lease", b"third", expected=b"first") is False
+        assert self.reopen(store).replace("deep/er/lease", b"longer than", expected=b"second")
+        assert store.find("deep/er/lease") == b"longer than"
+        assert [info.path for info in store.list("deep")] == ["deep/er/lease"]
+
+    def test_replace_has_one_winner_among_threads(self, store: Store) -> None:
+        if not store.capabilities.compare_and_swap:
+            return
+        stores = [self.reopen(store) for _ in range(6)]
+        result = race_threads(stores, "swap", rounds=self.rounds, name="thread", swap=True)
+        assert result.fair, result
+
     # --- listing and deleting ------------------------------------------------------------------
 
     def test_list_gives_every_file_below_in_the_order_of_paths(self, store: Store) -> None:
@@ -181,6 +210,8 @@ class StoreKit:
             with refused(CorruptMetadataError):
                 store.put_if_absent(path, b"1")
             with refused(CorruptMetadataError):
+                store.replace(path, b"1", expected=b"")
+            with refused(CorruptMetadataError):
                 store.delete([path])
             with refused(CorruptMetadataError):
                 store.persist([path])
@@ -232,3 +263,10 @@ class SharedStoreKit:
         assert result.fair, result
         bodies = [store.find(f"race/{number}") for number in range(self.rounds)]
         assert all(body is not None and is_whole(body) for body in bodies)
+
+    def test_replace_has_one_winner_among_processes(self, store: Store) -> None:
+        if not store.capabilities.compare_and_swap:
+            return
+        result = race_processes(store.spec, "swap", rounds=self.rounds, swap=True)
+        assert result is not None
+        assert result.fair, result

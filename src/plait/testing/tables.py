@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from plait.locks import open_lock
 from plait.ports import Ports
-from plait.state.cache import StateCache
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
-from plait.txn.site import Site
+from plait.txn.site import open_site
 
 S = TypeVar("S", bound=Store)
 
@@ -27,8 +25,5 @@ def open_wrapped(
     >>> table.version, store.count("put_if_absent")
     (0, 0)
     """
-    chosen = ports or Ports()
     store = wrap(open_store(uri))
-    cache = StateCache(store, chosen)
-    lock = open_lock(cache.refresh().table.contract.lock, store, chosen)
-    return Table(Site(store, chosen, cache, lock)), store
+    return Table(open_site(store, ports or Ports())), store

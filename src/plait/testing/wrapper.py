@@ -54,6 +54,11 @@ class WrappedStore:
         """Write a whole file if the name is free."""
         return self.call("put_if_absent", path, lambda: self.inner.put_if_absent(path, body))
 
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        """Write a whole file in place of exactly ``expected``."""
+        run = partial(self.inner.replace, path, body, expected=expected)
+        return self.call("replace", path, run)
+
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List files; the whole listing is one call."""
         yield from self.call("list", prefix, lambda: list(self.inner.list(prefix)))

@@ -38,9 +38,7 @@ class Definition:
     properties: Mapping[str, object] = field(default_factory=dict)
 
     def with_lock(self, lock: str) -> Definition:
-        """Give the same definition with a lock, if it names none."""
-        if self.contract.lock:
-            return self
+        """Give the same definition with a lock."""
         return replace(self, contract=replace(self.contract, lock=lock))
 
     def table(self, schema: object) -> TableDef:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 
-from plait.errors import LockError
+from plait.errors import LockError, MissingDependencyError
 from plait.txn.site import Site
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class Ordered:
         try:
             manager.__enter__()
             self._held = manager
-        except LockError as error:
+        except (LockError, MissingDependencyError) as error:
             _log.warning("committing without the lock: %s", error)
 
     def __exit__(self, *exc: object) -> None:

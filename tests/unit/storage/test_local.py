@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -254,3 +255,17 @@ def test_a_file_that_is_too_large_is_not_read(store: LocalStore) -> None:
     with pytest.raises(CorruptMetadataError) as caught:
         store.find("huge")
     assert caught.value.found == 1 << 40
+
+
+def test_a_swap_waits_for_another_and_gives_up_in_time(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "table"), clock=SimClock())
+    store.put("folder/lease", b"1")
+    other = os.open(tmp_path / "table" / "folder", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(StorageError) as caught:
+        store.replace("folder/lease", b"2", expected=b"1")
+    assert caught.value.path == "folder/lease"
+    assert store.find("folder/lease") == b"1"
+    os.close(other)
+    assert store.replace("folder/lease", b"2", expected=b"1")
+    assert names(store.root) == ["lease"]

@@ -166,3 +166,26 @@ def test_a_false_yes_gives_nothing_that_the_kind_of_store_does_not_have(tmp_path
 def test_a_false_declaration_is_found_out(tmp_path: Path) -> None:
     uri, options = f"local://{tmp_path}", {"plait.declare": "atomic-create"}
     assert not open_store(uri, options).capabilities.put_if_absent
+
+
+class SwapsWithoutLooking(MemoryStore):
+    """What a server makes of a condition that it does not know."""
+
+    def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
+        del expected
+        self.put(path, body)
+        return True
+
+
+def test_a_store_whose_swap_looks_at_nothing_is_found_out() -> None:
+    def reopen() -> SwapsWithoutLooking:
+        return SwapsWithoutLooking(URI)
+
+    report = probe.probe(reopen(), reopen=reopen, shared=False)
+    assert report.fit
+    assert not report.swaps
+
+
+def test_a_store_with_an_atomic_swap_is_found_to_have_it() -> None:
+    report = probe.probe(open_store(URI), reopen=lambda: open_store(URI), shared=False)
+    assert report.swaps

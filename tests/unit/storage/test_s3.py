@@ -105,6 +105,61 @@ def test_a_server_that_ignores_the_condition_is_not_written_to(server: S3Server)
     assert not open_table(server, "t", bucket="deaf").capabilities.put_if_absent
 
 
+def test_a_swap_costs_two_requests(server: S3Server, store: S3Store) -> None:
+    store.put("lease", b"1")
+    server.requests()
+    assert store.replace("lease", b"2", expected=b"1")
+    assert [request.split()[0] for request in server.requests()] == ["GET", "PUT"]
+
+
+def test_a_swap_whose_reply_is_lost_is_a_swap(server: S3Server, store: S3Store) -> None:
+    """INV-10."""
+    store.put("lease", b"1")
+    server.fault("PUT", "lease", "reply lost")
+    assert store.replace("lease", b"2", expected=b"1")
+    assert store.find("lease") == b"2"
+
+
+def test_a_lost_swap_whose_reply_is_lost_is_lost(server: S3Server, store: S3Store) -> None:
+    """INV-10."""
+    store.put("lease", b"theirs")
+    server.fault("GET", "lease", "reply lost")
+    assert not store.replace("lease", b"ours", expected=b"1")
+    assert store.find("lease") == b"theirs"
+
+
+def test_a_large_object_is_compared_whole(store: S3Store) -> None:
+    """Its bytes come in parts; a part of it is not something else."""
+    before, after = b"a" * (3 << 20), b"b" * (3 << 20)
+    for number in range(4):
+        store.put("lease", before)
+        assert not store.replace("lease", after, expected=before[:-1])
+        assert not store.replace("lease", after, expected=before + b"a")
+        assert store.replace("lease", after, expected=before), number
+
+
+def test_a_swap_that_is_refused_is_tried_again(server: S3Server, store: S3Store) -> None:
+    store.put("lease", b"1")
+    server.fault("PUT", "lease", "409", times=2)
+    assert store.replace("lease", b"2", expected=b"1")
+
+
+def test_a_swap_whose_outcome_stays_unknown_is_told(server: S3Server, store: S3Store) -> None:
+    store.put("lease", b"1")
+    server.fault("PUT", "lease", "409", times=10_000)
+    with pytest.raises(StorageError) as caught:
+        store.replace("lease", b"2", expected=b"1")
+    assert caught.value.path == "lease"
+
+
+def test_a_server_that_ignores_the_condition_of_a_swap_has_none(server: S3Server) -> None:
+    server.make_bucket("half-deaf")
+    server.fault("PUT", "/s/", "ignore", times=1_000_000)  # where the probe races swaps
+    found = open_table(server, "t", bucket="half-deaf").capabilities
+    assert found.put_if_absent
+    assert not found.compare_and_swap
+
+
 def test_the_clock_is_the_servers(store: S3Store) -> None:
     """Though our own says 2023."""
     assert abs(store.now_ms() / 1000 - time.time()) < 60  # noqa: TID251 - the server's, too

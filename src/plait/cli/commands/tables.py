@@ -43,7 +43,7 @@ def _ddl(text: str) -> str:
 @click.option("--ordering", metavar="COLUMN", help="The greater value wins.")
 @click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
 @click.option("--buckets", type=click.IntRange(min=1), help="Buckets a partition.")
-@click.option("--lock", help="file, process or none; the best that the store allows by default.")
+@click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a table that is there as it is.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")

@@ -1,0 +1,48 @@
+"""What names a table to a service that many tables share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from plait.errors import CorruptMetadataError
+from plait.storage.port import Store
+
+_TABLE = ".meta/table.json"
+_BYTES_MAX = 1 << 16
+_ID = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
+
+
+def table_name(store: Store) -> str:
+    """Name a table by its identity, however its URI is spelled; by its place before it has one.
+
+    Raises:
+        CorruptMetadataError: the identity cannot be read; a guess could split the table's writers.
+    """
+    body = store.find(_TABLE, size_max=_BYTES_MAX)
+    return place_name(store) if body is None else f"id-{identity_of(body)}"
+
+
+def place_name(store: Store) -> str:
+    """Name the place of a table, whether there is one or not."""
+    return f"place-{hashlib.sha256(store.spec.uri.encode()).hexdigest()[:32]}"
+
+
+def identity_of(body: bytes) -> str:
+    """Read the identity in ``table.json``; raise CorruptMetadataError if there is none."""
+    try:
+        identity = str(json.loads(body)["id"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        identity = ""
+    if not _ID.fullmatch(identity):
+        message = f"{_TABLE} does not tell the identity of the table"
+        hint = "restore the file from a backup; every writer must read the same"
+        raise CorruptMetadataError(
+            message,
+            hint=hint,
+            path=_TABLE,
+            expected="an id",
+            found=body[:80].decode("utf-8", "replace"),
+        )
+    return identity

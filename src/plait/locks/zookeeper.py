@@ -1,0 +1,337 @@
+"""Sessions with ZooKeeper: the one file that knows its client, kazoo (extra ``zookeeper``).
+
+A process has one session an ensemble, shared by all its tables, never by a forked child. Every
+call is bounded in time. kazoo's own lock is not used: its time-out starts anew with every wait, a
+create whose reply is lost leaves a node in a session that lives, and it goes on to say that it is
+acquired when its session has long ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from plait.errors import LockUnavailableError, MissingDependencyError
+from plait.locks.address import Address
+from plait.ports import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+    from kazoo.interfaces import IAsyncResult
+    from kazoo.protocol.states import WatchedEvent, ZnodeStat
+
+_RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
+_WAIT_S_MIN = 0.1
+_log = logging.getLogger(__name__)
+_client_log = logging.getLogger("plait.kazoo")
+_client_log.setLevel(logging.CRITICAL)  # each lost connection would be a warning to people
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it was created or read."""
+
+    path: str
+    data: bytes
+    created: int
+    """The transaction that created it: it only grows."""
+    changed_ms: int
+    """By the server's clock."""
+    session: int
+    """With which it ends; 0 if it stays."""
+
+
+class Session:
+    """A connection that mends itself, and knows when its session was lost."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
+        kazoo = require_kazoo()
+        self._hosts, self._patience_s = address.hosts, address.session_s
+        self._clock = clock or SystemClock()
+        self._client: KazooClient = kazoo.client.KazooClient(
+            hosts=address.hosts,
+            timeout=address.session_s,
+            connection_retry=_RETRY,
+            logger=_client_log,
+        )
+        self._errors = (
+            kazoo.exceptions.KazooException,
+            kazoo.handlers.threading.KazooTimeoutError,
+            OSError,
+        )
+        self._no_node = kazoo.exceptions.NoNodeError
+        self._exists = kazoo.exceptions.NodeExistsError
+        self._mutex = threading.Lock()
+        self._debts: set[tuple[str, str]] = set()
+        self._away_since: float | None = self._clock.monotonic()
+        self._wakers: set[threading.Event] = set()
+        self.id = 0
+        """The session that lives, as far as is known; nodes of any other one are gone."""
+        self.pid = os.getpid()
+        self._client.add_listener(self._hear)
+        self._connected: threading.Event = self._client.start_async()
+
+    # --- its state -----------------------------------------------------------------------------
+
+    @property
+    def away(self) -> bool:
+        """Whether the connection is lost, and with it perhaps the session."""
+        return not self._connected.is_set()
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer a lost connection is worth waiting for: a session's time in all."""
+        with self._mutex:
+            since = self._away_since
+        if since is None:
+            return self._patience_s
+        return since + self._patience_s - self._clock.monotonic()
+
+    def wait(self, wait_s: float) -> bool:
+        """Wait for the connection; tell whether it is there."""
+        return self._connected.wait(max(0.0, wait_s))
+
+    def _hear(self, state: str) -> None:
+        """Keep books; called in the client's own thread, which must go on at once."""
+        with self._mutex:
+            if state == "CONNECTED":
+                self._away_since = None
+                self.id = self._client.client_id[0]
+            elif self._away_since is None:
+                self._away_since = self._clock.monotonic()
+            if state == "LOST":  # and with the session every node that ended with it
+                self.id = 0
+                self._debts.clear()
+            owing = state == "CONNECTED" and bool(self._debts)
+            wakers = list(self._wakers)
+        for waker in wakers:
+            waker.set()
+        if owing:
+            self._client.handler.spawn(self._pay)
+
+    def close(self) -> None:
+        """End the session: every node that ends with it goes at once."""
+        if self.pid != os.getpid():
+            return  # a forked child: the connection is its parent's
+        try:
+            self._client.stop()
+            self._client.close()
+        except self._errors:
+            _log.info("the session with ZooKeeper is left to expire", exc_info=True)
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def _ask(self, order: Callable[[], IAsyncResult]) -> object:
+        """Make a call; raise LockUnavailableError when no answer comes in the session's time."""
+        if self.away and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
+            raise self._unavailable(None)
+        try:
+            return order().get(timeout=self._patience_s)
+        except (self._no_node, self._exists):
+            raise
+        except self._errors as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception | None) -> LockUnavailableError:
+        what = f"{type(error).__name__} {error}".strip() if error else "no connection"
+        message = f"ZooKeeper at {self._hosts} does not answer: {what}"
+        hint = "see whether a majority of its servers runs and can be reached from here"
+        return LockUnavailableError(message, hint=hint)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create a node that stays: True; False if it is there. Its parents are made."""
+        while True:
+            try:
+                self._ask(lambda: self._client.create_async(path, data))
+            except self._exists:
+                return False
+            except self._no_node:
+                self._make(path.rsplit("/", 1)[0])
+            else:
+                return True
+
+    def queue_up(self, folder: str, prefix: str, data: bytes, *, again: bool) -> Node:
+        """Create a numbered node that ends with the session.
+
+        After an error it may be there all the same: ``leave`` it, or try ``again``, which looks
+        for it first.
+        """
+        while True:
+            for name in self.children(folder) if again else ():
+                found = self.read(f"{folder}/{name}") if name.startswith(prefix) else None
+                if found is not None and found.session == self.id:
+                    return found
+            try:
+                made = self._ask(
+                    lambda: self._client.create_async(
+                        f"{folder}/{prefix}", data, ephemeral=True, sequence=True, include_data=True
+                    )
+                )
+            except self._no_node:
+                self._make(folder)
+                continue
+            path, stat = cast("tuple[str, ZnodeStat]", made)
+            return _node(path, data, stat)
+
+    def _make(self, folder: str) -> None:
+        self._ask(lambda: self._client.ensure_path_async(folder))
+
+    def children(self, folder: str) -> list[str]:
+        """List the names below a node; none if it is not there."""
+        try:
+            found = self._ask(lambda: self._client.get_children_async(folder))
+        except self._no_node:
+            return []
+        return cast("list[str]", found)
+
+    def read(self, path: str, *, waker: threading.Event | None = None) -> Node | None:
+        """Read a node; None if it is not there. A change of it sets ``waker``, once."""
+        watch = None if waker is None else (lambda _event: waker.set())
+        try:
+            found = self._ask(lambda: self._client.get_async(path, watch=watch))
+        except self._no_node:
+            return None
+        data, stat = cast("tuple[bytes, ZnodeStat]", found)
+        return _node(path, data, stat)
+
+    # --- without waiting -----------------------------------------------------------------------
+
+    def touch(self, path: str, data: bytes) -> None:
+        """Write a node anew, so that its time is now; nobody waits for it."""
+        if not self.away:
+            self._client.set_async(path, data)
+
+    def drop(self, path: str) -> None:
+        """Delete a node that nobody needs; nobody waits for it."""
+        if not self.away:
+            self._client.delete_async(path)
+
+    def tell_when_gone(self, path: str, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when a node is gone, in the client's thread."""
+
+        def seen(event: WatchedEvent) -> None:
+            if event.type == "DELETED":
+                tell()
+            elif event.type == "NONE":  # the connection was lost, and with it the watch
+                ask()
+
+        def ask() -> None:
+            self._client.exists_async(path, watch=seen).rawlink(answered)
+
+        def answered(answer: IAsyncResult) -> None:
+            if answer.successful() and answer.value is None:
+                tell()
+
+        ask()
+
+    def listen(self, waker: threading.Event) -> None:
+        """Set an event at every change of the connection, until ``ignore``."""
+        with self._mutex:
+            self._wakers.add(waker)
+
+    def ignore(self, waker: threading.Event) -> None:
+        """Set it no more."""
+        with self._mutex:
+            self._wakers.discard(waker)
+
+    # --- what must not stay ----------------------------------------------------------------------
+
+    def leave(self, folder: str, prefix: str, path: str | None) -> None:
+        """Delete the node of a prefix: now, or when the connection is back.
+
+        It may have been created though no reply came, so it is looked for unless ``path`` names it.
+        """
+        try:
+            if self.away:
+                raise self._unavailable(None)
+            if path is None:
+                self._delete_all(folder, prefix)
+            else:
+                self._delete(path)
+        except LockUnavailableError:
+            with self._mutex:
+                self._debts.add((folder, prefix))
+            if not self.away:  # it came back before the debt was noted
+                self._pay()
+
+    def _pay(self) -> None:
+        with self._mutex:
+            debts = list(self._debts)
+        for folder, prefix in debts:
+            try:
+                self._delete_all(folder, prefix)
+            except LockUnavailableError:
+                return  # when the connection is back the next time
+            with self._mutex:
+                self._debts.discard((folder, prefix))
+
+    def _delete_all(self, folder: str, prefix: str) -> None:
+        for name in self.children(folder):
+            if name.startswith(prefix):
+                self._delete(f"{folder}/{name}")
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._ask(lambda: self._client.delete_async(path))
+        except self._no_node:
+            return
+
+
+def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:
+    return Node(path, data, stat.czxid, stat.mtime, stat.ephemeralOwner)
+
+
+# --- one session an ensemble and process -------------------------------------------------------
+
+_SESSIONS: dict[tuple[str, float], Session] = {}
+_MUTEX = threading.Lock()
+_INHERITED: list[Session] = []
+
+
+def session_of(address: Address) -> Session:
+    """Give the session of this process with an ensemble; connecting goes on beside the caller.
+
+    Raises:
+        MissingDependencyError: kazoo is not installed.
+    """
+    key = (address.hosts, address.session_s)
+    with _MUTEX:
+        session = _SESSIONS.get(key)
+        if session is None:
+            session = _SESSIONS[key] = Session(address)
+            atexit.register(session.close)
+        return session
+
+
+def _forget() -> None:
+    """Begin anew in a forked child; what it inherited is kept, so that nothing closes it."""
+    global _MUTEX  # noqa: PLW0603 - a mutex that another thread held stays locked for ever
+    _MUTEX = threading.Lock()
+    _INHERITED.extend(_SESSIONS.values())
+    _SESSIONS.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def require_kazoo() -> ModuleType:
+    """Import the client; raise MissingDependencyError if it is not installed."""
+    try:
+        import kazoo  # noqa: PLC0415 - its only place, and other locks do without
+        import kazoo.client  # noqa: PLC0415 - the same
+        import kazoo.exceptions  # noqa: PLC0415 - the same
+        import kazoo.handlers.threading  # noqa: PLC0415 - the same
+    except ImportError as error:
+        message = "a lock in ZooKeeper needs kazoo"
+        hint = "pip install 'plait[zookeeper]'"
+        raise MissingDependencyError(
+            message, hint=hint, library="kazoo", extra="zookeeper"
+        ) from error
+    found: ModuleType = kazoo
+    return found
