@@ -218,10 +218,14 @@ def test_its_bytes_never_come_again(clock: SimClock, store: Store) -> None:
             return super().replace(path, body, expected=expected)
 
     watched = Machine(clock, "a", Watched(store, "a"))
+    late = Machine(clock, "b", Watched(store, "b"))
     for _ in range(5):
         with watched.lock.acquire(wait_s=0, owner="me"):
+            for _ in range(2):  # who comes and goes leaves all as it was
+                with pytest.raises(LockTimeoutError), late.lock.acquire(wait_s=1, owner="late"):
+                    pass
             watched.background.run()
-    assert len(seen) == len(set(seen)) == 14
+    assert len(seen) == len(set(seen)) == 14 + 5 * 2 * 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"token": 1}', b"\xff" * 100, b"9" * 100_000])
@@ -307,6 +311,19 @@ def test_a_renewal_that_fails_is_made_good_by_the_next(clock: SimClock, store: S
         assert held.lost is not None
         one.background.run()
         assert held.lost is None, "nobody took it meanwhile"
+
+
+def test_a_renewal_counts_from_before_it_was_written(clock: SimClock, store: Store) -> None:
+    """An observer may have seen it as soon as that."""
+    slow = Fault("delay", "replace", PATH, nth=1, delay_s=4)
+    one = Machine(clock, "f", FaultStore(Elsewhere(store, "f"), [slow], clock=clock))
+    with one.lock.acquire(wait_s=0, owner="me") as held:
+        clock.advance(5)
+        one.background.run()
+        clock.advance(TTL_S - 4 - 0.1)
+        assert held.lost is None
+        clock.advance(0.2)
+        assert held.lost is not None
 
 
 def test_people_are_told_who_has_it_and_that_its_time_is_over(
