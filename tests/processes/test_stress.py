@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.stress.__main__ import kill_leader
 from tests.processes.stress.run import Stress
-
-pytestmark = pytest.mark.processes
+from tests.services.s3 import S3Server
+from tests.services.zookeeper import ZooKeeper
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -19,3 +20,33 @@ def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type:
     ).run()
     assert seen["commits"]
     assert seen["rebased"], "no two ever met: the test showed nothing"
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("lock", [None, "lease"])
+def test_processes_lose_no_update_on_s3(
+    tmp_path: Path, s3_server: S3Server, lock: str | None
+) -> None:
+    """INV-01 to INV-11: with the slots alone, and with a lease for order."""
+    uri = s3_server.uri(f"stress-{lock}")
+    Stress(
+        uri, tmp_path, processes=4, commits=25, options=s3_server.options, lock=lock, seed=2
+    ).run()
+
+
+@pytest.mark.zookeeper
+def test_processes_lose_no_update_while_zookeeper_loses_its_leader(
+    tmp_path: Path, ensemble: ZooKeeper
+) -> None:
+    """INV-01 to INV-11."""
+    seen = Stress(
+        str(tmp_path / "t"),
+        tmp_path,
+        processes=5,
+        commits=60,
+        lock=ensemble.lock("stress"),
+        seed=3,
+        disturb=lambda _: kill_leader(ensemble),
+        disturbances=1,
+    ).run()
+    assert "disturbances" in str(seen["signals"])

@@ -27,7 +27,9 @@ ENTRIES = {
     "set": Entry(_TABLES, "Set properties of a table, or parts of its contract."),
     "history": Entry(_TIMELINE, "List decisions, newest first."),
     "timeline": Entry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
-    "locks": Entry("plait.cli.commands.locks", "Tell who holds the lock of a table, and since when."),
+    "locks": Entry(
+        "plait.cli.commands.locks", "Tell who holds the lock of a table, and since when."
+    ),
     "rollback": Entry(_SERVICES, "Roll back an instant, or all whose writers are dead."),
     "clean": Entry(_SERVICES, "Delete files that no reader may need any more."),
     "conflict": Entry(
