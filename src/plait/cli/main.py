@@ -27,7 +27,7 @@ ENTRIES = {
     "set": Entry(_TABLES, "Set properties of a table."),
     "history": Entry(_TIMELINE, "List decisions, newest first."),
     "timeline": Entry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
-    "locks": Entry("plait.cli.commands.locks", "Tell who holds the lock, and since when."),
+    "locks": Entry("plait.cli.commands.locks", "Tell who holds the lock of a table, and since when."),
     "rollback": Entry(_SERVICES, "Roll back an instant, or all whose writers are dead."),
     "clean": Entry(_SERVICES, "Delete files that no reader may need any more."),
     "verify": Entry(_SERVICES, "Check the invariants on the table as it is."),
