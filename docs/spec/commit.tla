@@ -180,8 +180,8 @@ FinishCopy(a) ==
   /\ ~PutIfAbsent
   /\ LET v == me[a].seen + 1
      IN  /\ v <= Len(log) /\ v \notin present
-         /\ me[a].pc \in {"ready", "rollback"}
-         /\ IF Rule("copy_first")
+         /\ me[a].pc \in {"ready", "unsure", "rollback"}
+         /\ IF Rule("copy_first") \/ me[a].pc = "unsure"
               THEN present' = present \cup {v} /\ UNCHANGED me
               ELSE me' = [me EXCEPT ![a].seen = v] /\ UNCHANGED present
   /\ UNCHANGED <<log, emptied, records, files, leases, kept, wire>>
@@ -313,8 +313,9 @@ Publish(w) ==
   /\ me[w].pc \in {"ready", "unsure"}
   /\ PutIfAbsent \/ Rule("arbitrate")
   /\ Put(me[w].seen + 1, Decision(w))
-  /\ \/ me' = [me EXCEPT ![w].pc = "won", ![w].told = "committed"]
+  /\ \/ PutIfAbsent /\ me' = [me EXCEPT ![w].pc = "won", ![w].told = "committed"]
      \/ LostReplies /\ me' = [me EXCEPT ![w].pc = "unsure"]
+     \/ ~PutIfAbsent /\ me' = [me EXCEPT ![w].pc = "unsure"] \* until the copy is made
   /\ UNCHANGED <<records, files, leases, kept>>
 
 \* The request itself may be slow: it arrives when the writer has long stopped waiting, or never.
@@ -445,7 +446,9 @@ Forget(a) ==
 (* base or lease before is seen; whoever takes one after sees the decision.*)
 
 AllVersions == MaxVersion + 1
-NeededFrom == Min({AllVersions} \cup {RecordV0(i) : i \in Pending} \cup {x[2] : x \in leases})
+OfRecords == {RecordV0(i) : i \in Pending}
+OfLeases == {x[2] : x \in leases}
+NeededFrom == Min({AllVersions} \cup OfRecords \cup OfLeases)
 
 InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in Live(s)
 
@@ -453,15 +456,16 @@ InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in L
 Condemnable(v, horizon) ==
   {f \in Dropped(v) : Ended(f, v) <= horizon /\ ~InSavepoint(f, v)} \ Condemned(v)
 
+\* What others condemned before may be deleted without a decision of one's own.
 CleanPlan(c) ==
   /\ me[c].pc = "idle"
   /\ LET h == HeadFrom(1)
          doomed == Condemnable(h, h)
-         next == IF doomed = {} THEN "list"
-                 ELSE IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
-     IN  me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = h, ![c].staged = doomed,
-                          ![c].needs = IF Rule("list_after_decision") /\ next # "delete"
-                                       THEN 0 ELSE NeededFrom]
+         decided == IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
+     IN  \E next \in {"list"} \cup (IF doomed = {} THEN {} ELSE {decided}) :
+           me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = h, ![c].staged = doomed,
+                            ![c].needs = IF Rule("list_after_decision") /\ next # "delete"
+                                         THEN AllVersions ELSE NeededFrom]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 CleanPublish(c) ==
@@ -481,9 +485,14 @@ CleanAgain(c) ==
                                     ELSE [me EXCEPT ![c].seen = HeadFrom(me[c].seen)]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-CleanList(c) ==
+CleanListRecords(c) ==
   /\ me[c].pc = "list"
-  /\ me' = [me EXCEPT ![c].pc = "delete", ![c].needs = NeededFrom]
+  /\ me' = [me EXCEPT ![c].pc = "list leases", ![c].needs = Min({AllVersions} \cup OfRecords)]
+  /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
+
+CleanListLeases(c) ==
+  /\ me[c].pc = "list leases"
+  /\ me' = [me EXCEPT ![c].pc = "delete", ![c].needs = Min({@} \cup OfLeases)]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 \* A record or lease at version v needs every file that ended after v.  What must be spared stays
@@ -624,6 +633,7 @@ OperatorPlan(o) ==
      IN  \E v \in 1..h : \E kind \in {"savepoint", "restore"} :
            /\ v >= Horizon(h) \/ v \in Savepoints(h)
            /\ kind = "restore" => v < h
+           /\ kind = "savepoint" => Cleaners # {} \* without them nothing endangers it
            /\ me' = [me EXCEPT ![o].pc = "decide", ![o].seen = h, ![o].upto = v, ![o].kind = kind]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
@@ -668,21 +678,24 @@ WriterStep(w) ==
 RollStep(a) ==
   RollLook(a) \/ RollPublish(a) \/ RollAgain(a) \/ Sweep(a) \/ Forget(a) \/ FinishCopy(a)
 CleanerStep(c) ==
-  CleanPlan(c) \/ CleanPublish(c) \/ CleanAgain(c) \/ CleanList(c) \/ CleanDelete(c)
+  \/ CleanPlan(c) \/ CleanPublish(c) \/ CleanAgain(c)
+  \/ CleanListRecords(c) \/ CleanListLeases(c) \/ CleanDelete(c)
 ReaderStep(d) == Lease(d) \/ Pin(d) \/ PinTooEarly(d) \/ Expire(d) \/ Read(d)
 KeeperStep(k) ==
   \/ Checkpoint(k) \/ Damage(k) \/ Collect(k)
   \/ ArchivePlan(k) \/ ArchivePublish(k) \/ ArchiveAgain(k) \/ Empty(k)
 OperatorStep(o) == OperatorPlan(o) \/ OperatorPublish(o) \/ OperatorAgain(o)
 
-Next ==
-  \/ \E w \in Writers : WriterStep(w)
-  \/ \E a \in Writers \cup Recoverers : RollStep(a)
-  \/ \E r \in Recoverers : Suspect(r)
-  \/ \E c \in Cleaners : CleanerStep(c)
-  \/ \E d \in Readers : ReaderStep(d)
-  \/ \E k \in Keepers : KeeperStep(k)
-  \/ \E o \in Operators : OperatorStep(o)
+\* One actor may play two parts, as a cleaner does that also recovers.
+Step(a) ==
+  \/ a \in Writers /\ (WriterStep(a) \/ RollStep(a))
+  \/ a \in Recoverers /\ (Suspect(a) \/ RollStep(a))
+  \/ a \in Cleaners /\ CleanerStep(a)
+  \/ a \in Readers /\ ReaderStep(a)
+  \/ a \in Keepers /\ KeeperStep(a)
+  \/ a \in Operators /\ OperatorStep(a)
+
+Next == \E a \in Actors : Step(a)
 
 Spec == Init /\ [][Next]_vars
 
@@ -698,9 +711,9 @@ INV_01 == [][/\ Len(log') >= Len(log)
                   \E u \in Versions : log[u].kind = "archive" /\ log[u].upto >= v]_slots
 
 \* INV-02 Versions are dense, and whoever was told that it won one did.
-INV_02 == /\ \A v \in present : v > 1 /\ v \notin emptied => v - 1 \in present
+INV_02 == /\ \A v \in present : v > 1 => v - 1 \in present \cup emptied
           /\ \A w \in Writers : me[w].told = "committed" =>
-               \E v \in Versions : IsWrite(log[v]) /\ log[v].by = w
+               \E v \in present \cup emptied : IsWrite(log[v]) /\ log[v].by = w
 
 \* INV-03 An instant is decided at most once ...
 INV_03 == \A w \in Writers :
