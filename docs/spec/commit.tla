@@ -107,7 +107,7 @@ File(w, b, n) == [by |-> w, at |-> b, n |-> n]
 \* A decision.  Every kind has all fields; those that say nothing are empty.
 Nothing == [kind |-> "none", by |-> "none", time |-> 0, base |-> 0, buckets |-> {}, adds |-> {},
             drops |-> {}, token |-> "none", ends |-> "none", places |-> {}, condemns |-> {},
-            upto |-> 0]
+            gone |-> {}, upto |-> 0]
 
 \* The table's past: created empty; one file written; that file replaced.
 Bucket0 == CHOOSE b \in Buckets : TRUE
@@ -125,6 +125,7 @@ Live(v) == {f \in UNION {log[u].adds : u \in 1..v} :
 Ended(f, v) == Max({u \in 1..v : f \in log[u].drops})
 Dropped(v) == (UNION {log[u].drops : u \in 1..v}) \ Live(v)
 Condemned(v) == UNION {log[u].condemns : u \in 1..v}
+Noted(v) == UNION {log[u].gone : u \in 1..v} \* condemned files that a decision says are deleted
 Horizon(v) == Max({1} \cup {log[u].upto : u \in {x \in 1..v : log[x].kind = "clean"}})
 Savepoints(v) == {log[u].upto : u \in {x \in 1..v : log[x].kind = "savepoint"}}
 NewestTime(v) == Max({log[u].time : u \in 1..v})
@@ -456,13 +457,15 @@ InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in L
 Condemnable(v, horizon) ==
   {f \in Dropped(v) : Ended(f, v) <= horizon /\ ~InSavepoint(f, v)} \ Condemned(v)
 
-\* What others condemned before may be deleted without a decision of one's own.
+\* What others condemned before may be deleted without a decision of one's own.  A decision also
+\* notes which of that is gone.
 CleanPlan(c) ==
   /\ me[c].pc = "idle"
   /\ LET h == HeadFrom(1)
          doomed == Condemnable(h, h)
          decided == IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
-     IN  \E next \in {"list"} \cup (IF doomed = {} THEN {} ELSE {decided}) :
+         news == doomed # {} \/ ~(Condemned(h) \ files \subseteq Noted(h))
+     IN  \E next \in {"list"} \cup (IF news THEN {decided} ELSE {}) :
            me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = h, ![c].staged = doomed,
                             ![c].needs = IF Rule("list_after_decision") /\ next # "delete"
                                          THEN AllVersions ELSE NeededFrom]
@@ -472,7 +475,8 @@ CleanPublish(c) ==
   /\ me[c].pc = "decide"
   /\ Put(me[c].seen + 1,
          [Nothing EXCEPT !.kind = "clean", !.by = c, !.time = NewestTime(me[c].seen) + 1,
-            !.base = me[c].seen, !.upto = me[c].upto, !.condemns = me[c].staged])
+            !.base = me[c].seen, !.upto = me[c].upto, !.condemns = me[c].staged,
+            !.gone = Condemned(me[c].seen) \ files])
   /\ me' = [me EXCEPT ![c].pc = IF Rule("list_after_decision") THEN "list" ELSE "delete",
                       ![c].seen = @ + 1]
   /\ UNCHANGED <<records, files, leases, kept>>
