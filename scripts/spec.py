@@ -114,7 +114,9 @@ def check_rules(tlc: Tlc, rules: list[Rule]) -> list[str] | None:
         as_said = result.broken == rule.breaks
         found = result.broken or ("NOTHING" if result.complete else "AN ERROR")
         verdict = f"breaks {found} in {result.steps} steps"
-        report(f"{rule.model} without {rule.name}", result, verdict if as_said else f"NOT {verdict}")
+        report(
+            f"{rule.model} without {rule.name}", result, verdict if as_said else f"NOT {verdict}"
+        )
         if not as_said:
             print(f"it should break {rule.breaks}\n{result.text[-2000:]}")
             fine = False

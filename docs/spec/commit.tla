@@ -44,6 +44,7 @@ CONSTANTS
   Stale,       \* whether clients may know only an old version when they begin
   FalseDeath,  \* whether recoverers may take the living for dead
   PlacesKnown, \* whether writers know at begin which places they will write
+  AnyHorizon,  \* whether a clean may keep more than the newest version readable
   SameToken,   \* whether all writers carry one and the same stream token
   Without      \* the rules left out: none, unless a rule's need is to be shown
 
@@ -433,7 +434,7 @@ Sweep(a) ==
 \* The records go last, since they are what calls recovery.
 Fresh(pc) == [pc |-> pc, v0 |-> 1, base |-> 1, seen |-> 1, wants |-> {}, named |-> {},
               staged |-> {}, round |-> 1, told |-> "none", aim |-> "none", saw |-> {},
-              upto |-> 0, kind |-> "none", needs |-> 0, result |-> {}]
+              upto |-> 0, kind |-> "none", listed |-> {}, result |-> {}]
 
 Forget(a) ==
   /\ me[a].pc = "forget"
@@ -446,10 +447,8 @@ Forget(a) ==
 (* the look at leases and records after it, deletion last.  Whoever took a *)
 (* base or lease before is seen; whoever takes one after sees the decision.*)
 
-AllVersions == MaxVersion + 1
-OfRecords == {RecordV0(i) : i \in Pending}
-OfLeases == {x[2] : x \in leases}
-NeededFrom == Min({AllVersions} \cup OfRecords \cup OfLeases)
+OfRecords == {<<i, RecordV0(i)>> : i \in Pending}
+OfLeases == leases
 
 InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in Live(s)
 
@@ -457,18 +456,22 @@ InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in L
 Condemnable(v, horizon) ==
   {f \in Dropped(v) : Ended(f, v) <= horizon /\ ~InSavepoint(f, v)} \ Condemned(v)
 
-\* What others condemned before may be deleted without a decision of one's own.  A decision also
-\* notes which of that is gone.
+\* What others condemned before may be deleted without a decision of one's own.  A decision moves
+\* the horizon, condemns, and notes which of the condemned are gone.
+Horizons(h) == IF AnyHorizon THEN Horizon(h)..h ELSE {h}
 CleanPlan(c) ==
   /\ me[c].pc = "idle"
   /\ LET h == HeadFrom(1)
-         doomed == Condemnable(h, h)
-         decided == IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
-         news == doomed # {} \/ ~(Condemned(h) \ files \subseteq Noted(h))
-     IN  \E next \in {"list"} \cup (IF news THEN {decided} ELSE {}) :
-           me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = h, ![c].staged = doomed,
-                            ![c].needs = IF Rule("list_after_decision") /\ next # "delete"
-                                         THEN AllVersions ELSE NeededFrom]
+     IN  \E horizon \in Horizons(h) :
+           LET doomed == Condemnable(h, horizon)
+               news == \/ doomed # {} \/ ~(Condemned(h) \ files \subseteq Noted(h))
+                       \/ AnyHorizon /\ horizon > Horizon(h)
+               decided == IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
+           IN  \E next \in {"list"} \cup (IF news THEN {decided} ELSE {}) :
+                 me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = horizon,
+                          ![c].staged = doomed,
+                          ![c].listed = IF Rule("list_after_decision") /\ next # "delete"
+                                        THEN {} ELSE OfRecords \cup OfLeases]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 CleanPublish(c) ==
@@ -491,21 +494,24 @@ CleanAgain(c) ==
 
 CleanListRecords(c) ==
   /\ me[c].pc = "list"
-  /\ me' = [me EXCEPT ![c].pc = "list leases", ![c].needs = Min({AllVersions} \cup OfRecords)]
+  /\ me' = [me EXCEPT ![c].pc = "list leases", ![c].listed = OfRecords]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 CleanListLeases(c) ==
   /\ me[c].pc = "list leases"
-  /\ me' = [me EXCEPT ![c].pc = "delete", ![c].needs = Min({@} \cup OfLeases)]
+  /\ me' = [me EXCEPT ![c].pc = "delete", ![c].listed = @ \cup OfLeases]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* A record or lease at version v needs every file that ended after v.  What must be spared stays
-\* condemned for a later run.  Late files of those who were rolled back go along: provably theirs.
+\* A record or lease at version v needs every file that ended after v.  One that was listed and is
+\* gone since needs nothing any more.  What must be spared stays condemned for a later run.  Late
+\* files of those who were rolled back go along: they are provably theirs.
+NeededFrom(c) ==
+  Min({MaxVersion + 1} \cup {x[2] : x \in {y \in me[c].listed : y[1] \in Pending \/ y \in leases}})
 Late(v) == {f \in files : \E u \in 1..v : log[u].ends = f.by /\ f.at \in log[u].places}
 Deletable(c) ==
   LET v == me[c].seen
       condemned == IF Rule("decision_before_delete") THEN Condemned(v) ELSE me[c].staged
-  IN  {f \in files \cap condemned : f \notin Dropped(v) \/ Ended(f, v) <= me[c].needs}
+  IN  {f \in files \cap condemned : f \notin Dropped(v) \/ Ended(f, v) <= NeededFrom(c)}
       \cup Late(v)
 
 CleanDelete(c) ==

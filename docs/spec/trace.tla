@@ -54,9 +54,15 @@ Follows(e) ==
   \/ e.do \notin {"told", "list"} /\ Step(e.who) /\ Effect(e)
 
 Silent ==
-  /\ Next
   /\ UNCHANGED <<slots, records, files, leases, kept>>
+  /\ Next
   /\ \A c \in Cleaners : me[c].pc \in {"list", "list leases"} => me'[c] = me[c]
+
+\* TLC's registers hold, for each trace, how far it was followed, and the trace itself: to look into
+\* the constant would make TLC build all of it anew each time.
+ASSUME \A n \in 1..Len(Recorded) : TLCSet(2 * n - 1, 0) /\ TLCSet(2 * n, Recorded[n])
+Far(n) == TLCGet(2 * n - 1)
+Trace(n) == TLCGet(2 * n)
 
 TraceInit ==
   /\ Init
@@ -64,14 +70,13 @@ TraceInit ==
   /\ i = 1
 
 TraceNext ==
-  /\ i <= Len(Recorded[t])
+  /\ i <= Len(Trace(t))
   /\ t' = t
-  /\ \/ Follows(Recorded[t][i]) /\ i' = i + 1
+  /\ \/ Follows(Trace(t)[i]) /\ i' = i + 1
      \/ Silent /\ i' = i
 
 TraceSpec == TraceInit /\ [][TraceNext]_<<vars, t, i>>
 
 \* Print how far each trace can be followed.  One whose end is reached is accepted.
-ASSUME \A n \in 1..Len(Recorded) : TLCSet(n, 0)
-Reached == IF i > TLCGet(t) THEN TLCSet(t, i) /\ PrintT(<<"reached", t, i>>) ELSE TRUE
+Reached == IF i > Far(t) THEN TLCSet(2 * t - 1, i) /\ PrintT(<<"reached", t, i>>) ELSE TRUE
 =============================================================================

@@ -50,7 +50,7 @@ def judge(traces: Iterable[Sequence[Event]]) -> list[Judgement]:
         modules = [root, SPEC / "commit.tla", SPEC / "trace.tla"]
         result = run(tlc, modules, "given", _config(given), limit_s=LIMIT_S)
     assert result.complete, result.text[-4000:]
-    reached = {number: 0 for number in range(1, len(given) + 1)}
+    reached = dict.fromkeys(range(1, len(given) + 1), 0)
     for number, at in _REACHED.findall(result.text):
         reached[int(number)] = max(reached[int(number)], int(at))
     return [_judgement(trace, reached[n]) for n, trace in enumerate(given, start=1)]
@@ -69,7 +69,7 @@ def _config(traces: list[list[Event]]) -> str:
     places = {str(e.facts["place"]) for e in events if "place" in e.facts}
     constants = {
         **dict.fromkeys(("Services", "Keepers", "Operators", "Without"), frozenset[str]()),
-        **dict.fromkeys(("PutIfAbsent", "Stale", "FalseDeath", "PlacesKnown"), True),
+        **dict.fromkeys(("PutIfAbsent", "Stale", "FalseDeath", "PlacesKnown", "AnyHorizon"), True),
         "LostReplies": any(e.facts.get("what") == "unknown" for e in events),
         "SameToken": False,
         "Writers": doing["begin"],
