@@ -64,6 +64,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="models or rules; all if none is named")
     parser.add_argument("--long", action="store_true", help="the large models")
     parser.add_argument("--write", action="store_true", help="bring docs/spec/model.md up to date")
+    parser.add_argument("--story", action="store_true", help="print each counterexample, in full")
     given = parser.parse_args()
     try:
         tlc = find_tlc(os.environ)
@@ -75,7 +76,7 @@ def main() -> int:
     wanted = set(given.names)
     chosen = {name: path for name, path in models().items() if not wanted or name in wanted}
     rules = [rule for rule in RULES if not wanted or rule.name in wanted]
-    good, bad = check_models(tlc, chosen, MODEL_S), check_rules(tlc, rules)
+    good, bad = check_models(tlc, chosen, MODEL_S), check_rules(tlc, rules, story=given.story)
     fine = None not in (good, bad)
     if fine and not wanted:
         fine = page_is_current([*(good or ()), "", *(bad or ())], write=given.write)
@@ -104,7 +105,7 @@ def check_models(tlc: Tlc, chosen: dict[str, Path], limit_s: float) -> list[str]
     return rows if fine else None
 
 
-def check_rules(tlc: Tlc, rules: list[Rule]) -> list[str] | None:
+def check_rules(tlc: Tlc, rules: list[Rule], *, story: bool = False) -> list[str] | None:
     """Check that each rule is needed; give the rows of the page, None if one is not."""
     rows = ["| rule left out | model | breaks | steps |", "|---|---|---|---|"]
     fine = True
@@ -117,6 +118,8 @@ def check_rules(tlc: Tlc, rules: list[Rule]) -> list[str] | None:
         report(
             f"{rule.model} without {rule.name}", result, verdict if as_said else f"NOT {verdict}"
         )
+        if story:
+            print(result.text)
         if not as_said:
             print(f"it should break {rule.breaks}\n{result.text[-2000:]}")
             fine = False

@@ -696,16 +696,14 @@ KeeperStep(k) ==
   \/ ArchivePlan(k) \/ ArchivePublish(k) \/ ArchiveAgain(k) \/ Empty(k)
 OperatorStep(o) == OperatorPlan(o) \/ OperatorPublish(o) \/ OperatorAgain(o)
 
-\* One actor may play two parts, as a cleaner does that also recovers.
-Step(a) ==
-  \/ a \in Writers /\ (WriterStep(a) \/ RollStep(a))
-  \/ a \in Recoverers /\ (Suspect(a) \/ RollStep(a))
-  \/ a \in Cleaners /\ CleanerStep(a)
-  \/ a \in Readers /\ ReaderStep(a)
-  \/ a \in Keepers /\ KeeperStep(a)
-  \/ a \in Operators /\ OperatorStep(a)
-
-Next == \E a \in Actors : Step(a)
+Next ==
+  \/ \E w \in Writers : WriterStep(w)
+  \/ \E r \in Recoverers : Suspect(r)
+  \/ \E a \in Writers \cup Recoverers : RollStep(a)
+  \/ \E c \in Cleaners : CleanerStep(c)
+  \/ \E d \in Readers : ReaderStep(d)
+  \/ \E k \in Keepers : KeeperStep(k)
+  \/ \E o \in Operators : OperatorStep(o)
 
 Spec == Init /\ [][Next]_vars
 

@@ -18,6 +18,14 @@ VARIABLES
   t, \* which trace is followed
   i  \* the event that comes next
 
+\* What one client does.  It may play two parts, as a cleaner does that also recovers.
+Step(a) ==
+  \/ a \in Writers /\ WriterStep(a)
+  \/ a \in Recoverers /\ Suspect(a)
+  \/ a \in Writers \cup Recoverers /\ RollStep(a)
+  \/ a \in Cleaners /\ CleanerStep(a)
+  \/ a \in Readers /\ ReaderStep(a)
+
 Marks(fs) == {<<f.by, f.at>> : f \in fs}
 
 \* The change that an event tells of, and no other.

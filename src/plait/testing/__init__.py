@@ -18,20 +18,24 @@ from plait.testing.lock_kit import LockKit, SharedLockKit
 from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.store_kit import SharedStoreKit, StoreKit
 from plait.testing.tables import open_wrapped
+from plait.testing.trace import Event, RecordingStore, Trace
 
 __all__ = [
     "Call",
     "CountingStore",
+    "Event",
     "Fault",
     "FaultStore",
     "LockKit",
     "ManualBackground",
+    "RecordingStore",
     "SeqIds",
     "SharedLockKit",
     "SharedStoreKit",
     "SimClock",
     "SimulatedCrashError",
     "StoreKit",
+    "Trace",
     "open_wrapped",
     "sim_ports",
 ]
