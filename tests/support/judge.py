@@ -14,7 +14,7 @@ from scripts.tlc import Tlc, TlcMissingError, find_tlc, run
 from tests.conftest import missing
 
 SPEC = Path(__file__).resolve().parents[2] / "docs" / "spec"
-LIMIT_S = 100
+LIMIT_S = 3000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 100
 _REACHED = re.compile(r'<<"reached", (\d+), (\d+)>>')
 SERVICES = {"rollback", "clean"}
 """Decisions with a kind of their own in the specification; all others are commits."""
