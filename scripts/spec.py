@@ -21,7 +21,7 @@ SPEC = Path(__file__).resolve().parent.parent / "docs" / "spec"
 MODULE = SPEC / "commit.tla"
 PAGE = SPEC / "model.md"
 BEGIN, END = "<!-- made by scripts/spec.py -->", "<!-- end -->"
-MODEL_S, LONG_S, LONG_HEAP = 150, 7200, "6g"
+MODEL_S, LONG_S, LONG_HEAP = 240, 7200, "6g"
 
 
 @dataclass(frozen=True, slots=True)

@@ -676,7 +676,7 @@ Init ==
   /\ records = {}
   /\ files = UNION {History[v].adds : v \in 1..Past}
   /\ leases = {}
-  /\ checkpoints = {Past}
+  /\ checkpoints = {1, Past}
   /\ damaged = {}
   /\ wire = {}
   /\ me = [a \in Actors |-> Fresh("idle")]
