@@ -10,7 +10,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak bench fmt lint types docs reference clean
+.PHONY: help quickstart test test-fast test-unit cover soak spec spec-long bench fmt lint types docs reference clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -42,6 +42,14 @@ cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
 	@HYPOTHESIS_PROFILE=soak PLAIT_KILLS=200 $(PY) -m pytest -q --timeout=3600 tests/property tests/processes $(ARGS)
+
+spec: ## The commit protocol and each of its rules by TLC (ARGS="core own_time", ARGS=--write)
+	$(call ready,$(ALL))
+	@$(PY) -m scripts.spec $(ARGS)
+
+spec-long: ## The models that take TLC hours
+	$(call ready,$(ALL))
+	@$(PY) -m scripts.spec --long
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

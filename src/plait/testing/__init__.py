@@ -18,22 +18,26 @@ from plait.testing.lock_kit import ExpiringLockKit, LockKit, LosableLockKit, Sha
 from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.store_kit import SharedStoreKit, StoreKit
 from plait.testing.tables import open_wrapped
+from plait.testing.trace import Event, RecordingStore, Trace
 
 __all__ = [
     "Call",
     "CountingStore",
+    "Event",
     "ExpiringLockKit",
     "Fault",
     "FaultStore",
     "LockKit",
     "LosableLockKit",
     "ManualBackground",
+    "RecordingStore",
     "SeqIds",
     "SharedLockKit",
     "SharedStoreKit",
     "SimClock",
     "SimulatedCrashError",
     "StoreKit",
+    "Trace",
     "open_wrapped",
     "sim_ports",
 ]

@@ -1,0 +1,167 @@
+"""Check the specification of the commit (docs/spec/commit.tla) with TLC.
+
+Every model must hold: no invariant is violated in any order of any step. And every rule must be
+needed: with it left out, the model that is named for it must break the invariant that is named.
+So a model that is too small to show anything fails as well. ``--long`` checks the large models,
+which take many minutes. What was found stands in docs/spec/model.md; ``--write`` brings that up to
+date, and without it a page that says something else fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scripts.tlc import Result, Tlc, TlcMissingError, find_tlc, run
+
+SPEC = Path(__file__).resolve().parent.parent / "docs" / "spec"
+MODULE = SPEC / "commit.tla"
+PAGE = SPEC / "model.md"
+BEGIN, END = "<!-- made by scripts/spec.py -->", "<!-- end -->"
+MODEL_S, LONG_S, LONG_HEAP = 240, 7200, "6g"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, the model that shows its need, and the invariant that breaks without it."""
+
+    name: str
+    model: str
+    breaks: str
+
+
+RULES = (
+    Rule("rollback_in_slots", "core", "INV_03"),
+    Rule("own_time", "core", "TimesUnique"),
+    Rule("own_rollback_from_v0", "core", "INV_03"),
+    Rule("base_after_record", "base", "INV_05"),
+    Rule("list_after_decision", "clean", "INV_05"),
+    Rule("decision_before_delete", "core", "INV_06"),
+    Rule("names_stay", "archive", "INV_02"),
+    Rule("read_back", "core", "INV_10"),
+    Rule("bucket_unit", "core", "INV_07"),
+    Rule("tokens_stay", "tokens", "INV_09"),
+    Rule("previous_checkpoint", "archive", "INV_11"),
+    Rule("announce_first", "recovery", "NoOrphans"),
+    Rule("archive_included", "archive", "INV_03"),
+    Rule("archive_behind_both", "archive", "INV_11"),
+    Rule("clean_replans", "restore", "INV_05"),
+    Rule("savepoints_kept", "restore", "INV_05"),
+    Rule("lease_first", "clean", "INV_05"),
+    Rule("missing_is_error", "clean", "INV_04"),
+    Rule("services_yield", "services", "ServicesYield"),
+    Rule("arbitrate", "noputif", "INV_01"),
+    Rule("copy_first", "noputif", "INV_03"),
+)
+
+
+def main() -> int:
+    """Check everything, or what is named; give 0 only if all came out as it must."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="models or rules; all if none is named")
+    parser.add_argument("--long", action="store_true", help="the large models")
+    parser.add_argument("--write", action="store_true", help="bring docs/spec/model.md up to date")
+    parser.add_argument("--story", action="store_true", help="print each counterexample, in full")
+    given = parser.parse_args()
+    try:
+        tlc = find_tlc(os.environ)
+    except TlcMissingError as missing:
+        print(f"not checked: {missing}")
+        return 1 if os.environ.get("CI") == "true" else 0
+    if given.long:
+        return 0 if check_models(replace(tlc, heap=LONG_HEAP), models("long"), LONG_S) else 1
+    wanted = set(given.names)
+    chosen = {name: path for name, path in models().items() if not wanted or name in wanted}
+    rules = [rule for rule in RULES if not wanted or rule.name in wanted]
+    good, bad = check_models(tlc, chosen, MODEL_S), check_rules(tlc, rules, story=given.story)
+    fine = None not in (good, bad)
+    if fine and not wanted:
+        fine = page_is_current([*(good or ()), "", *(bad or ())], write=given.write)
+    return 0 if fine else 1
+
+
+def models(folder: str = "models") -> dict[str, Path]:
+    """Give the configurations of the models by name."""
+    place = SPEC / folder if folder == "models" else SPEC / "models" / folder
+    return {path.stem: path for path in sorted(place.glob("*.cfg"))}
+
+
+def check_models(tlc: Tlc, chosen: dict[str, Path], limit_s: float) -> list[str] | None:
+    """Check that each model holds; give the rows of the page, None if one does not."""
+    rows = ["| model | on stage | states |", "|---|---|---|"]
+    fine = True
+    for name, path in chosen.items():
+        config = path.read_text(encoding="utf-8")
+        result = run(tlc, [MODULE], "commit", config, limit_s=limit_s)
+        verdict = "holds" if result.complete else f"FAILED: {result.broken or 'did not end'}"
+        report(name, result, verdict)
+        if not result.complete:
+            print(result.text[-4000:])
+            fine = False
+        rows.append(f"| `{name}` | {about(config)} | {result.states:,} |")
+    return rows if fine else None
+
+
+def check_rules(tlc: Tlc, rules: list[Rule], *, story: bool = False) -> list[str] | None:
+    """Check that each rule is needed; give the rows of the page, None if one is not."""
+    rows = ["| rule left out | model | breaks | steps |", "|---|---|---|---|"]
+    fine = True
+    for rule in rules:
+        config = without(models()[rule.model].read_text(encoding="utf-8"), rule.name)
+        result = run(tlc, [MODULE], "commit", config, limit_s=MODEL_S, jit=False)
+        as_said = result.broken == rule.breaks
+        found = result.broken or ("NOTHING" if result.complete else "AN ERROR")
+        verdict = f"breaks {found} in {result.steps} steps"
+        report(
+            f"{rule.model} without {rule.name}", result, verdict if as_said else f"NOT {verdict}"
+        )
+        if story:
+            print(result.text)
+        if not as_said:
+            print(f"it should break {rule.breaks}\n{result.text[-2000:]}")
+            fine = False
+        rows.append(f"| `{rule.name}` | `{rule.model}` | {rule.breaks} | {result.steps} |")
+    return rows if fine else None
+
+
+def report(name: str, result: Result, verdict: str) -> None:
+    """Print one row."""
+    print(f"{name:<42}{result.states:>10,} states {result.seconds:7.1f} s   {verdict}", flush=True)
+
+
+def about(config: str) -> str:
+    """Give the comment that a configuration begins with."""
+    lines = config.split("\n")
+    count = next(at for at, line in enumerate(lines) if not line.startswith("\\*"))
+    return " ".join(line.removeprefix("\\*").strip() for line in lines[:count])
+
+
+def without(config: str, rule: str) -> str:
+    """Leave a rule out."""
+    changed = config.replace("Without = {}", f'Without = {{"{rule}"}}')
+    if changed == config:
+        message = "the configuration has no line Without = {}"
+        raise ValueError(message)
+    return changed
+
+
+def page_is_current(rows: list[str], *, write: bool) -> bool:
+    """Compare the page with what was found, or write it."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    wanted = "\n".join([head + BEGIN, "", *rows, "", END + tail])
+    if text == wanted:
+        return True
+    if write:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return True
+    print(f"{PAGE.name} says something else; run: make spec ARGS=--write")
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Runs of the real commit protocol that leave a trace, for the specification to judge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    ConflictError,
+    InstantExpiredError,
+    RolledBackError,
+)
+from plait.services.clean import clean
+from plait.services.rollback import roll_back_failed
+from plait.state.state import State
+from plait.storage.port import Store
+from plait.testing import Fault, FaultStore, SimClock, SimulatedCrashError
+from plait.testing.trace import Event, RecordingStore, Trace
+from plait.txn.lease import Lease
+from plait.txn.site import Site
+from tests.interleave.schedules import Actor, every_schedule
+from tests.support.protocol import Work, client, create, memory
+
+LITTLE = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+_ACTOR = threading.local()
+
+
+class SharedStore(RecordingStore):
+    """One store for actors that each run in a thread of their own."""
+
+    def who(self) -> str:
+        return str(_ACTOR.name)
+
+
+@dataclass
+class Recorded:
+    """A table whose every change is in the trace."""
+
+    clock: SimClock = field(default_factory=SimClock)
+    trace: Trace = field(default_factory=Trace)
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = memory(self.clock)
+        create(self.store, properties=LITTLE)
+
+    def site(self, who: str, *faults: Fault) -> Site:
+        """Give a client of its own; faults are what it sees, the trace is what happened."""
+        recording = RecordingStore(self.store, self.trace, who)
+        return client(FaultStore(recording, faults), self.clock)
+
+    def write(self, who: str, *buckets: int) -> None:
+        commit(self.trace, who, Work.begin(self.site(who), [((), n) for n in buckets or (0,)]))
+
+    def later(self) -> None:
+        """Let what was removed become old enough to be cleaned."""
+        self.clock.advance(10)
+
+    @property
+    def events(self) -> list[Event]:
+        return self.trace.events
+
+
+def commit(trace: Trace, who: str, work: Work) -> None:
+    """Commit, and note what the writer was told."""
+    try:
+        work.commit()
+    except CommitOutcomeUnknownError:
+        trace.told(who, "unknown")
+    except (ConflictError, RolledBackError):
+        trace.told(who, "failed")
+    else:
+        trace.told(who, "committed")
+
+
+def read(site: Site) -> None:
+    """Read as a scan does: lease, head, files."""
+    lease = Lease(site, site.cache.known().version)
+    try:
+        paths = site.cache.snapshot().files["path"].to_pylist()
+        assert [path for path in paths if site.store.find(path) is None] == []
+    except InstantExpiredError:
+        return
+    finally:
+        lease.release()
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a writer does on the stage."""
+
+    buckets: tuple[int, ...] = (0,)
+    on_conflict: str = "raise"
+
+    def __call__(self, site: Site, trace: Trace, who: str) -> None:
+        places = [((), number) for number in self.buckets]
+        try:
+            work = Work.begin(site, places, on_conflict=self.on_conflict)
+        except RolledBackError:
+            trace.told(who, "failed")
+            return
+        commit(trace, who, work)
+
+
+def recovering(site: Site, trace: Trace, who: str) -> None:
+    """Take everybody for dead."""
+    roll_back_failed(site, reason="taken for dead", everything=True)
+
+
+def cleaning(site: Site, trace: Trace, who: str) -> None:
+    clean(site)
+
+
+def reading(site: Site, trace: Trace, who: str) -> None:
+    read(site)
+
+
+Act = Callable[[Site, Trace, str], None]
+
+
+def stepped(acts: Mapping[str, Act], *, switches: int, past: int = 0) -> Iterator[list[Event]]:
+    """Play the actors in every order with so few switches; give the trace of each."""
+    made: list[Recorded] = []
+
+    def make() -> tuple[Store, dict[str, Actor]]:
+        table = Recorded()
+        known = client(table.store, table.clock).cache.refresh()
+        for number in range(past):
+            table.write(f"past{number}")
+        table.later()
+        made.append(table)
+        shared = SharedStore(table.store, table.trace, "nobody")
+        return shared, {name: actor(name, act, table, known) for name, act in acts.items()}
+
+    def actor(name: str, act: Act, table: Recorded, known: State) -> Actor:
+        def play(store: Store) -> object:
+            _ACTOR.name = name
+            site = client(store, table.clock)
+            site.cache.offer(known)  # it has slept since the table was made
+            return act(site, table.trace, name)
+
+        return play
+
+    for _, outcome in every_schedule(make, switches=switches):
+        assert outcome.errors == {}, outcome
+        yield made.pop().events
+
+
+def crashed(*, past: int = 1) -> Iterator[list[Event]]:
+    """Kill a writer before or after each of its calls, then recover and clean."""
+    for kind in ("crash_before", "crash_after"):
+        for nth in range(1, 40):
+            table = Recorded()
+            for number in range(past):
+                table.write(f"past{number}")
+            site = table.site("dead", Fault(kind, nth=nth))
+            try:
+                Work.begin(site).commit()
+            except SimulatedCrashError:
+                table.later()
+                recovering(table.site("r"), table.trace, "r")
+                clean(table.site("c"))
+                yield table.events
+            else:
+                break
+
+
+def silenced(*faults: Fault) -> list[Event]:
+    """A commit that hears no answer to its publish; after it a recoverer comes by."""
+    table = Recorded()
+    commit(table.trace, "w1", Work.begin(table.site("w1", *faults)))
+    table.later()
+    recovering(table.site("r"), table.trace, "r")
+    return table.events
