@@ -10,7 +10,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak spec spec-long bench fmt lint types docs reference clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress spec spec-long bench fmt lint types docs reference clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -50,6 +50,11 @@ spec: ## The commit protocol and each of its rules by TLC (ARGS="core own_time",
 spec-long: ## The models that take TLC hours
 	$(call ready,$(ALL))
 	@$(PY) -m scripts.spec --long
+
+stress: ## 16 processes, 1,000 commits, stopped and killed: disk, S3, ZooKeeper (ARGS="local")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.services.jars
+	@$(PY) -m tests.processes.stress $(or $(ARGS),local s3 s3-lease zookeeper)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -26,6 +25,7 @@ from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import Definition
+from plait.txn.lease import release_with
 from plait.txn.properties import set_properties
 from plait.txn.site import Site
 from plait.write.block import Block
@@ -294,14 +294,14 @@ class Table:
         except BaseException:
             lease.release()
             raise
-        weakref.finalize(scan, lease.release)
+        release_with(scan, lease)
         return scan
 
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
         """Pin a version for good; its files stay until the snapshot is dropped."""
         snapshot, lease = pin(self._site, version, as_of)
         pinned = Pinned(self._site.store, snapshot)
-        weakref.finalize(pinned, lease.release)
+        release_with(pinned, lease)
         return pinned
 
     @property

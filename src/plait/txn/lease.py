@@ -7,9 +7,12 @@ never a wrong answer: a missing file is an error, not an empty one (INV-05, INV-
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +69,24 @@ class Lease:
 
     def _renew(self) -> None:
         self._site.store.put(self._path, self._body)
+
+
+def release_with(owner: object, lease: Lease) -> None:
+    """Release a lease when its owner is dropped.
+
+    That may be in any thread, also in one that serves an event loop of the store's own client,
+    which a release would then wait for.
+    """
+    weakref.finalize(owner, _release_anywhere, lease)
+
+
+def _release_anywhere(lease: Lease) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        lease.release()
+    else:
+        threading.Thread(target=lease.release, name="plait-release", daemon=True).start()
 
 
 def load_leases(site: Site) -> list[LeaseInfo]:

@@ -29,6 +29,8 @@ PROPERTIES = {
 }
 STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
+PEACE_S = 1.5
+"""How long a process is left alone, on average."""
 
 
 @dataclass
@@ -153,7 +155,7 @@ class _Fleet:
         elif draw < 0.6 and number not in self._stopped:
             self._send(number, signal.SIGSTOP, signals)
             self._stopped[number] = now + chance.expovariate(3 / STOP_S)
-        time.sleep(chance.uniform(0, 0.15))
+        time.sleep(chance.uniform(0, 2 * PEACE_S / self._stress.processes))
 
     def _send(self, number: int, kind: signal.Signals, signals: Counter[str]) -> None:
         pid = self._living[number].pid
