@@ -52,15 +52,19 @@ KEYS_ALL = "all"  # any key of the bucket may have been touched
 KEYS_NONE = "none"  # rows were added to a table without keys
 
 
+_NO_ADDED, _NO_MASKED = ADDED.empty_table(), MASKED.empty_table()
+_NO_TOUCHED, _NO_PATHS = TOUCHED.empty_table(), PATHS.empty_table()
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Files added, removed and masked, and the logical write set that they stand for."""
 
-    added: pa.Table = field(default_factory=ADDED.empty_table)
-    masked: pa.Table = field(default_factory=MASKED.empty_table)
-    touched: pa.Table = field(default_factory=TOUCHED.empty_table)
-    removed: pa.Table = field(default_factory=PATHS.empty_table)
-    garbage: pa.Table = field(default_factory=PATHS.empty_table)
+    added: pa.Table = field(default_factory=lambda: _NO_ADDED)
+    masked: pa.Table = field(default_factory=lambda: _NO_MASKED)
+    touched: pa.Table = field(default_factory=lambda: _NO_TOUCHED)
+    removed: pa.Table = field(default_factory=lambda: _NO_PATHS)
+    garbage: pa.Table = field(default_factory=lambda: _NO_PATHS)
     """Files of our own that no reader ever sees, such as runs; condemned from the start."""
 
     def tables(self) -> dict[str, pa.Table]:

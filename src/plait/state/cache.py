@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoundError
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.ports import Ports
-from plait.state.checkpoint import load_newest, write_checkpoint
+from plait.state.checkpoint import hinted_checkpoint, load_newest, write_checkpoint
 from plait.state.state import State
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -84,10 +85,21 @@ class StateCache:
         return self._keep(state)
 
     def checkpoint(self, interval: int) -> bool:
-        """Write a checkpoint if enough versions passed since the last; tell whether it did."""
+        """Write a checkpoint if it falls to us; tell whether it did.
+
+        It falls to whoever committed a multiple of the interval, so that of many writers one
+        does it; and to anyone who finds that nobody did for two intervals.
+        """
         state = self.known()
-        if state.version - max(state.checkpoint, 0) < interval:
+        since = state.version - max(state.checkpoint, 0)
+        if since < interval:
             return False
+        if state.version % interval:
+            newest = hinted_checkpoint(self.store) if since >= 2 * interval else state.checkpoint
+            if newest is not None and 0 <= state.version - newest < 2 * interval:
+                if newest > state.checkpoint:
+                    self._keep(replace(state, checkpoint=newest), same_version=True)
+                return False
         self._keep(write_checkpoint(self.store, state, self.ports), same_version=True)
         return True
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.model.bucket import Partition
 from plait.ports import Ports
-from plait.state.events import Events, compact
+from plait.state.events import Events, compact, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.state import Late, Reservation, State, TableDef
 from plait.storage.port import Store
@@ -39,7 +39,7 @@ def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
     if not state.tail or state.checkpoint == state.version:
         return state
     parts = list(state.parts)
-    events = Events.concat(state.tail)
+    events = gathered(state.tail)
     first = parts[-1].last + 1 if parts else 0
     kept = _kept(store, parts)
     while len(parts) > kept or (parts and parts[-1].rows <= _GROWTH * max(events.rows, 1)):
@@ -50,7 +50,7 @@ def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
     events = compact(events, horizon=state.horizon, oldest=not parts)
     nonce = ports.ids.nonce()
     part = write_part(store, events, first=first, last=state.version, nonce=nonce)
-    known = [Events.concat([*state.loaded, *state.tail])] if state.loaded else []
+    known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
     based = replace(state, parts=(*parts, part), tail=(), checkpoint=state.version, loaded=known)
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
@@ -72,7 +72,7 @@ def _kept(store: Store, parts: list[Part]) -> int:
 
 def load_newest(store: Store) -> State | None:
     """Load the newest checkpoint that can be used: by the hint, else by listing."""
-    hinted = _hinted(store)
+    hinted = hinted_checkpoint(store)
     if hinted is not None:
         state = _try(store, hinted)
         if state is not None:
@@ -135,7 +135,8 @@ def _try(store: Store, version: int) -> State | None:
         return None
 
 
-def _hinted(store: Store) -> int | None:
+def hinted_checkpoint(store: Store) -> int | None:
+    """Give the version that the hint names; None if it says nothing. It may be wrong."""
     try:
         body = store.find(paths.CHECKPOINT_HINT, size_max=_HINT_BYTES_MAX)
     except (CorruptMetadataError, StorageError):  # a hint may be anything

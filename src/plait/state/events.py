@@ -8,14 +8,14 @@ object a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS
+from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes
 from plait.model.decision import Decision
 from plait.model.plan import LIVE
 
@@ -49,18 +49,20 @@ TABLES: Mapping[str, pa.Schema] = {
     "commits": COMMITS,
 }
 
+_NOTHING: Mapping[str, pa.Table] = {name: schema.empty_table() for name, schema in TABLES.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Events:
     """Events of some consecutive versions."""
 
-    added: pa.Table = field(default_factory=TABLES["added"].empty_table)
-    removed: pa.Table = field(default_factory=PATH_AT.empty_table)
-    masked: pa.Table = field(default_factory=TABLES["masked"].empty_table)
-    aux: pa.Table = field(default_factory=PATH_AT.empty_table)
-    condemned: pa.Table = field(default_factory=CONDEMNED.empty_table)
-    deleted: pa.Table = field(default_factory=PATHS.empty_table)
-    commits: pa.Table = field(default_factory=COMMITS.empty_table)
+    added: pa.Table = field(default_factory=lambda: _NOTHING["added"])
+    removed: pa.Table = field(default_factory=lambda: _NOTHING["removed"])
+    masked: pa.Table = field(default_factory=lambda: _NOTHING["masked"])
+    aux: pa.Table = field(default_factory=lambda: _NOTHING["aux"])
+    condemned: pa.Table = field(default_factory=lambda: _NOTHING["condemned"])
+    deleted: pa.Table = field(default_factory=lambda: _NOTHING["deleted"])
+    commits: pa.Table = field(default_factory=lambda: _NOTHING["commits"])
 
     def tables(self) -> dict[str, pa.Table]:
         """Give the tables by name."""
@@ -82,45 +84,101 @@ class Events:
         return cls(**{n: pa.concat_tables([getattr(p, n) for p in every]) for n in TABLES})
 
 
-def events_of(decision: Decision) -> Events:
-    """Give the events of one decision."""
-    version, changes = decision.version, decision.changes
-    if decision.cleaned is not None:
-        condemned = _condemned(decision.cleaned.condemned)
-        deleted = pa.table([pa.array(decision.cleaned.deleted, pa.string())], schema=PATHS)
-    else:
-        condemned = _condemned((path, version) for path in changes.garbage["path"].to_pylist())
-        deleted = PATHS.empty_table()
-    sidecars = changes.touched.filter(pc.equal(changes.touched["keys"], KEYS_SIDECAR))
-    aux = sidecars.select(["key_path"]).rename_columns(["path"])
+@dataclass(slots=True)
+class Entry:
+    """A decision in the tail of a state, or several brought together.
+
+    Its events are made when they are first asked for: a client that only adds rows to a busy
+    table takes in what others decide, and never looks at their files.
+    """
+
+    version: int
+    """The last one in it."""
+    decision: Decision | None
+    made: Events | None = None
+
+    @property
+    def events(self) -> Events:
+        """What it did to files."""
+        if self.made is None:
+            self.made = Events() if self.decision is None else events_of([self.decision])
+        return self.made
+
+
+def gathered(tail: Sequence[Entry]) -> Events:
+    """Bring the events of a tail together; those that nobody asked for yet are made at once."""
+    parts: list[Events] = []
+    fresh: list[Decision] = []
+    for entry in tail:
+        if entry.made is None and entry.decision is not None:
+            fresh.append(entry.decision)
+            continue
+        if fresh:
+            parts.append(events_of(fresh))
+            fresh = []
+        parts.append(entry.events)
+    if fresh:
+        parts.append(events_of(fresh))
+    return Events.concat(parts)
+
+
+def events_of(decisions: Sequence[Decision]) -> Events:
+    """Give the events of consecutive decisions."""
+    condemned: list[tuple[str, int]] = []
+    deleted: list[str] = []
+    for decision in decisions:
+        if decision.cleaned is not None:
+            condemned += decision.cleaned.condemned
+            deleted += decision.cleaned.deleted
+        elif decision.changes.garbage.num_rows:
+            paths = decision.changes.garbage["path"].to_pylist()
+            condemned += [(path, decision.version) for path in paths]
     return Events(
-        added=_at(changes.added, version, "added"),
-        removed=_at(changes.removed, version, "removed"),
-        masked=_at(changes.masked, version, "masked"),
-        aux=_at(aux, version, "aux"),
-        condemned=condemned,
-        deleted=deleted,
-        commits=_commit(decision),
+        added=_at([(d.changes.added, d.version) for d in decisions], "added"),
+        removed=_at([(d.changes.removed, d.version) for d in decisions], "removed"),
+        masked=_at([(d.changes.masked, d.version) for d in decisions], "masked"),
+        aux=_at([(_sidecars(d.changes), d.version) for d in decisions], "aux"),
+        condemned=_condemned(condemned),
+        deleted=_paths(deleted),
+        commits=pa.Table.from_pylist([_commit(each) for each in decisions], schema=COMMITS),
     )
 
 
-def _at(table: pa.Table, version: int, name: str) -> pa.Table:
-    schema = TABLES[name]
-    if not table.num_rows:
-        return schema.empty_table()
-    return table.append_column(_VERSION, pa.repeat(version, table.num_rows)).cast(schema)
+def _at(parts: Iterable[tuple[pa.Table, int]], name: str) -> pa.Table:
+    """Put tables together, each with its version."""
+    found = [(table, version) for table, version in parts if table.num_rows]
+    if not found:
+        return _NOTHING[name]
+    whole = pa.concat_tables([table for table, _ in found])
+    versions = np.repeat([version for _, version in found], [table.num_rows for table, _ in found])
+    return whole.append_column(_VERSION, pa.array(versions, pa.int64())).cast(TABLES[name])
 
 
-def _condemned(entries: Iterable[tuple[str, int]]) -> pa.Table:
-    listed = list(entries)
-    paths = pa.array([path for path, _ in listed], pa.string())
-    removed = pa.array([version for _, version in listed], pa.int64())
+def _sidecars(changes: Changes) -> pa.Table:
+    touched = changes.touched
+    if not touched.num_rows or touched["key_path"].null_count == touched.num_rows:
+        return _NOTHING["deleted"]
+    named = touched.filter(pc.equal(touched["keys"], KEYS_SIDECAR))
+    return named.select(["key_path"]).rename_columns(["path"])
+
+
+def _condemned(entries: Sequence[tuple[str, int]]) -> pa.Table:
+    if not entries:
+        return _NOTHING["condemned"]
+    paths = pa.array([path for path, _ in entries], pa.string())
+    removed = pa.array([version for _, version in entries], pa.int64())
     return pa.table([paths, removed], schema=CONDEMNED)
 
 
-def _commit(decision: Decision) -> pa.Table:
+def _paths(paths: Sequence[str]) -> pa.Table:
+    if not paths:
+        return _NOTHING["deleted"]
+    return pa.table([pa.array(paths, pa.string())], schema=PATHS)
+
+
+def _commit(decision: Decision) -> dict[str, object]:
     ended = decision.rolled_back
-    row = {
+    return {
         "version": decision.version,
         "instant": str(decision.instant),
         "outcome": decision.outcome.value,
@@ -134,7 +192,6 @@ def _commit(decision: Decision) -> pa.Table:
         "stats": json.dumps(decision.stats.to_dict()),
         "client": json.dumps(decision.client),
     }
-    return pa.Table.from_pylist([row], schema=COMMITS)
 
 
 @dataclass(frozen=True, slots=True)

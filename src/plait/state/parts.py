@@ -98,13 +98,12 @@ def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
         _log.warning("reading versions %d to %d anew: %s", part.first, part.last, error)
         count = part.last - part.first + 1
         try:
-            decisions = Timeline(store).load_after(part.first - 1, limit=count)
-            events = [events_of(decision) for decision in decisions]
+            decisions = list(Timeline(store).load_after(part.first - 1, limit=count))
         except (FormatError, InstantExpiredError):
             raise error from None
-        if len(events) != count:
+        if len(decisions) != count:
             raise
-        every = Events.concat(events)
+        every = events_of(decisions)
         return Events(**{name: getattr(every, name) for name in tables})
 
 

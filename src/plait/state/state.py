@@ -24,7 +24,7 @@ from plait.model.decision import Decision, Reserved
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
-from plait.state.events import COMMITS, Events, Folded, compact, events_of, fold
+from plait.state.events import Entry, Events, Folded, compact, fold, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
 
@@ -152,7 +152,7 @@ class State:
     reservations: tuple[Reservation, ...] = ()
     """Those whose holders are undecided, oldest first."""
     parts: tuple[Part, ...] = ()
-    tail: tuple[Events, ...] = ()
+    tail: tuple[Entry, ...] = ()
     checkpoint: int = -1
     """The newest version that is known to have a checkpoint; -1 for none."""
     loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
@@ -169,7 +169,7 @@ class State:
             message = f"{where} does not create a table"
             raise CorruptMetadataError(message, path=where)
         table = TableDef.from_dict(decision.table, where=where)
-        tail = (events_of(decision),)
+        tail = (Entry(0, decision),)
         return cls(
             0, decision.checksum, decision.completed_ms, decision.instant.time, table, tail=tail
         )
@@ -203,7 +203,7 @@ class State:
             horizon=horizon,
             late=late,
             reservations=_reservations(self.reservations, decision),
-            tail=(*self.tail, events_of(decision)),
+            tail=(*self.tail, Entry(decision.version, decision)),
             seen=[],
         )
 
@@ -215,13 +215,15 @@ class State:
             parts = [recover_part(store, part, FILE_TABLES) for part in self.parts]
             self.loaded[:] = [Events.concat(parts)]  # not append: threads may come at once
         if not self.seen:
-            self.seen[:] = [fold(Events.concat([*self.loaded, *self.tail]))]
+            recent = [entry.events for entry in self.tail]
+            self.seen[:] = [fold(Events.concat([*self.loaded, *recent]))]
         return self.seen[0]
 
     def events(self, store: Store) -> Events:
         """Load all events, commits too."""
         tables = (*FILE_TABLES, *COMMIT_TABLES)
-        return Events.concat([*(recover_part(store, p, tables) for p in self.parts), *self.tail])
+        parts = [recover_part(store, part, tables) for part in self.parts]
+        return Events.concat([*parts, gathered(self.tail)])
 
     def snapshot(
         self,
@@ -276,11 +278,21 @@ class State:
         """Load one row a decision after a version: COMMITS, oldest first."""
         parts = [part for part in self.parts if part.last > since]
         tables = [recover_part(store, part, COMMIT_TABLES).commits for part in parts]
-        tables += [events.commits for events in self.tail]
-        if not tables:
-            return COMMITS.empty_table()
+        tables.append(gathered([e for e in self.tail if e.version > since]).commits)
         rows = pa.concat_tables(tables)
         return rows.filter(pc.greater(rows["version"], since))
+
+    def recent(self, since: int) -> list[Decision] | None:
+        """Give the decisions after a version, newest first, if they are all in memory."""
+        found: list[Decision] = []
+        for entry in reversed(self.tail):
+            if entry.version <= since:
+                return found
+            if entry.decision is None:
+                return None
+            found.append(entry.decision)
+        oldest = self.parts[-1].last if self.parts else -1
+        return found if oldest <= since else None
 
     def find_commit(self, store: Store, commit_id: str) -> int | None:
         """Find the version of a commit id; newest parts first, each loaded only if needed."""
@@ -300,7 +312,7 @@ class State:
 
     def _commits_backwards(self, store: Store) -> Iterator[pa.Table]:
         if self.tail:
-            yield Events.concat(self.tail).commits
+            yield gathered(self.tail).commits
         for part in reversed(self.parts):
             yield recover_part(store, part, COMMIT_TABLES).commits
 
@@ -308,8 +320,8 @@ class State:
 
     def squeezed(self) -> State:
         """Give the same state with a short tail, for long-lived clients: one table a kind."""
-        events = compact(Events.concat(self.tail), horizon=self.horizon, oldest=not self.parts)
-        return replace(self, tail=(events,))
+        events = compact(gathered(self.tail), horizon=self.horizon, oldest=not self.parts)
+        return replace(self, tail=(Entry(self.version, None, events),))
 
 
 def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[Reservation, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,11 +50,41 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
             raise ValueError(message)
         rows = len(next(iter(value.values()), []))
         arrays = [_array(value.get(field.name), field, rows) for field in schema]
-        table = pa.Table.from_arrays(arrays, schema=schema)
+        for field in schema:
+            _check_values(value.get(field.name), field, where)
+        return pa.Table.from_arrays(arrays, schema=schema)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         message = f"{where} holds columns that cannot be read: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
-    return check_table(table, where=where)
+
+
+def _check_values(values: object, field: pa.Field, where: str) -> None:
+    """Do what ``check_table`` does, on the values themselves: few of them cost less so.
+
+    They are a list of what the field's type takes, or nothing.
+    """
+    if not isinstance(values, list) or not values:
+        return
+    known = [value for value in values if value is not None]
+    if not field.nullable and len(known) < len(values):
+        raise _has_nulls(field, where)
+    if field.name in _COUNT_COLUMNS and known and min(known) < 0:
+        raise _below_zero(field, where)
+    if field.name == "partition":
+        _check_partitions(set(known), where)
+    if field.name in _PATH_COLUMNS:
+        for path in known:
+            check_path(path)
+
+
+def _has_nulls(field: pa.Field, where: str) -> CorruptMetadataError:
+    message = f"{where}: column {field.name} has nulls"
+    return CorruptMetadataError(message, path=where, found="null", expected=str(field.type))
+
+
+def _below_zero(field: pa.Field, where: str) -> CorruptMetadataError:
+    message = f"{where}: column {field.name} has counts below zero"
+    return CorruptMetadataError(message, path=where, expected="counts", found="less than 0")
 
 
 def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
@@ -76,11 +106,9 @@ def check_table(table: pa.Table, *, where: str) -> pa.Table:
     for field in table.schema:
         column = table.column(field.name)
         if not field.nullable and column.null_count:
-            message = f"{where}: column {field.name} has nulls"
-            raise CorruptMetadataError(message, path=where, found="null", expected=str(field.type))
+            raise _has_nulls(field, where)
         if field.name in _COUNT_COLUMNS and pc.any(pc.less(column, 0)).as_py():
-            message = f"{where}: column {field.name} has counts below zero"
-            raise CorruptMetadataError(message, path=where, expected="counts", found="less than 0")
+            raise _below_zero(field, where)
         if field.name == "partition":
             _check_partitions(pc.unique(column).to_pylist(), where)
         if field.name in _PATH_COLUMNS and len(column):
@@ -90,7 +118,7 @@ def check_table(table: pa.Table, *, where: str) -> pa.Table:
     return table
 
 
-def _check_partitions(texts: list[str], where: str) -> None:
+def _check_partitions(texts: Iterable[str], where: str) -> None:
     for text in texts:
         try:
             partition_parse(text)

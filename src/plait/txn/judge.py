@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-
-import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import BucketId
@@ -50,14 +49,24 @@ class Judge:
         """
         if state.version == v0:
             return
-        rows = state.commits(self.site.store, since=v0)
-        self.taken |= {text.split("-", 1)[0] for text in rows["instant"].to_pylist()}
-        ended = rows.filter(pc.equal(rows["ended"], str(self.instant)))
-        if ended.num_rows:
-            raise Ended(int(ended["version"][0].as_py()), "found before its base")
-        decided = rows.filter(pc.ends_with(rows["instant"], self.instant.nonce))
-        if decided.num_rows:
-            raise AlreadyCommitted(int(decided["version"][0].as_py()))
+        for version, instant, ended in self._decided(state, v0):
+            self.taken.add(instant.split("-", 1)[0])
+            if ended is not None and ended.endswith(self.instant.nonce):
+                raise Ended(version, "found before its base")
+            if instant.endswith(self.instant.nonce):
+                raise AlreadyCommitted(version)
+
+    def _decided(self, state: State, since: int) -> Iterator[tuple[int, str, str | None]]:
+        """Give version, instant and ended instant of each decision after a version."""
+        recent = state.recent(since)
+        if recent is not None:
+            for each in recent:
+                ended = each.rolled_back
+                yield each.version, str(each.instant), None if ended is None else str(ended.instant)
+            return
+        rows = state.commits(self.site.store, since=since)
+        columns = (rows[name].to_pylist() for name in ("version", "instant", "ended"))
+        yield from zip(*columns, strict=True)
 
     def intent(self, status: WriteStatus, scope: Scope, state: State) -> Intent:
         """Say what we are about to decide."""
