@@ -278,8 +278,13 @@ def append(site: Site, mark: str = "mark") -> CommitResult:
 
 def live_marks(store: Store) -> list[str]:
     """Give the marks in all live files, as a new client sees them."""
-    files = client(store).cache.snapshot().files
-    return sorted(line for path in files["path"].to_pylist() for line in _lines(store, path))
+    return marks_of(client(store))
+
+
+def marks_of(site: Site) -> list[str]:
+    """Give the marks in all live files, as a client sees them."""
+    files = site.cache.snapshot().files
+    return sorted(line for path in files["path"].to_pylist() for line in _lines(site.store, path))
 
 
 def listed(store: Store, prefix: str = "") -> list[str]:
