@@ -55,7 +55,7 @@ NATURAL = (
     InstantExpiredError,
 )
 """What an actor may be told though nothing failed."""
-_LATER_S = 7 * 86_400.0
+_LATER_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,9 @@ class Watch:
         if call.operation == "delete" or answer is False:
             return
         if call.path.startswith(paths.TIMELINE):
-            body = self._store.find(call.path) or b""
-            self.slots.setdefault(call.path, []).append(body)
+            body = self._store.find(call.path)
+            if body:  # an emptied slot is an archived one
+                self.slots.setdefault(call.path, []).append(body)
 
     def facts(self) -> list[Fact]:
         """Give the decisions as they were first published."""
@@ -152,10 +153,13 @@ class Oracle:
     Args:
         next_write: what must work afterwards; by default a change of properties.
         tidy: whether recovery and a clean must leave no file that no decision names.
+        archived: whether slots may be emptied, or gone; never may they hold anything else.
+        natural: errors that an actor may meet though nothing failed.
     """
 
     next_write: Callable[[Site], object] = next_property
     tidy: bool = True
+    archived: bool = False
     natural: tuple[type[BaseException], ...] = field(default=NATURAL)
 
     def watch(self, store: Store, memo: Memo) -> Watch:
@@ -163,9 +167,23 @@ class Oracle:
         return Watch(store, memo)
 
     def judge(self, end: End, watch: Watch, check: Callable[[End], None] | None) -> list[Problem]:
-        """Find everything that does not hold; equal ends are judged once."""
+        """Find everything that does not hold; ends that mean the same are judged once.
+
+        That is: the same decisions but for their times and marks of attempts, the same other
+        files, and the same told to everybody.
+        """
+        facts = tuple(watch.facts())
+        others = tuple(
+            (info.path, end.store.find(info.path))
+            for info in end.store.list("")
+            if not info.path.startswith(paths.TIMELINE)
+        )
+        slots = tuple(
+            (path, len(bodies), end.store.find(path) in (bodies[0], b"", None))
+            for path, bodies in watch.slots.items()
+        )
         told = tuple((name, each.told) for name, each in end.outcomes.items())
-        key = ("judged", end.files, told, sum(map(len, watch.slots.values())))
+        key = ("judged", hash((facts, others, frozenset(slots), told)))
         found = end.memo.known.get(key)
         if found is None:
             found = tuple(self._judge(end, watch, check))
@@ -176,7 +194,7 @@ class Oracle:
         self, end: End, watch: Watch, check: Callable[[End], None] | None
     ) -> Iterator[Problem]:
         facts = watch.facts()
-        yield from _slots(end.store, watch)
+        yield from _slots(end.store, watch, archived=self.archived)
         yield from _decided_once(facts)
         yield from _files(end.store, facts)
         yield from _buckets(facts)
@@ -199,7 +217,11 @@ class Oracle:
 
     def _alive(self, end: End, watch: Watch) -> Iterator[Problem]:
         """Recover, clean and write on as a client that comes long after."""
-        end.world.advance(_LATER_S)
+        before = watch.facts()
+        horizon = max(fact.horizon for fact in before)
+        # once the retention is over, nobody looks any more for what the ended wrote late
+        forgotten = {fact.ended for fact in before if fact.ended and fact.version <= horizon}
+        end.world.time_ms = end.world.start_ms + _LATER_MS
         site = end.site()
         try:
             roll_back_failed(site, reason="after the schedule", everything=True)
@@ -217,21 +239,26 @@ class Oracle:
         yield from _decided_once(facts)
         yield from _files(end.store, facts)
         if self.tidy:
-            named = {path for fact in facts for path, _, _ in fact.added}
-            left = [info.path for info in end.store.list("") if not is_metadata(info.path)]
-            for path in left:
-                if path not in named:
-                    yield Problem("nothing left behind", f"{path} is there, and nobody names it")
+            yield from _left(end.store, facts, forgotten)
 
 
-def _slots(store: Store, watch: Watch) -> Iterator[Problem]:
+def _left(store: Store, facts: list[Fact], forgotten: set[str]) -> Iterator[Problem]:
+    named = {path for fact in facts for path, _, _ in fact.added}
+    for info in store.list(""):
+        late = any(nonce in info.path for nonce in forgotten)
+        if not (is_metadata(info.path) or info.path in named or late):
+            yield Problem("nothing left behind", f"{info.path} is there, and nobody names it")
+
+
+def _slots(store: Store, watch: Watch, *, archived: bool) -> Iterator[Problem]:
     for number, (path, bodies) in enumerate(sorted(watch.slots.items())):
         if path != paths.slot(number):
             yield Problem("INV-02", f"version {number} was never published, {path} was")
             return
         if len(bodies) > 1:
             yield Problem("INV-02", f"version {number} was published {len(bodies)} times")
-        if store.find(path) != bodies[0]:
+        left = store.find(path)
+        if left != bodies[0] and not (archived and not left):
             yield Problem("INV-01", f"what is in the slot of version {number} changed")
 
 
