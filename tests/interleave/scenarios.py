@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from plait.model.bucket import UNKEYED
 from plait.services.clean import clean
@@ -30,30 +31,26 @@ SILENCE_S = 121.0
 
 
 def scenario(
-    name: str,
-    acts: Mapping[str, Act],
-    *,
-    writes: int = 1,
-    keyed: bool = True,
-    interval: int = 50,
-    **options: object,
+    name: str, acts: Mapping[str, Act], *, writes: int = 1, keyed: bool = True, interval: int = 50
 ) -> Scenario:
-    chosen: dict[str, object] = {
-        "events": CALL_EVENTS,
-        "jumps": (SILENCE_S,),
-        "beats": 1,
-        "lock_lost": True,
-        "events_max": 3,
-        **options,
-    }
+    """Make a scenario in which everything may happen."""
     return Scenario(
         name,
         start(writes, keyed=keyed, interval=interval),
         acts,
         check=Check(acts, writes, verified=VERIFIED),
+        events=CALL_EVENTS,
+        events_max=3,
+        jumps=(SILENCE_S,),
+        beats=1,
+        lock_lost=True,
         oracle=oracle(keyed=keyed),
-        **chosen,  # type: ignore[arg-type]  # each is given by its name
     )
+
+
+def plain(made: Scenario) -> Scenario:
+    """Leave calls and what may happen to them."""
+    return replace(made, beats=0, jumps=(), lock_lost=False)
 
 
 def scenarios() -> dict[str, Scenario]:
@@ -68,10 +65,12 @@ def scenarios() -> dict[str, Scenario]:
             {"a": retrying("a"), "b": Writer("b"), "d": recover_dead},
         ),
         scenario("a writer taken for dead twice", {"a": retrying("a"), "d": recover, "e": recover}),
-        scenario(
-            "a stale writer, a recoverer, a cleaner",
-            {"a": retrying("a"), "d": recover_dead, "c": clean},
-            writes=3,
+        replace(
+            scenario(
+                "a stale writer, a recoverer, a cleaner",
+                {"a": retrying("a"), "d": recover_dead, "c": clean},
+                writes=3,
+            ),
             knows={"a": 0, "d": 1},
         ),
         scenario(
@@ -79,18 +78,22 @@ def scenarios() -> dict[str, Scenario]:
             {"a": retrying("a"), "b": retrying("b"), "c": clean, "e": clean},
             writes=2,
         ),
-        scenario(
-            "readers, a writer, a cleaner",
-            {"a": retrying("a"), "c": clean, "f": read, "g": travel},
-            writes=2,
+        replace(
+            scenario(
+                "readers, a writer, a cleaner",
+                {"a": retrying("a"), "c": clean, "f": read, "g": travel},
+                writes=2,
+            ),
             knows={"f": 1, "g": 1},
             jumps=(SILENCE_S, TTL_S + 1),
         ),
-        scenario(
-            "checkpoints and a newcomer",
-            {"a": Keeper("a", (0,), "retry"), "c": clean, "f": fresh},
-            writes=3,
-            interval=1,
+        replace(
+            scenario(
+                "checkpoints and a newcomer",
+                {"a": Keeper("a", (0,), "retry"), "c": clean, "f": fresh},
+                writes=3,
+                interval=1,
+            ),
             jumps=(),
         ),
         scenario(
@@ -99,9 +102,11 @@ def scenarios() -> dict[str, Scenario]:
             writes=0,
             keyed=False,
         ),
-        scenario(
-            "clocks a day apart",
-            {"a": retrying("a"), "b": retrying("b"), "d": recover_dead, "c": clean},
+        replace(
+            scenario(
+                "clocks a day apart",
+                {"a": retrying("a"), "b": retrying("b"), "d": recover_dead, "c": clean},
+            ),
             store_skew_ms={"a": DAY_MS, "d": -DAY_MS},
             skew_ms={"b": -DAY_MS, "c": DAY_MS},
         ),
@@ -115,44 +120,43 @@ def scenarios() -> dict[str, Scenario]:
 
 def short_scenarios() -> dict[str, Scenario]:
     """Make the short ones anew, by name."""
-    plain: dict[str, object] = {"beats": 0, "jumps": (), "lock_lost": False}
     every = (
-        scenario("two writers", {"a": retrying("a"), "b": Writer("b")}, **plain),
-        scenario("a writer and a recoverer", {"a": Writer("a"), "d": recover}, **plain),
-        scenario(
-            "a writer that falls silent",
-            {"a": Writer("a"), "d": recover_dead},
+        plain(scenario("two writers", {"a": retrying("a"), "b": Writer("b")})),
+        plain(scenario("a writer and a recoverer", {"a": Writer("a"), "d": recover})),
+        replace(
+            scenario("a writer that falls silent", {"a": Writer("a"), "d": recover_dead}),
             events=(),
-            beats=1,
             lock_lost=False,
         ),
-        scenario(
-            "a stale writer and a recoverer",
-            {"a": retrying("a"), "d": recover},
-            writes=2,
+        replace(
+            scenario(
+                "a stale writer and a recoverer", {"a": retrying("a"), "d": recover}, writes=2
+            ),
             knows={"a": 0},
-            beats=1,
             jumps=(),
             lock_lost=False,
         ),
-        scenario(
-            "a reader of an old version and a cleaner",
-            {"f": travel, "c": clean},
-            writes=2,
+        replace(
+            plain(
+                scenario(
+                    "a reader of an old version and a cleaner",
+                    {"f": travel, "c": clean},
+                    writes=2,
+                )
+            ),
             knows={"f": 1},
-            **plain,
         ),
-        scenario(
-            "two appends",
-            {name: Writer(name, (UNKEYED,)) for name in "ab"},
-            writes=0,
-            keyed=False,
-            **plain,
+        plain(
+            scenario(
+                "two appends",
+                {name: Writer(name, (UNKEYED,)) for name in "ab"},
+                writes=0,
+                keyed=False,
+            )
         ),
-        scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2, **plain),
-        scenario(
-            "a lock that is lost",
-            {"a": retrying("a"), "b": retrying("b")},
+        plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
+        replace(
+            scenario("a lock that is lost", {"a": retrying("a"), "b": retrying("b")}),
             events=(),
             beats=0,
             jumps=(),

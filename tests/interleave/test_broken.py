@@ -138,7 +138,7 @@ def test_a_rule_left_out_is_found_and_the_sound_code_passes_the_same(variant: Va
     report = explore(broken, seeds)
     failure = report.failure
     assert failure is not None, f"nothing in {report.schedules} schedules"
-    print(failure)
+    print(failure)  # noqa: T201 - the seed, for whoever asks pytest for it
     assert variant.promises & {problem.promise for problem in failure.problems}, str(failure)
     assert failure.seed is not None
     assert replay(broken, failure.seed) is not None
@@ -154,7 +154,7 @@ def test_a_rule_left_out_is_found_by_going_through_all_with_two_switches(variant
     lossy = 1 if variant.options.get("lock_lost") else 0
     report = explore_all(variant.scenario(variant.broken), switches=2, events=lossy)
     assert report.failure is not None
-    print(report.schedules, report.failure)
+    print(report.schedules, report.failure)  # noqa: T201 - the same
 
 
 def test_a_lock_that_is_never_lost_hides_that_there_is_no_slot() -> None:

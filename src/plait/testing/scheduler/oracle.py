@@ -183,7 +183,7 @@ class Oracle:
             for path, bodies in watch.slots.items()
         )
         told = tuple((name, each.told) for name, each in end.outcomes.items())
-        key = ("judged", hash((facts, others, frozenset(slots), told)))
+        key = ("judged", id(self), id(check), hash((facts, others, frozenset(slots), told)))
         found = end.memo.known.get(key)
         if found is None:
             found = tuple(self._judge(end, watch, check))
