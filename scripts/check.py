@@ -44,6 +44,7 @@ CHECKS = (
     Check("layers", 2, ("lint-imports", "--no-cache")),
     Check("types", 5, ("mypy",)),
     Check("generated", 1, ("python", "scripts/reference.py", "--check")),
+    Check("crashes", 4, ("python", "scripts/certificate.py", "--check")),
     # Together these four are every test: a marker that a suite excludes is another's.
     Check("fast", 9, pytest("-m", "not processes and not spark and not s3")),
     Check("doctests", 3, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
