@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,7 +171,7 @@ def removers(uri: str, left: Sequence[str]) -> Iterator[str]:
     """Let those who come later do their work in turn; name each that removed something."""
     table = Table.open(uri)
     there = set(left)
-    steps = (
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("recovery", lambda: roll_back_failed(table.site, reason="dead", everything=True)),
         ("clean", table.clean),
         ("next write", lambda: more(table)),

@@ -71,6 +71,8 @@ class End:
     """The table before the schedule, as a client that never looked since would have it."""
     problems: tuple[Problem, ...] = ()
     abandoned: bool = False
+    clients: int = 0
+    """How many clients looked at it afterwards."""
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -93,7 +95,9 @@ class End:
         It opens the table anew where there are checkpoints; without one that means to apply the
         decisions from the first on, and that is remembered.
         """
-        ports = Ports(LaneClock(self.world, 0), SeqIds(_AFTER), background=ManualBackground())
+        self.clients += 1
+        ids = SeqIds(f"{_AFTER}{self.clients:02x}")
+        ports = Ports(LaneClock(self.world, 0), ids, background=ManualBackground())
         cache = remember(StateCache(self.store, ports), self.memo)
         if next(self.store.list(paths.CHECKPOINTS), None) is None:
             cache.offer(self.first)
