@@ -24,6 +24,7 @@ from tests.interleave.actors import (
     start,
     travel,
 )
+from tests.interleave.real import real
 
 VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SILENCE_S = 121.0
@@ -114,6 +115,8 @@ def scenarios() -> dict[str, Scenario]:
             "two recoverers and two writers",
             {"a": retrying("a"), "b": retrying("b"), "d": recover, "e": recover_dead},
         ),
+        real("cow"),
+        real("mor"),
     )
     return {each.name: each for each in every}
 

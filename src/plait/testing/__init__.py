@@ -7,7 +7,7 @@ The kits are for adapters of your own. Subclass one in a pytest module and give 
         def store(self):
             return MyStore(...)
 
-``plait.testing.scheduler`` steps the real code of several clients through every order of their calls.
+``plait.testing.scheduler`` steps the real code of several clients through orders of their calls.
 
 ``pytest.register_assert_rewrite("plait.testing")`` in ``conftest.py`` makes failures tell more.
 """
