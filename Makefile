@@ -2,6 +2,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 TYPE := cow
+MINUTES := 10
 ARGS :=
 
 # Brings $(VENV) up to date with the extras named; does nothing when they are there.
@@ -10,7 +11,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress spec spec-long bench fmt lint types docs reference clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress schedules spec spec-long bench fmt lint types docs reference certificate clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -29,7 +30,7 @@ test: ## Everything that CI runs, in order, each with its minutes
 
 test-fast: ## The tests that start no process, server or JVM
 	$(call ready,$(ALL))
-	$(call check,fast doctests)
+	$(call check,fast crashes doctests)
 
 test-unit: ## tests/unit alone (ARGS="-k name")
 	$(call ready,$(ALL))
@@ -41,7 +42,12 @@ cover: ## Branch coverage of the fast tests (ARGS="--cov-report=html")
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
-	@HYPOTHESIS_PROFILE=soak PLAIT_KILLS=200 $(PY) -m pytest -q --timeout=3600 tests/property tests/processes $(ARGS)
+	@HYPOTHESIS_PROFILE=soak PLAIT_KILLS=200 $(PY) -m pytest -q --timeout=3600 tests/property tests/interleave tests/processes $(ARGS)
+	@$(PY) scripts/schedules.py --minutes $(MINUTES)
+
+schedules: ## Random schedules of the commit protocol (MINUTES=60, ARGS="--from 5000")
+	$(call ready,$(ALL))
+	@$(PY) scripts/schedules.py --minutes $(MINUTES) $(ARGS)
 
 spec: ## The commit protocol and each of its rules by TLC (ARGS="core own_time", ARGS=--write)
 	$(call ready,$(ALL))
@@ -78,6 +84,10 @@ types: ## mypy, strict
 reference: ## Write the generated pages of docs/reference anew
 	$(call ready,$(ALL))
 	@$(PY) scripts/reference.py
+
+certificate: ## Kill every operation at every storage call; write docs/operations/crashes.md
+	$(call ready,$(ALL))
+	@$(PY) scripts/certificate.py
 
 docs: ## Build the pages into build/site
 	$(call ready,$(ALL))

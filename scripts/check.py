@@ -44,6 +44,7 @@ CHECKS = (
     Check("layers", 2, ("lint-imports", "--no-cache")),
     Check("types", 5, ("mypy",)),
     Check("generated", 1, ("python", "scripts/reference.py", "--check")),
+    Check("crashes", 4, ("python", "scripts/certificate.py", "--check")),
     Check("spec", 8, ("python", "-m", "scripts.spec")),
     # Together these five are every test: a marker that a suite excludes is another's.
     Check("fast", 9, pytest("-m", "not processes and not spark and not s3 and not zookeeper")),

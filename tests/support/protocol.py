@@ -236,19 +236,21 @@ class Work:
         mark: str = "mark",
         commit_id: str | None = None,
         on_conflict: str = "raise",
+        kind: type[Transaction] = Transaction,
+        hand: type[Hand] = Hand,
     ) -> Work:
         wanted = list(buckets)
         partitions: tuple[Partition, ...] = tuple(dict.fromkeys(p for p, _ in wanted))
         request = Request(
             operation, Action.COMMIT, partitions, commit_id=commit_id, on_conflict=on_conflict
         )
-        txn = Transaction.begin(site, request)
-        hand = Hand(site.store, txn, wanted, mark)
+        txn = kind.begin(site, request)
+        by_hand = hand(site.store, txn, wanted, mark)
         appending = operation is Operation.APPEND
         scope = scope or Scope(SCOPE_APPEND if appending else SCOPE_BUCKETS)
-        work = cls(site, txn, hand, scope, WriteStatus())
+        work = cls(site, txn, by_hand, scope, WriteStatus())
         with work.giving_up():
-            work.status = hand.stage(txn.base.snapshot(site.store))
+            work.status = by_hand.stage(txn.base.snapshot(site.store))
         return work
 
     @contextlib.contextmanager
@@ -288,8 +290,13 @@ def append(site: Site, mark: str = "mark") -> CommitResult:
 
 def live_marks(store: Store) -> list[str]:
     """Give the marks in all live files, as a new client sees them."""
-    files = client(store).cache.snapshot().files
-    return sorted(line for path in files["path"].to_pylist() for line in _lines(store, path))
+    return marks_of(client(store))
+
+
+def marks_of(site: Site) -> list[str]:
+    """Give the marks in all live files, as a client sees them."""
+    files = site.cache.snapshot().files
+    return sorted(line for path in files["path"].to_pylist() for line in _lines(site.store, path))
 
 
 def listed(store: Store, prefix: str = "") -> list[str]:

@@ -7,6 +7,8 @@ The kits are for adapters of your own. Subclass one in a pytest module and give 
         def store(self):
             return MyStore(...)
 
+``plait.testing.scheduler`` steps the real code of several clients through orders of their calls.
+
 ``pytest.register_assert_rewrite("plait.testing")`` in ``conftest.py`` makes failures tell more.
 """
 

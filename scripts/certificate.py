@@ -1,0 +1,209 @@
+"""Kill every operation before and after each of its storage calls; write down what is left.
+
+The page says for each call what a reader sees if the process dies there, what lies around, and
+who removes it. ``--check`` only compares; the fast tests do that too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from plait import Table  # noqa: E402 - the tests' operations are not installed
+from plait.errors import TableNotFoundError  # noqa: E402
+from plait.services.rollback import roll_back_failed  # noqa: E402
+from plait.testing import Call  # noqa: E402
+from tests.support.operations import (  # noqa: E402
+    CASES,
+    Case,
+    attempts,
+    calls_of,
+    create_attempts,
+    create_calls,
+    listed,
+    more,
+    prepared,
+)
+
+PAGE = ROOT / "docs" / "operations" / "crashes.md"
+INTRO = """<!-- made by scripts/certificate.py (make certificate); do not edit -->
+
+# What a crash leaves
+
+Each operation was killed before and after each of its storage calls, with real Parquet. In every
+place: the table opens, `verify` finds no problem, a reader sees all of the change or nothing of it,
+and the next write works. What lies around is removed as the last column says; until then it costs
+space, nothing else. A crash after a call is one before the next, so that each place stands once.
+
+- **recovery**: lazy, by the next checkpoint or clean of anyone, once the dead were silent for
+  `heartbeat.timeout`; at once with `tablectl rollback --failed`.
+- **clean**: the next `clean`.
+- **next write**: whoever does the same again.
+- **nobody**: it stays. A lease is ignored once it ran out.
+"""
+KINDS = (
+    (r"^\.meta/pending/", "record"),
+    (r"^\.meta/leases/", "lease"),
+    (r"^\.meta/manifests/", "manifest"),
+    (r"^\.meta/checkpoints/", "checkpoint file"),
+    (r"^\.meta/hints/", "hint"),
+    (r"^\.meta/table\.json", "identity"),
+    (r"\.keys\.", "key sidecar"),
+    (r"\.dv\.", "mask file"),
+    (r"", "data file"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is there after a death."""
+
+    sees: str
+    left: str
+    removed: str
+
+
+def main() -> int:
+    """Write the page, or say that it is stale."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if it is stale")
+    check = parser.parse_args().check
+    text = page()
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{'stale' if check else 'written'}: {PAGE.relative_to(ROOT)}")
+    if check:
+        print("run: make certificate")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """Kill everything everywhere; give the page."""
+    sections = [INTRO]
+    for name, case in CASES.items():
+        end, calls = calls_of(case)
+        before = [place(uri, case, end) for uri, _ in attempts(case, "crash_before")]
+        after = [place(uri, case, end) for uri, _ in attempts(case, "crash_after")]
+        sections.append(section(name, calls, before, after))
+    end, calls = create_calls()
+    before = [place(uri, None, end) for uri in create_attempts("crash_before")]
+    after = [place(uri, None, end) for uri in create_attempts("crash_after")]
+    sections.append(section("create", calls, before, after))
+    return "\n".join(sections)
+
+
+def section(
+    name: str, calls: Sequence[Call], before: Sequence[Place], after: Sequence[Place]
+) -> str:
+    """Write the places of one operation as a table."""
+    lines = [
+        f"## {name}",
+        "",
+        "| killed | a reader sees | left behind | removed by |",
+        "|---|---|---|---|",
+    ]
+    for number, (call, here, then) in enumerate(zip(calls, before, after, strict=False), 1):
+        lines.append(line(f"before {number}. {brief(call)}", here))
+        # What a crash after a call leaves is what one before the next leaves, but for a file
+        # that was opened: it is there when it is closed.
+        if then != before[number]:
+            lines.append(line(f"after {number}., before the file is closed", then))
+    return "\n".join([*lines, line("after the last", after[len(calls) - 1]), ""])
+
+
+def line(where: str, each: Place) -> str:
+    """Write one place."""
+    return f"| {where} | {each.sees} | {each.left} | {each.removed} |"
+
+
+def place(uri: str, case: Case | None, end: str) -> Place:
+    """Look at a table whose writer died, and see who removes what is left of it."""
+    if case is None and not has_table(uri):
+        return Place("no table", kinds(listed(uri)), "next write" if listed(uri) else "")
+    sees, whole = seen(uri, case, end)
+    left = [path for path in listed(uri) if plain(path) not in whole]
+    if not left:
+        return Place(sees, "nothing", "")
+    return Place(sees, kinds(left), ", ".join(removers(uri, left)))
+
+
+def has_table(uri: str) -> bool:
+    """Tell whether a table can be opened."""
+    try:
+        Table.open(uri)
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def seen(uri: str, case: Case | None, end: str) -> tuple[str, set[str]]:
+    """Say what a reader sees, and which files belong to that."""
+    table = Table.open(uri)
+    if not table.verify(data=True).clean:
+        message = f"damage at {uri}"
+        raise AssertionError(message)
+    ends = {plain(path) for path in listed(end)}
+    if case is None:
+        return "the table", ends
+    start = {plain(path) for path in prepared(case.key, case.table_type)}
+    versions = sum(path.startswith(".meta/timeline/") for path in start)
+    if table.version < versions:
+        return "the table as it was", start
+    return "the change", ends
+
+
+def plain(path: str) -> str:
+    """Leave the time out of a name: tables are made at different times."""
+    return re.sub(r"\d{17}-", "", path)
+
+
+def removers(uri: str, left: Sequence[str]) -> Iterator[str]:
+    """Let those who come later do their work in turn; name each that removed something."""
+    table = Table.open(uri)
+    there = set(left)
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("recovery", lambda: roll_back_failed(table.site, reason="dead", everything=True)),
+        ("clean", table.clean),
+        ("next write", lambda: more(table)),
+    )
+    for name, step in steps:
+        step()
+        gone = there - set(listed(uri))
+        if gone:
+            there -= gone
+            yield name
+    named = set(table.files()["path"].to_pylist()) if there else set()
+    if there - named:
+        yield "nobody"
+
+
+def kinds(paths: Sequence[str]) -> str:
+    """Count files by what they are."""
+    found = Counter(next(name for pattern, name in KINDS if re.search(pattern, p)) for p in paths)
+    return ", ".join(
+        f"{count} {name}{'s' if count > 1 else ''}" for name, count in sorted(found.items())
+    )
+
+
+def brief(call: Call) -> str:
+    """Write a call without the marks that differ from table to table."""
+    path = re.sub(r"leases/\d{20}-[0-9a-f]{16}", "leases/VERSION-NONCE", call.path)
+    path = re.sub(r"\d{17}-[0-9a-f]{16}", "INSTANT", path)
+    path = re.sub(r"^\.meta/timeline/\d+/0*(\d+)\.json", r"slot \1", path)
+    path = re.sub(r"\b0{8,}(\d+)", r"\1", path)
+    path = re.sub(r"[0-9a-f]{16}", "NONCE", path)
+    return f"{call.operation} `{path}`" if path else call.operation
+
+
+if __name__ == "__main__":
+    sys.exit(main())

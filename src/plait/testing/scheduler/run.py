@@ -1,0 +1,394 @@
+"""One schedule: lanes that hand a baton from call to call, as a strategy chooses.
+
+Each lane is a thread, and only the one that has the baton runs. It stops before every call; the
+strategy is asked, in that very thread, who goes on and what happens to the call. So a step
+without a switch costs a function call, and a run is a pure function of the strategy's choices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+from plait.errors import StorageError
+from plait.storage.port import FileInfo
+from plait.testing.faults import SimulatedCrashError
+from plait.testing.scheduler import threads
+from plait.testing.scheduler.world import READS, WRITES, Call, Ghost, Process, World
+
+T = TypeVar("T")
+GO = "go"
+CALLS_MAX = 3_000
+"""A schedule with more calls than this does not end by itself."""
+_WAIT_S = 60
+
+ON_WRITES = ("crash_before", "crash_after", "error", "lost_reply", "delay", "vanish")
+ON_READS = ("crash_before", "error")
+ON_LISTS = ("early", "torn")
+CALL_EVENTS = (*ON_WRITES, *ON_LISTS)
+"""What can happen to one call; ``Scenario.events`` names those that are allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a schedule's program: a call with its answer, or an event."""
+
+    lane: str
+    call: Call
+    answer: object = None
+    event: str = ""
+
+
+class Lane:
+    """One thread of an actor, and where it stands."""
+
+    def __init__(self, name: str, process: Process, task: Callable[[], object]) -> None:
+        self.name, self.process, self.task = name, process, task
+        self.worker = threads.take()
+        self.calls = 0
+        self.pending = Call("begin", "")
+        self.fresh = True
+        """Whether it has not made its first call."""
+        self.fate = GO
+        self.ready: Callable[[], bool] | None = None
+        self.timed_out = False
+        self.done = False
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.history = 0
+        """Of its calls and their answers: all that it can know."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it can take a step."""
+        return not self.done and (self.ready is None or self.timed_out or self.ready())
+
+
+class Point:
+    """A place where something is chosen."""
+
+    __slots__ = ("arrived", "current", "lane", "others", "run")
+
+    def __init__(self, run: Run, lane: Lane | None, *, arrived: bool = False) -> None:
+        self.run = run
+        self.lane = lane
+        self.arrived = arrived
+        """Whether this lane has just been chosen: its call is made, but something may happen."""
+        self.current = lane if lane is not None and lane.enabled else None
+        self.others: list[str] = []
+        if arrived:
+            return
+        self.others = [each.name for each in run.lanes if each is not lane and each.enabled]
+        self.others += [ghost.name for ghost in run.ghosts]
+
+    @property
+    def key(self) -> str:
+        """Name it: who made which call last, or stands before which."""
+        if self.lane is None:
+            return "start"
+        return f"{self.lane.name}:{'end' if self.lane.done else self.lane.calls}"
+
+    @property
+    def default(self) -> str:
+        """What happens if nobody interferes: who runs goes on, then the next in order."""
+        return GO if self.current is not None else f">{self.others[0]}"
+
+    def events(self) -> list[str]:
+        """List what can happen here beside switches."""
+        allowed = self.run.allowed
+        found = [f"+{seconds:g}" for seconds in allowed.jumps]
+        if self.current is not None:
+            operation = self.current.pending.operation
+            kinds: tuple[str, ...] = ()
+            if operation in WRITES:
+                kinds = ON_WRITES
+            elif operation in READS:
+                kinds = (*ON_READS, *(ON_LISTS if operation == "list" else ()))
+            found += [f"!{kind}" for kind in kinds if kind in allowed.events]
+        for process in self.run.processes:
+            if process.steps and not process.dead and process.beats < allowed.beats:
+                found.append(f"^{process.name}")
+        if allowed.lock_lost and self.run.lock_taken():
+            found.append("-lock")
+        return found
+
+    def allows(self, move: str) -> bool:
+        """Tell whether a move recorded elsewhere makes sense here."""
+        if move == GO:
+            return self.current is not None
+        if move[0] == ">":
+            return move[1:] in self.others
+        return move in self.events()
+
+
+class Strategy(Protocol):
+    """Chooses what happens next."""
+
+    def choose(self, point: Point) -> str:
+        """Give a move that the point allows; raise Abandon to end the schedule."""
+        ...
+
+
+class AbandonError(Exception):
+    """The rest of this schedule is the same as that of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The events that a scenario allows."""
+
+    events: tuple[str, ...] = ()
+    jumps: tuple[float, ...] = ()
+    beats: int = 0
+    lock_lost: bool = False
+
+
+class Run:
+    """Runs lanes to their end."""
+
+    def __init__(self, world: World, strategy: Strategy, allowed: Allowed) -> None:
+        self.world, self.strategy, self.allowed = world, strategy, allowed
+        self.lanes: list[Lane] = []
+        self.processes: list[Process] = []
+        self.ghosts: list[Ghost] = []
+        self.moves: list[tuple[str, str]] = []
+        """Every choice that was not the default, and where."""
+        self.lines: list[Line] = []
+        self.points = 0
+        self.events = 0
+        self.abandoned = False
+        self.lock_taken: Callable[[], bool] = lambda: False
+        self.lock_lose: Callable[[], None] = lambda: None
+        self.before_write: Callable[[Call], None] = lambda _: None
+        self.after_write: Callable[[Call, object], None] = lambda *_: None
+        self._active: Lane | None = None
+        self._starting = True
+        self._over = False
+        self._broken: BaseException | None = None
+        self._main = threading.Lock()
+        self._main.acquire()
+
+    # --- from outside ----------------------------------------------------------------------
+
+    def add(self, name: str, process: Process, task: Callable[[], object]) -> Lane:
+        """Add a lane; it runs up to its first call when the schedule begins."""
+        lane = Lane(name, process, task)
+        lane.worker.give(lambda: self._live(lane))
+        self.lanes.append(lane)
+        return lane
+
+    def execute(self) -> None:
+        """Run all lanes to their end."""
+        for lane in list(self.lanes):
+            self._active = lane
+            lane.worker.wake()
+            self._wait()
+        self._starting = False
+        self._active = None
+        first = self._choose(None)
+        if first is not None:
+            first.worker.wake()
+            self._wait()
+        if self._broken is not None:
+            raise self._broken
+
+    def _wait(self) -> None:
+        if not self._main.acquire(timeout=_WAIT_S):
+            stands = [f"{lane.name} at {lane.pending}" for lane in self.lanes if not lane.done]
+            message = f"a lane neither stopped nor ended: {stands}"
+            raise TimeoutError(message)
+
+    # --- from inside of lanes --------------------------------------------------------------
+
+    def call(self, process: Process, call: Call, action: Callable[[], T]) -> T:
+        """Stop before a call of the running lane, then make it as the schedule says."""
+        lane = self._running(process)
+        lane.calls += 1
+        fate = self._stop(lane, call)
+        if self._over or process.dead:
+            raise SimulatedCrashError
+        if fate == GO:
+            return self._answered(lane, call, self._make(call, action))
+        self.events += 1
+        lane.history = hash((lane.history, fate))
+        if fate in ON_LISTS:
+            return self._listed(lane, call, action, fate)
+        process.hurt = True
+        if fate in ("crash_after", "lost_reply"):
+            self._make(call, action)
+        if fate in ("delay", "vanish"):
+            self.ghosts.append(Ghost(f"~{lane.name}{lane.calls}", call, action))
+        self.lines.append(Line(lane.name, call, None, fate))
+        if fate in ("crash_before", "crash_after", "vanish"):
+            process.dead = True
+            raise SimulatedCrashError
+        message = f"{call.operation} of {call.path} failed"
+        raise StorageError(message, hint="as the schedule ordered", path=call.path)
+
+    def wait_until(self, process: Process, what: str, ready: Callable[[], bool]) -> bool:
+        """Let others run until something holds; False if nobody is left to bring it about."""
+        lane = self._running(process)
+        lane.ready, lane.timed_out = ready, False
+        while not (lane.timed_out or ready()):
+            self._stop(lane, Call("wait", what))
+            if self._over or process.dead:
+                raise SimulatedCrashError
+        lane.ready = None
+        return not lane.timed_out
+
+    def _running(self, process: Process) -> Lane:
+        lane = self._active
+        if lane is None or self._over or process.dead:
+            raise SimulatedCrashError
+        return lane
+
+    def _stop(self, lane: Lane, call: Call) -> str:
+        lane.pending, lane.fresh = call, False
+        if self._starting:
+            self._main.release()
+            lane.worker.wait()
+        else:
+            chosen = self._choose(lane)
+            if chosen is not lane and chosen is not None:
+                chosen.worker.wake()
+                lane.worker.wait()
+        fate, lane.fate = lane.fate, GO
+        return fate
+
+    def _make(self, call: Call, action: Callable[[], T]) -> T:
+        if call.operation in READS:
+            return action()
+        self.before_write(call)
+        answer = action()
+        self.after_write(call, answer)
+        return answer
+
+    def _answered(self, lane: Lane, call: Call, answer: T) -> T:
+        self.lines.append(Line(lane.name, call, answer))
+        lane.history = hash((lane.history, call, digest(answer)))
+        return answer
+
+    def _listed(self, lane: Lane, call: Call, action: Callable[[], T], fate: str) -> T:
+        """List now and answer later; torn: what is late in the order is seen later too.
+
+        Both are what real listings do: they take time, and pages. What was there all the while
+        is in them.
+        """
+        early = action()
+        self.lines.append(Line(lane.name, call, early, fate))
+        self._stop(lane, Call("answer", call.path))
+        if self._over or lane.process.dead:
+            raise SimulatedCrashError
+        if fate == "torn":
+            early = cast(
+                "T", _torn(cast("list[FileInfo]", early), cast("list[FileInfo]", action()))
+            )
+        return self._answered(lane, Call("answer", call.path), early)
+
+    def _live(self, lane: Lane) -> None:
+        try:
+            lane.result = lane.task()
+        except BaseException as error:  # noqa: BLE001 - the schedule's outcome
+            lane.error = error
+        lane.done = True
+        threads.put_back(lane.worker)
+        if self._starting:
+            self._main.release()
+            return
+        chosen = self._choose(lane)
+        if chosen is None:
+            self._main.release()
+        else:
+            chosen.worker.wake()
+
+    # --- choosing --------------------------------------------------------------------------
+
+    def _choose(self, lane: Lane | None) -> Lane | None:
+        """Give who goes on; None at the end. Landings and jumps happen on the way."""
+        try:
+            chosen = None if self._over else self._next(lane)
+        except AbandonError:
+            self.abandoned = self._over = True
+        except BaseException as error:  # noqa: BLE001 - raised again by execute
+            self._broken, self._over = error, True
+        if self._over:
+            chosen = next((each for each in self.lanes if not each.done), None)
+        self._active = chosen
+        return chosen
+
+    def _next(self, lane: Lane | None) -> Lane | None:
+        arrived = False
+        while True:
+            point = Point(self, lane, arrived=arrived)
+            if point.current is None and not point.others:
+                stuck = next((each for each in self.lanes if not each.done), None)
+                if stuck is None:
+                    return None
+                stuck.timed_out = True
+                continue
+            self.points += 1
+            if self.points > CALLS_MAX:
+                message = f"still going after {CALLS_MAX} calls"
+                raise RunawayError(message)
+            move = self.strategy.choose(point)
+            if move != point.default:
+                self.moves.append((point.key, move))
+            chosen = self._carry_out(point, move)
+            if chosen is None:
+                continue
+            if move[0] != ">" or not self.allowed.events or chosen.fresh:
+                return chosen
+            lane, arrived = chosen, True
+
+    def _carry_out(self, point: Point, move: str) -> Lane | None:
+        kind, what = move[0], move[1:]
+        if move == GO:
+            return point.current
+        if kind == "!" and point.current is not None:
+            point.current.fate = what
+            return point.current
+        if kind == ">" and what[0] != "~":
+            return next(lane for lane in self.lanes if lane.name == what)
+        if kind == "^":
+            return self._beat(next(each for each in self.processes if each.name == what))
+        if kind == ">":
+            self._land(what)
+        elif kind == "+":
+            self.world.advance(float(what))
+            self.events += 1
+            self.lines.append(Line("", Call("time", f"{what} s later")))
+        elif move == "-lock":
+            self.events += 1
+            self.lock_lose()
+            self.lines.append(Line("", Call("lock", "lost by its holder")))
+        return None
+
+    def _land(self, name: str) -> None:
+        ghost = next(each for each in self.ghosts if each.name == name)
+        self.ghosts.remove(ghost)
+        answer = self._make(ghost.call, ghost.action)
+        self.lines.append(Line(name, ghost.call, answer, "lands"))
+
+    def _beat(self, process: Process) -> Lane:
+        self.events += 1
+        process.beats += 1
+        step = process.steps[(process.beats - 1) % len(process.steps)]
+        return self.add(f"{process.name}^{process.beats}", process, step)
+
+
+class RunawayError(Exception):
+    """A schedule that does not end."""
+
+
+def digest(answer: object) -> object:
+    """Give what an answer says, so that equal answers are equal."""
+    return tuple(answer) if isinstance(answer, list) else answer
+
+
+def _torn(early: list[FileInfo], late: list[FileInfo]) -> list[FileInfo]:
+    names = sorted({info.path for info in (*early, *late)})
+    middle = names[len(names) // 2] if names else ""
+    parts: Iterator[FileInfo] = (info for info in early if info.path < middle)
+    return [*parts, *(info for info in late if info.path >= middle)]

@@ -1,0 +1,101 @@
+"""The same with real Parquet: the facade's writers, a scan and a clean, call by call."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+
+from plait import Table
+from plait.model.decision import CommitResult
+from plait.storage import open_store
+from plait.testing.scheduler import CALL_EVENTS, End, Scenario, Start
+from plait.txn.lease import TTL_S
+from plait.txn.site import Site
+from tests.interleave.actors import LITTLE, recover_dead
+
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
+
+
+def rows(value: str, *ids: int) -> pa.Table:
+    return pa.table({"id": ids, "value": [value] * len(ids)}, schema=SCHEMA)
+
+
+def put_two(site: Site) -> CommitResult | None:
+    with Table(site).writer("upsert", on_conflict="retry") as writer:
+        writer.write(rows("new", 2, 5))
+    return writer.result
+
+
+def drop_one(site: Site) -> CommitResult | None:
+    with Table(site).writer("delete", on_conflict="retry") as writer:
+        writer.write(pa.table({"id": pa.array([4], pa.int64())}))
+    return writer.result
+
+
+def scan(site: Site) -> str:
+    """Read all; what is seen is some version, whole."""
+    found = values(Table(site))
+    assert found.keys() >= {1, 2, 3}, f"rows are lost: {found}"
+    assert ("new" in found.values()) == (5 in found) == (found[2] == "new"), f"half: {found}"
+    return "read"
+
+
+def values(table: Table) -> dict[int, str]:
+    read = table.scan().to_arrow()
+    ids = read["id"].to_pylist()
+    assert len(ids) == len(set(ids)), f"INV-08: {sorted(ids)}"
+    return dict(zip(ids, read["value"].to_pylist(), strict=True))
+
+
+def clean(site: Site) -> object:
+    return Table(site).clean()
+
+
+def check(end: End) -> None:
+    """What is there follows from who committed, in any order."""
+    site = end.site()
+    done = {
+        name
+        for name, each in end.outcomes.items()
+        for row in site.cache.refresh().commits(end.store).to_pylist()
+        if row["operation"] in ("upsert", "delete")
+        and row["instant"].rsplit("-", 1)[-1].startswith(each.nonces)
+    }
+    expected = dict.fromkeys((1, 2, 3, 4), "old")
+    if "a" in done:
+        expected |= {2: "new", 5: "new"}
+    if "b" in done:
+        del expected[4]
+    assert values(Table(site)) == expected, f"{sorted(done)} committed"
+
+
+@cache
+def start(table_type: str) -> Start:
+    uri = f"memory://real-{table_type}"
+    table = Table.create(
+        uri,
+        SCHEMA,
+        record_key=["id"],
+        buckets=1,
+        table_type=table_type,
+        lock="none",
+        properties=LITTLE,
+    )
+    table.upsert(rows("older", 1, 2))
+    table.upsert(rows("old", 1, 2, 3, 4))
+    return Start.of(open_store(uri))
+
+
+def real(table_type: str) -> Scenario:
+    """Make a scenario of real writers."""
+    return Scenario(
+        f"real {table_type} writers",
+        start(table_type),
+        {"a": put_two, "b": drop_one, "c": clean, "d": recover_dead, "f": scan},
+        check=check,
+        events=CALL_EVENTS,
+        jumps=(TTL_S / 5 + 1,),
+        beats=1,
+        lock_lost=True,
+    )

@@ -1,0 +1,168 @@
+"""Scenarios with events: long ones to draw schedules of from seeds, short ones to go through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.model.bucket import UNKEYED
+from plait.services.clean import clean
+from plait.testing.scheduler import CALL_EVENTS, Act, Scenario
+from plait.txn.lease import TTL_S
+from tests.interleave.actors import (
+    DAY_MS,
+    Check,
+    Keeper,
+    Writer,
+    fresh,
+    oracle,
+    read,
+    recover,
+    recover_dead,
+    retrying,
+    start,
+    travel,
+)
+from tests.interleave.real import real
+
+VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+SILENCE_S = 121.0
+"""Longer than a heartbeat may be silent."""
+
+
+def scenario(
+    name: str, acts: Mapping[str, Act], *, writes: int = 1, keyed: bool = True, interval: int = 50
+) -> Scenario:
+    """Make a scenario in which everything may happen."""
+    return Scenario(
+        name,
+        start(writes, keyed=keyed, interval=interval),
+        acts,
+        check=Check(acts, writes, verified=VERIFIED),
+        events=CALL_EVENTS,
+        events_max=3,
+        jumps=(SILENCE_S,),
+        beats=1,
+        lock_lost=True,
+        oracle=oracle(keyed=keyed),
+    )
+
+
+def plain(made: Scenario) -> Scenario:
+    """Leave calls and what may happen to them."""
+    return replace(made, beats=0, jumps=(), lock_lost=False)
+
+
+def scenarios() -> dict[str, Scenario]:
+    """Make the long ones anew, by name."""
+    every = (
+        scenario(
+            "three writers",
+            {"a": retrying("a", 0, 1), "b": retrying("b", 1), "c": Writer("c", (0, 2))},
+        ),
+        scenario(
+            "writers and a recoverer",
+            {"a": retrying("a"), "b": Writer("b"), "d": recover_dead},
+        ),
+        scenario("a writer taken for dead twice", {"a": retrying("a"), "d": recover, "e": recover}),
+        replace(
+            scenario(
+                "a stale writer, a recoverer, a cleaner",
+                {"a": retrying("a"), "d": recover_dead, "c": clean},
+                writes=3,
+            ),
+            knows={"a": 0, "d": 1},
+        ),
+        scenario(
+            "two writers and two cleaners",
+            {"a": retrying("a"), "b": retrying("b"), "c": clean, "e": clean},
+            writes=2,
+        ),
+        replace(
+            scenario(
+                "readers, a writer, a cleaner",
+                {"a": retrying("a"), "c": clean, "f": read, "g": travel},
+                writes=2,
+            ),
+            knows={"f": 1, "g": 1},
+            jumps=(SILENCE_S, TTL_S + 1),
+        ),
+        replace(
+            scenario(
+                "checkpoints and a newcomer",
+                {"a": Keeper("a", (0,), "retry"), "c": clean, "f": fresh},
+                writes=3,
+                interval=1,
+            ),
+            jumps=(),
+        ),
+        scenario(
+            "appends",
+            {name: Writer(name, (UNKEYED,)) for name in "abc"},
+            writes=0,
+            keyed=False,
+        ),
+        replace(
+            scenario(
+                "clocks a day apart",
+                {"a": retrying("a"), "b": retrying("b"), "d": recover_dead, "c": clean},
+            ),
+            store_skew_ms={"a": DAY_MS, "d": -DAY_MS},
+            skew_ms={"b": -DAY_MS, "c": DAY_MS},
+        ),
+        scenario(
+            "two recoverers and two writers",
+            {"a": retrying("a"), "b": retrying("b"), "d": recover, "e": recover_dead},
+        ),
+        real("cow"),
+        real("mor"),
+    )
+    return {each.name: each for each in every}
+
+
+def short_scenarios() -> dict[str, Scenario]:
+    """Make the short ones anew, by name."""
+    every = (
+        plain(scenario("two writers", {"a": retrying("a"), "b": Writer("b")})),
+        plain(scenario("a writer and a recoverer", {"a": Writer("a"), "d": recover})),
+        replace(
+            scenario("a writer that falls silent", {"a": Writer("a"), "d": recover_dead}),
+            events=(),
+            lock_lost=False,
+        ),
+        replace(
+            scenario(
+                "a stale writer and a recoverer", {"a": retrying("a"), "d": recover}, writes=2
+            ),
+            knows={"a": 0},
+            jumps=(),
+            lock_lost=False,
+        ),
+        replace(
+            plain(
+                scenario(
+                    "a reader of an old version and a cleaner",
+                    {"f": travel, "c": clean},
+                    writes=2,
+                )
+            ),
+            knows={"f": 1},
+        ),
+        plain(
+            scenario(
+                "two appends",
+                {name: Writer(name, (UNKEYED,)) for name in "ab"},
+                writes=0,
+                keyed=False,
+            )
+        ),
+        plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
+        replace(
+            scenario("a lock that is lost", {"a": retrying("a"), "b": retrying("b")}),
+            events=(),
+            beats=0,
+            jumps=(),
+        ),
+    )
+    return {each.name: each for each in every}

@@ -1,0 +1,68 @@
+"""What the dead leave goes, whatever the order: recovery and a clean leave no trace of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from plait.services.clean import clean
+from plait.services.rollback import roll_back_failed
+from plait.testing.scheduler import End, Scenario, explore_all
+from plait.timeline import paths
+from tests.interleave.actors import Writer, oracle, read, recover, start
+
+LONG_S = 86_400.0
+
+
+def nothing_in(directory: str) -> Callable[[End], None]:
+    def check(end: End) -> None:
+        end.world.advance(LONG_S)
+        site = end.site()
+        roll_back_failed(site, reason="long after", everything=True)
+        clean(site)
+        left = [info.path for info in end.store.list(directory)]
+        assert left == [], f"left behind: {left}"
+
+    return check
+
+
+TWO = Scenario(
+    "a writer taken for dead, which dies",
+    start(1),
+    {"a": Writer("a"), "d": recover},
+    events=("crash_before",),
+    beats=1,
+    oracle=oracle(),
+)
+
+
+@pytest.mark.parametrize("directory", [paths.PENDING, paths.MANIFESTS])
+def test_records_of_the_dead_go(directory: str) -> None:
+    """INV-06: they call recovery, which ends with them."""
+    report = explore_all(replace(TWO, check=nothing_in(directory)), switches=2, events=1)
+    assert report.complete
+    assert report.failure is None, str(report.failure)
+
+
+@pytest.mark.xfail(reason="nobody looks at heartbeats without records", strict=True)
+def test_the_heartbeat_of_the_dead_goes() -> None:
+    """One that was taken for dead beats once more, after its records went, and dies."""
+    made = replace(TWO, check=nothing_in(paths.HEARTBEATS))
+    report = explore_all(made, switches=2, events=2, limit=2_000)
+    assert report.failure is None, str(report.failure)
+
+
+@pytest.mark.xfail(reason="a lease that ran out is passed over, and stays", strict=True)
+def test_the_lease_of_a_dead_reader_goes() -> None:
+    made = Scenario(
+        "a reader that dies",
+        start(1),
+        {"f": read},
+        check=nothing_in(paths.LEASES),
+        events=("crash_before",),
+        oracle=oracle(),
+    )
+    report = explore_all(made, switches=0, events=1)
+    assert report.failure is None, str(report.failure)

@@ -1,0 +1,297 @@
+"""The scheduler itself: every order, each once; events; replay; small failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import comb
+
+import pytest
+
+from plait.errors import StorageError
+from plait.testing import SimClock
+from plait.testing.scheduler import (
+    CALL_EVENTS,
+    Act,
+    End,
+    Oracle,
+    Report,
+    Scenario,
+    Start,
+    each_schedule,
+    each_seed,
+    explore,
+    explore_all,
+    replay,
+)
+from plait.txn.site import Site
+from tests.interleave.actors import start
+from tests.support.protocol import create, memory
+
+LATER = ("crash_before", "crash_after", "error", "lost_reply", "delay", "vanish")
+
+
+class Silent(Oracle):
+    """Finds nothing: for actors that are no clients of a table."""
+
+    def judge(self, end: End, watch: object, check: object) -> list[object]:  # type: ignore[override]
+        return []
+
+
+def scenario(actors: Mapping[str, Act], **options: object) -> Scenario:
+    return Scenario("of tests", start(), actors, oracle=Silent(), **options)  # type: ignore[arg-type]
+
+
+def puts(name: str, count: int, *, same: bool = False) -> Act:
+    def act(site: Site) -> list[None]:
+        return [site.store.put("all" if same else f"{name}{n}", b"") for n in range(count)]
+
+    return act
+
+
+def orders(lengths: Mapping[str, int], switches: int) -> list[str]:
+    actors = {name: puts(name, length) for name, length in lengths.items()}
+    ends = each_schedule(scenario(actors), Report(""), switches=switches)
+    return ["".join(end.order) for end in ends]
+
+
+def test_every_order_of_two_actors_comes_once() -> None:
+    found = orders({"a": 3, "b": 4}, switches=99)
+    assert len(found) == len(set(found)) == comb(7, 3)
+
+
+def test_every_order_of_three_actors_comes_once() -> None:
+    found = orders({"a": 2, "b": 2, "c": 2}, switches=99)
+    assert len(found) == len(set(found)) == comb(6, 2) * comb(4, 2)
+
+
+def test_switches_are_bounded() -> None:
+    assert orders({"a": 2, "b": 2}, switches=0) == ["aabb", "bbaa"]
+    assert set(orders({"a": 2, "b": 2}, switches=1)) == {"aabb", "abba", "bbaa", "baab"}
+
+
+def test_an_actor_that_raises_is_an_outcome() -> None:
+    actors: dict[str, Act] = {"a": lambda site: site.store.find("../b"), "b": lambda _: 7}
+    for end in each_schedule(scenario(actors), Report(""), switches=9):
+        assert end.results == {"b": 7}
+        assert set(end.errors) == {"a"}
+
+
+def test_orders_that_differ_in_nothing_are_run_once() -> None:
+    report = explore_all(scenario({name: puts(name, 3) for name in "abc"}))
+    assert report.complete
+    assert report.schedules == 1
+
+
+def test_orders_that_matter_are_all_run() -> None:
+    found = set()
+    actors = {name: puts(name, 2, same=True) for name in "abc"}
+    report = Report("")
+    for end in each_schedule(scenario(actors), report):
+        found.add("".join(end.order))
+    assert report.complete
+    assert len(found) == report.schedules == comb(6, 2) * comb(4, 2)
+
+
+def test_leaving_out_what_is_the_same_leaves_out_no_result() -> None:
+    """Against all orders: what actors read and what is left."""
+
+    def act(name: str, other: str) -> Act:
+        def run(site: Site) -> tuple[object, ...]:
+            site.store.put(f"d/{name}", b"")
+            seen = [info.path for info in site.store.list("d")]
+            return site.store.find(f"d/{other}"), seen, site.store.put_if_absent("x", name.encode())
+
+        return run
+
+    actors = {"a": act("a", "b"), "b": act("b", "a"), "c": puts("c", 1)}
+    few = Report("")
+    reduced = {str(end.results) for end in each_schedule(scenario(actors), few)}
+    every = Report("")
+    full = {str(end.results) for end in each_schedule(scenario(actors), every, switches=99)}
+    assert reduced == full
+    assert few.schedules < every.schedules / 4
+
+
+def test_a_seed_is_the_same_schedule_each_time() -> None:
+    actors = {name: puts(name, 5, same=True) for name in "abc"}
+    here = scenario(actors, events=CALL_EVENTS, jumps=(1.0,), events_max=3)
+    one = [(end.lines, end.moves) for end in each_seed(here, range(50), Report(""))]
+    two = [(end.lines, end.moves) for end in each_seed(here, range(50), Report(""))]
+    assert one == two
+    assert len({str(moves) for _, moves in one}) > 25
+
+
+@pytest.mark.parametrize("event", LATER)
+def test_an_event_happens_to_the_call_that_it_is_meant_for(event: str) -> None:
+    """What the caller hears, what is there at once, and what is there in the end."""
+    seen: list[bool] = []
+
+    def act(site: Site) -> str:
+        try:
+            site.store.put("mine", b"")
+        except StorageError:
+            seen.append(site.store.find("mine") is not None)
+            return "failed"
+        return "done"
+
+    here = scenario({"a": act}, events=(event,))
+    ends = list(each_schedule(here, Report(""), switches=0, events=1))
+    (end,) = [each for each in ends if any(line.event == event for line in each.lines)]
+    crashes = event in ("crash_before", "crash_after", "vanish")
+    assert end.outcomes["a"].crashed == crashes
+    assert crashes or end.results == {"a": "failed"}
+    assert seen == ([] if crashes else [event == "lost_reply"])
+
+
+@pytest.mark.parametrize("event", ["delay", "vanish"])
+def test_a_write_under_way_lands_after_others(event: str) -> None:
+    def first(site: Site) -> None:
+        site.store.put_if_absent("x", b"a")
+
+    here = scenario({"a": first, "b": lambda site: site.store.put_if_absent("x", b"b")})
+    here = replace(here, events=(event,))
+    ends = list(each_schedule(here, Report(""), switches=1, events=1))
+    late = [end for end in ends if any(line.lane == "~a1" for line in end.lines)]
+    assert {end.results.get("b") for end in late} == {True, False}
+
+
+@pytest.mark.parametrize("event", ["early", "torn"])
+def test_a_listing_is_never_older_than_its_call(event: str) -> None:
+    """What is written meanwhile may be missing; what was there before never is."""
+
+    def lister(site: Site) -> list[str]:
+        site.store.put("d/1", b"")
+        return [info.path for info in site.store.list("d")]
+
+    def writer(site: Site) -> None:
+        for name in "023":
+            site.store.put(f"d/{name}", b"")
+
+    here = scenario({"a": lister, "b": writer}, events=(event,))
+    ends = list(each_schedule(here, Report(""), switches=2, events=1))
+    listings = [end.results["a"] for end in ends]
+    assert all("d/1" in listing for listing in listings)  # type: ignore[operator]
+    torn = [listing for listing in listings if "d/3" in listing and "d/0" not in listing]  # type: ignore[operator]
+    assert bool(torn) == (event == "torn")
+
+
+def test_time_passes_only_by_leaps() -> None:
+    def act(site: Site) -> int:
+        began = site.store.now_ms()
+        site.ports.clock.sleep(3.0)
+        site.store.find("x")
+        return site.store.now_ms() - began
+
+    here = scenario({"a": act, "b": puts("b", 1)}, jumps=(121.0,))
+    ends = list(each_schedule(here, Report(""), switches=1, events=1))
+    assert {end.results["a"] for end in ends} == {0, 121_000}
+
+
+def test_machines_may_differ_by_a_day() -> None:
+    actors: dict[str, Act] = {n: lambda site: site.ports.clock.now_ms() for n in "ab"}
+    end = next(each_schedule(scenario(actors, skew_ms={"a": 86_400_000}), Report(""), switches=0))
+    assert end.results["a"] - end.results["b"] == 86_400_000  # type: ignore[operator]
+
+
+def beating(site: Site) -> int:
+    """Work while a background step counts in a file."""
+    store = site.store
+
+    def step() -> None:
+        store.put("beat", (store.find("beat") or b"") + b"1")
+
+    cancel = site.ports.background.every(1.0, step)
+    store.put("x", b"")
+    cancel()
+    before = len(store.find("beat") or b"")
+    store.put("y", b"")
+    assert len(store.find("beat") or b"") == before, "a step went on after it was cancelled"
+    return before
+
+
+def test_background_steps_run_beside_their_actor_and_end_when_cancelled() -> None:
+    here = scenario({"a": beating}, beats=2)
+    ends = list(each_schedule(here, Report(""), switches=3, events=2))
+    assert all(end.errors == {} for end in ends)
+    assert {end.results["a"] for end in ends} == {0, 1, 2}
+    assert any(end.order.index("a^1") < end.order.index("a") for end in ends if "a^1" in end.order)
+
+
+def holding(site: Site) -> int:
+    """Count the holders of the lock in a file, badly."""
+    with site.lock.acquire(wait_s=1.0, owner="me"):
+        body = (site.store.find("holders") or b"") + b"1"
+        site.store.put("holders", body)
+    return len(body)
+
+
+def test_the_lock_is_held_by_one_until_it_is_lost() -> None:
+    actors: dict[str, Act] = {"a": holding, "b": holding}
+    ends = each_schedule(scenario(actors), Report(""), switches=9)
+    assert {frozenset(end.results.values()) for end in ends} == {frozenset({1, 2})}
+    lossy = scenario(actors, lock_lost=True)
+    ends = each_schedule(lossy, Report(""), switches=9, events=1)
+    assert frozenset({1}) in {frozenset(end.results.values()) for end in ends}
+
+
+def test_the_lock_of_the_dead_is_free() -> None:
+    here = scenario({"a": holding, "b": holding}, events=("crash_before",))
+    for end in each_schedule(here, Report(""), switches=1, events=1):
+        assert all(each.crashed or each.error is None for each in end.outcomes.values())
+
+
+def losing(site: Site) -> None:
+    """Increase a number without care."""
+    value = int(site.store.find("n") or b"0")
+    site.store.find("elsewhere")
+    site.store.put("n", str(value + 1).encode())
+
+
+class Counts(Silent):
+    def judge(self, end: End, watch: object, check: object) -> list[object]:  # type: ignore[override]
+        from plait.testing.scheduler import Problem
+
+        found = int(end.store.find("n") or b"0")
+        return [] if found == 3 else [Problem("count", f"{found}, not 3")]
+
+
+def test_a_failure_is_small_and_replays_by_seed_and_by_text() -> None:
+    actors = {"a": losing, "b": losing, "c": losing}
+    here = Scenario("count", start(), actors, events=("error",), jumps=(1.0,), oracle=Counts())  # type: ignore[arg-type]
+    report = explore(here, range(1_000))
+    failure = report.failure
+    assert failure is not None
+    assert len(failure.moves) <= 2, str(failure)
+    assert failure.problems == replay(here, failure.schedule).problems  # type: ignore[union-attr]
+    assert failure.seed is not None
+    assert replay(here, failure.seed) is not None
+    assert replay(here, "") is None
+    assert failure.schedule in str(failure)
+    assert "find elsewhere -> nothing" in str(failure)
+
+
+def test_words_that_are_no_schedule_are_refused() -> None:
+    here = scenario({"a": puts("a", 1)})
+    for text in ("a>b", "a:1", "a:1?b", "a:x>b"):
+        with pytest.raises(ValueError, match="not a choice"):
+            replay(here, text)
+
+
+def test_a_schedule_that_does_not_end_is_an_error() -> None:
+    def forever(site: Site) -> None:
+        while True:
+            site.store.find("x")
+
+    with pytest.raises(Exception, match="still going"):
+        explore(scenario({"a": forever}), range(1))
+
+
+def test_a_start_holds_what_each_version_was() -> None:
+    made = start(2)
+    assert [state.version for state in made.states] == [0, 1, 2]
+    store = memory(SimClock())
+    with pytest.raises(ValueError, match="no table"):
+        Start.of(store)
+    create(store)
+    assert [state.version for state in Start.of(store).states] == [0]

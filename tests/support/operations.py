@@ -1,0 +1,237 @@
+"""Operations with real Parquet, each crashed or failed at one of its storage calls in turn.
+
+What tests/fault and the crash certificate share.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from plait import Table
+from plait.errors import TableError
+from plait.model.contract import Contract
+from plait.ports import Ports
+from plait.services.rollback import roll_back_failed
+from plait.storage import open_store
+from plait.testing import (
+    Call,
+    CountingStore,
+    Fault,
+    FaultStore,
+    SeqIds,
+    SimClock,
+    SimulatedCrashError,
+    open_wrapped,
+    sim_ports,
+)
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
+from plait.txn.lease import Lease
+
+_NAMES = itertools.count()
+CALLS_MAX = 80
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+def rows(*ids: int, day: str = "a") -> pa.Table:
+    return pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation, and the ids that are there before and after it."""
+
+    run: Callable[[Table], object]
+    before: frozenset[int]
+    after: frozenset[int]
+    key: tuple[str, ...] = ("id",)
+    table_type: str = "cow"
+    dead: bool = False
+    """Whether a writer died on the table before."""
+
+    def files(self) -> Mapping[str, bytes]:
+        """Give the files of the table before the operation."""
+        make = with_dead if self.dead else prepared
+        return make(self.key, self.table_type)
+
+
+OLD = frozenset(range(10))
+NEW = frozenset(range(8, 14))
+
+
+def upsert(table: Table) -> object:
+    return table.upsert(rows(*sorted(NEW)))
+
+
+def upsert_elsewhere(table: Table) -> object:
+    with table.writer("upsert") as writer:
+        writer.write(rows(20, day="b"))
+    return writer.result
+
+
+def roll_back(table: Table) -> object:
+    return roll_back_failed(table.site, reason="dead", everything=True)
+
+
+def read(table: Table) -> None:
+    """Look at the table under a lease, as a scan does until it is dropped."""
+    lease = Lease(table.site, table.version)
+    try:
+        table.site.cache.snapshot()
+    finally:
+        lease.release()
+
+
+CASES = {
+    "append": Case(lambda t: t.append(rows(*range(10, 14))), OLD, OLD | set(range(10, 14)), ()),
+    "upsert cow": Case(upsert, OLD, OLD | NEW),
+    "upsert mor": Case(upsert, OLD, OLD | NEW, table_type="mor"),
+    "delete mor": Case(
+        lambda t: t.delete(where="id < 5"), OLD, OLD - set(range(5)), table_type="mor"
+    ),
+    "overwrite": Case(lambda t: t.overwrite(rows(7, 99)), OLD, frozenset({7, 99})),
+    "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
+    "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
+    "clean": Case(lambda t: t.clean(), OLD, OLD),
+    "rollback": Case(roll_back, OLD, OLD, dead=True),
+    "read": Case(read, OLD, OLD),
+}
+
+
+@functools.cache
+def prepared(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
+    """Make a table with three versions; the fourth is due for a checkpoint."""
+    uri = f"memory://crash-{next(_NAMES)}"
+    options = {
+        "checkpoint.interval": 4,
+        "clean.retain.time": "0s",
+        "clean.retain.versions": 1,
+    }
+    table = Table.create(
+        uri,
+        SCHEMA,
+        record_key=key,
+        partition_by=["day"],
+        table_type=table_type,
+        lock="none",
+        properties=options,
+    )
+    table.append(rows(*range(5)))
+    table.append(rows(*range(5, 10)))
+    if key:
+        table.upsert(rows(0, 9))
+    else:
+        table.set({"lock.wait": "2s"})
+    return files_at(uri)
+
+
+@functools.cache
+def with_dead(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
+    """Make the same table, on which a writer died just before it published."""
+    uri = copy_of(prepared(key, table_type))
+    dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
+    store._script.append(Fault("crash_before", "put_if_absent"))
+    with suppress(SimulatedCrashError):
+        upsert(dying)
+    return files_at(uri)
+
+
+def files_at(uri: str) -> dict[str, bytes]:
+    store = open_store(uri)
+    return {info.path: store.find(info.path) or b"" for info in store.list("")}
+
+
+def copy_of(files: Mapping[str, bytes]) -> str:
+    uri = f"memory://crash-{next(_NAMES)}"
+    store = open_store(uri)
+    for path, body in files.items():
+        store.put(path, body)
+    return uri
+
+
+def ports(nonces: str = "abc") -> Ports:
+    return sim_ports(clock=SimClock(), ids=SeqIds(nonces))
+
+
+def copied(case: Case) -> str:
+    return copy_of(case.files())
+
+
+def ids(table: Table) -> frozenset[int]:
+    found = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
+    assert len(found) == len(set(found))
+    return frozenset(found)
+
+
+def calls_of(case: Case) -> tuple[str, tuple[Call, ...]]:
+    """Run the operation undisturbed; give where, and its calls."""
+    uri = copied(case)
+    table, store = open_wrapped(uri, CountingStore, ports=ports())
+    store.reset()
+    case.run(table)
+    return uri, store.calls
+
+
+def attempts(case: Case, kind: str) -> Iterator[tuple[str, BaseException | None]]:
+    """Run the operation on a new table each time, with the fault one call later each time."""
+    for nth in range(1, CALLS_MAX):
+        uri = copied(case)
+        mine = ports()
+        table, store = open_wrapped(uri, FaultStore, ports=mine)
+        store._clock = mine.clock
+        store.calls = 0
+        store._script.append(Fault(kind, nth=nth))
+        error: BaseException | None = None
+        try:
+            case.run(table)
+        except (TableError, SimulatedCrashError) as raised:
+            error = raised
+        yield uri, error
+        if store.calls < nth:
+            assert error is None
+            return
+    message = "the operation has no end"
+    raise AssertionError(message)
+
+
+def _create(store: FaultStore | CountingStore) -> None:
+    create_table(store, ports(), Definition(contract=Contract(lock="none")).table(SCHEMA))
+
+
+def create_calls() -> tuple[str, tuple[Call, ...]]:
+    """Create a table undisturbed; give where, and the calls."""
+    uri = f"memory://crash-{next(_NAMES)}"
+    store = CountingStore(open_store(uri))
+    _create(store)
+    return uri, store.calls
+
+
+def create_attempts(kind: str) -> Iterator[str]:
+    """Create a table at a new place each time, with the fault one call later each time."""
+    for nth in range(1, CALLS_MAX):
+        uri = f"memory://crash-{next(_NAMES)}"
+        store = FaultStore(open_store(uri), [Fault(kind, nth=nth)])
+        with suppress(SimulatedCrashError):
+            _create(store)
+        yield uri
+        if store.calls < nth:
+            return
+
+
+def more(table: Table) -> object:
+    """Write on until a checkpoint is due."""
+    for number in range(5):
+        table.append(rows(1_000 + number))
+    return table
+
+
+def listed(uri: str) -> list[str]:
+    return [info.path for info in open_store(uri).list("")]
