@@ -161,7 +161,7 @@ class Commit:
         with Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant)):
             try:
                 intent = self.judge.intent(status, scope, head)
-                publish_reservation(self.site, self.instant, intent)
+                publish_reservation(self.site, self.instant, intent, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
         return self.judge.window(status, scope, head, None)
