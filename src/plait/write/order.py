@@ -139,6 +139,7 @@ def plan_of(
         overwrite=order.overwrite,
         predicate=None if order.predicate is None else dict(order.predicate),
         step=step,
+        claims=order.read_set is not None,
     )
 
 
