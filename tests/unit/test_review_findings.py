@@ -227,3 +227,9 @@ def test_rows_that_lost_and_were_computed_from_a_read_are_in_the_write_set(table
     with table.writer("delete", read_from=table.version) as writer:
         writer.write(pa.table({"id": [7]}))
     assert not problems(table)
+
+
+def test_rows_cannot_rest_on_a_snapshot_of_another_table() -> None:
+    table, other = make("cow"), make("cow")
+    with pytest.raises(OptionError, match="another table"):
+        table.writer("upsert", read_from=other.snapshot())
