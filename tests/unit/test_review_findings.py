@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -22,6 +25,9 @@ from plait.txn.conflict import Intent
 from plait.txn.reserve import publish_reservation
 from plait.txn.service import Draft, publish_service
 from plait.txn.site import Site
+from plait.write.engine import ArrowEngine
+from plait.write.order import Order
+from plait.write.writer import Writer
 
 SCHEMA = "id bigint, ts bigint, value string"
 TYPES = ["cow", "mor"]
@@ -233,3 +239,23 @@ def test_rows_cannot_rest_on_a_snapshot_of_another_table() -> None:
     table, other = make("cow"), make("cow")
     with pytest.raises(OptionError, match="another table"):
         table.writer("upsert", read_from=other.snapshot())
+
+
+def test_a_lock_that_cannot_be_released_fails_no_commit() -> None:
+    """INV-10: the decision is published by then."""
+
+    class Stuck:
+        @contextmanager
+        def acquire(self, **_: object) -> Iterator[None]:
+            yield None
+            message = "cannot be released"
+            raise OSError(message)
+
+    table = make("cow")
+    site = replace(table.site, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
+    order = Order.of("upsert", site.cache.known().table.spec)
+    writer = Writer(site, order, default=ArrowEngine(store=site.store), after=lambda: None)
+    with writer:
+        writer.write(rows((1, 0, "ours")))
+        table.upsert(rows((2, 0, "theirs")))
+    assert writer.result.rebased == 1
