@@ -79,6 +79,8 @@ class WritePlan:
     predicate: dict[str, object] | None = None  # of a delete or overwrite by predicate, as JSON
     step: int = 0
     """Which of the operations that share an instant; 0 where it is the only one."""
+    claims: bool = False
+    """Whether keys count as touched also where their rows lost: they were computed from a read."""
 
     def label(self, task: str) -> str:
         """Tell the files and records of a task from those of other steps."""

@@ -25,6 +25,11 @@ class Pinned:
         return self._snapshot.version
 
     @property
+    def store(self) -> Store:
+        """Where the table is."""
+        return self._store
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns at that version."""
         return self._snapshot.spec.schema.arrow

@@ -40,7 +40,10 @@ def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0)
     _require_alone(site, wait_s)
 
     def draft(state: State) -> Decision:
-        table = replace(state.table, contract=state.table.contract.with_parts(parts))
+        contract = state.table.contract.with_parts(parts)
+        contract.check()  # somebody else may have changed the other parts meanwhile
+        _require_same_arbiter(state.table.contract.lock, contract.lock)
+        table = replace(state.table, contract=contract)
         return Decision(
             version=0,
             instant=site.new_instant(state),

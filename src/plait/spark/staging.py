@@ -148,7 +148,9 @@ class SparkStaging:
                 before, after = self._rows.get(task), found.get(task)
                 if _came(before) != _came(after):
                     raise _changed(before, after)
-        self._replaced += [self._rows[task].status for task in found if task in self._rows]
+        # All were run again: a task that had rows before, and has none now, counts no more.
+        again = set(self._rows) if only is None else set(found)
+        self._replaced += [self._rows.pop(task).status for task in again if task in self._rows]
         self._rows.update(found)
 
     def _stage_rest(self, snapshot: Snapshot) -> None:

@@ -61,6 +61,8 @@ class Commit:
     """Buckets that were redone, each time counted."""
     met: list[Conflict] = field(default_factory=list)
     _reserved: bool = False
+    _redone: bool = False
+    """Whether what is staged comes from a redo that has not been judged."""
 
     def run(self, status: WriteStatus, redo: Redo | None) -> Decision:
         """Publish what was staged, redoing buckets where others were first.
@@ -106,10 +108,15 @@ class Commit:
         }
 
     def _validate(self, status: WriteStatus, head: State) -> tuple[list[Conflict], State]:
-        """Judge what is new; at first only what lies between the read and the base."""
+        """Judge what is new, and what lies between the read and the base if files are new."""
         if self.attempts == 1:
             return self.judge.earlier(status, self.subject.scope, head), head
-        return self.judge.window(status, self.subject.scope, head, None)
+        found: list[Conflict] = []
+        if self._redone:
+            self._redone = False
+            found = self.judge.again(status, self.subject.scope, head)
+        more, head = self.judge.window(status, self.subject.scope, head, None)
+        return [*found, *more], head
 
     def _order(self, head: State) -> AbstractContextManager[object]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
@@ -136,6 +143,7 @@ class Commit:
         self.rounds += 1
         self.rebased += len(buckets)
         self.judge.redone(conflicts, head)
+        self._redone = True
         self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
         _log.info(
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
@@ -161,7 +169,7 @@ class Commit:
         with Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant)):
             try:
                 intent = self.judge.intent(status, scope, head)
-                publish_reservation(self.site, self.instant, intent)
+                publish_reservation(self.site, self.instant, intent, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
         return self.judge.window(status, scope, head, None)

@@ -92,6 +92,18 @@ class Judge:
                 found.append(conflict)
         return found
 
+    def again(self, status: WriteStatus, scope: Scope, state: State) -> list[Conflict]:
+        """Judge the files of a redo: on the newer base they may touch keys that they did not.
+
+        Such as a row that was skipped because of one that is gone now. Who computed rows from a
+        read loses an update by that. For others it is as if all had begun at the new base.
+        """
+        found = self.earlier(status, scope, state)
+        if found and not self.read_set.explicit:
+            self.read_set = ReadSet(self.base)
+            return []
+        return found
+
     def window(
         self, status: WriteStatus, scope: Scope, head: State, first: Decision | None
     ) -> tuple[list[Conflict], State]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 
-from plait.errors import LockError, MissingDependencyError
+from plait.errors import LockError, MissingDependencyError, TableError
 from plait.txn.site import Site
 
 _log = logging.getLogger(__name__)
@@ -27,5 +27,9 @@ class Ordered:
             _log.warning("committing without the lock: %s", error)
 
     def __exit__(self, *exc: object) -> None:
-        if self._held is not None:
+        if self._held is None:
+            return
+        try:
             self._held.__exit__(None, None, None)
+        except (TableError, OSError):  # what was published stands: it must not seem to have failed
+            _log.warning("the lock could not be released", exc_info=True)

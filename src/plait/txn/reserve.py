@@ -19,15 +19,21 @@ _POLL_S, _POLL_S_MAX = 0.005, 0.25
 _BEAT_BYTES_MAX = 64
 
 
-def publish_reservation(site: Site, holder: Instant, intent: Intent) -> None:
+def publish_reservation(site: Site, holder: Instant, intent: Intent, *, since: int) -> None:
     """Decide that a place is kept for an instant, unless it has one, or is over.
+
+    Args:
+        site: the table.
+        holder: the instant that keeps the place.
+        intent: what it is about to decide.
+        since: a version up to which the holder is known to be undecided. What the client knows
+            of the table may be newer: others share it.
 
     Raises:
         CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         CommitOutcomeUnknownError: the store does not say.
     """
     reserved = Reserved(holder, intent.scope, tuple(sorted(intent.buckets, key=str)))
-    since = site.cache.known().version
 
     def draft(state: State) -> Decision | None:
         mine = [r for r in state.reservations if r.reserved.holder.nonce == holder.nonce]

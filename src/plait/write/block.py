@@ -75,7 +75,7 @@ class Block:
         self._parts: list[_Part] = []
         self._reads: list[dict[str, object] | None] = []
         self._result: CommitResult | None = None
-        self._failed = self._done = False
+        self._begun = self._failed = self._done = False
         """Done: its commit id was applied before, and nothing is done again."""
 
     @property
@@ -93,6 +93,10 @@ class Block:
 
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
+        if self._begun:
+            message = "the transaction was begun before"
+            raise TransactionClosedError(message, hint="make a new one for each with block")
+        self._begun = True
         request = Request(
             Operation.TRANSACTION,
             Action.COMMIT,
@@ -149,7 +153,9 @@ class Block:
     # --- inside ----------------------------------------------------------------------------
 
     def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
-        return Order.of(operation, self._require_open().base.table.spec, **asked)
+        spec = self._require_open().base.table.spec
+        asked["on_conflict"] = self._on_conflict
+        return Order.of(operation, spec, **asked)
 
     def _run(self, order: Order, data: object) -> None:
         txn = self._require_open()

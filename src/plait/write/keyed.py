@@ -61,7 +61,8 @@ class CowStage:
         gone = sum(len(positions) for positions in hidden.values())
         if record is None or not (tally.inserted or tally.updated or gone):
             # Every row that came in lost: the bucket stays as it is, the file is garbage.
-            return Staged()
+            claims = files and self.output.plan.claims
+            return Staged(touched=digest.row(bucket, self.output) if claims else None)
         new = touched_row(bucket, KEYS_FILES, tally.inserted)
         return Staged(
             added=[record],
@@ -91,10 +92,14 @@ class MorStage:
         every = [*files, *own]
         lost = _Lost(hidden)
         tally = _Tally(bucket, self.rule, spec.key)
+        claims = self.output.plan.claims and len(every) > 1 and bool(own)
+        digest = Digest(spec.key, self.output.limits.buffer // 16)
         if len(every) > 1 and own:
             sources = self._sources(files, own, hidden, hull(log.range for log in logs))
             for each in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
                 tally.add(each)
+                if claims:
+                    digest.add(each.rows.slice(each.existing))
                 for at, positions in each.lost():
                     lost.add(every[at].path, positions)
         else:
@@ -111,7 +116,9 @@ class MorStage:
             if len(masked):
                 staged.hidden[file.path] = masked
         hide(staged, files, lost.every(), self.existing)
-        if not staged.empty:
+        if claims:  # files do not show the keys of rows that lost
+            staged.touched = digest.row(bucket, self.output)
+        elif not staged.empty:
             staged.touched = touched_row(bucket, KEYS_FILES, kept)
         return staged
 

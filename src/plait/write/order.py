@@ -114,9 +114,10 @@ def read_set_of(site: Site, read_from: Scan | Pinned | int | None) -> ReadSet | 
     if read_from is None:
         return None
     version = read_from if isinstance(read_from, int) else read_from.version
-    if isinstance(read_from, Scan) and read_from.store.spec.uri != site.store.spec.uri:
-        message = f"read_from is a scan of another table, {read_from.store.spec.uri}"
-        hint = "give a scan of the table that is written"
+    uri = site.store.spec.uri if isinstance(read_from, int) else read_from.store.spec.uri
+    if uri != site.store.spec.uri:
+        message = f"read_from is a scan or snapshot of another table, {uri}"
+        hint = "give one of the table that is written"
         raise OptionError(message, hint=hint, key="read_from", value=version)
     known = site.cache.known()
     state = known if version <= known.version else site.cache.refresh()
@@ -139,6 +140,7 @@ def plan_of(
         overwrite=order.overwrite,
         predicate=None if order.predicate is None else dict(order.predicate),
         step=step,
+        claims=order.read_set is not None,
     )
 
 

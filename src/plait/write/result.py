@@ -25,6 +25,7 @@ class Staged:
     masked: list[pa.Table] = field(default_factory=list)
     """One row of MASKED each."""
     touched: pa.Table | None = None
+    """One row of TOUCHED; where the bucket stays as it is, only if the plan claims what came in."""
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -37,7 +38,7 @@ class Staged:
 
 def changes_of(staged: Mapping[BucketId, Staged], written: Iterable[str]) -> Changes:
     """Put the work on all buckets together; files that none of it names are garbage."""
-    works = [work for work in staged.values() if not work.empty]
+    works = list(staged.values())
     added = _concat([table for work in works for table in work.added], ADDED)
     masked = _concat([table for work in works for table in work.masked], MASKED)
     touched = _concat([w.touched for w in works if w.touched is not None], TOUCHED)

@@ -116,7 +116,7 @@ class Steps:
         group: Group = bucket if bucket in self.came.groups else (None, bucket[1])
         hidden, digest = find_keys(runs, self.existing, group, bucket, self.budget)
         staged = remove_rows(bucket, files, hidden, self.existing, self.output)
-        if not staged.empty:
+        if not staged.empty or self.output.plan.claims:
             staged.touched = digest.row(bucket, self.output)
         return staged
 

@@ -173,7 +173,7 @@ class Writer:
     def _begin_staging(self, engine: Engine, txn: Transaction) -> Staging:
         self._engine = engine
         plan = plan_of(self._order, txn.base.table, self._site.store.spec, txn.instant)
-        txn.distributed = engine.name != self._default.name
+        txn.distributed |= engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)
         return self._staging
 

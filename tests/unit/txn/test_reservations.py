@@ -196,7 +196,7 @@ def reserve(site: Site, work: Work) -> None:
 
     intent = work.txn.judge.intent(work.status, work.scope, site.cache.known())
     assert intent.operation is Operation.UPSERT
-    publish_reservation(site, work.txn.instant, intent)
+    publish_reservation(site, work.txn.instant, intent, since=work.txn.base.version)
 
 
 def newest(site: Site, bucket: int) -> str:
