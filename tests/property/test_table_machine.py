@@ -191,11 +191,10 @@ class TableMachine(RuleBasedStateMachine):
     def crash(self, keys: set[int], at: int, kind: str) -> None:
         """All of it or nothing; the dead are rolled back by whoever comes next."""
         value = next(self.values)
-        crashing, _ = open_wrapped(
-            self.uri, lambda store: FaultStore(store, [Fault(kind, nth=at + 6)])
-        )
         name = f"crash-{value}"
+        fault = Fault(kind, nth=at + 6)
         try:
+            crashing, _ = open_wrapped(self.uri, lambda store: FaultStore(store, [fault]))
             crashing.upsert(rows(keys, value), commit_id=name)
         except SimulatedCrashError:
             self.table = Table.open(self.uri)
