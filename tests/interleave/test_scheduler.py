@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import comb
 
@@ -142,6 +144,29 @@ def test_an_event_happens_to_the_call_that_it_is_meant_for(event: str) -> None:
     assert end.outcomes["a"].crashed == crashes
     assert crashes or end.results == {"a": "failed"}
     assert seen == ([] if crashes else [event == "lost_reply"])
+
+
+@pytest.mark.parametrize("event", ["cut_before", "cut_after"])
+def test_a_process_that_is_cut_off_reaches_nothing_more(event: str) -> None:
+    def act(site: Site) -> list[bool]:
+        answers = []
+        for name in "xyz":
+            try:
+                site.store.put(name, b"")
+                answers.append(True)
+            except StorageError:
+                answers.append(False)
+        return answers
+
+    here = scenario({"a": act}, events=(event,))
+    ends = list(each_schedule(here, Report(""), switches=0, events=1))
+    assert {str(end.results["a"]) for end in ends} == {
+        str([number < cut for number in range(3)]) for cut in range(4)
+    }
+    for end in ends:
+        there = sum(end.store.find(name) is not None for name in "xyz")
+        told = sum(end.results["a"])  # type: ignore[call-overload]
+        assert there - told == (event == "cut_after" and told < 3)
 
 
 @pytest.mark.parametrize("event", ["delay", "vanish"])
@@ -295,3 +320,34 @@ def test_a_start_holds_what_each_version_was() -> None:
         Start.of(store)
     create(store)
     assert [state.version for state in Start.of(store).states] == [0]
+
+
+def test_what_outlives_its_schedule_touches_nothing() -> None:
+    """A finaliser may come at any time; the store says that it failed."""
+    kept: list[Site] = []
+    here = scenario({"a": kept.append})
+    end = next(each_schedule(here, Report(""), switches=0))
+    with pytest.raises(StorageError):
+        kept[0].store.put("late", b"")
+    assert end.store.find("late") is None
+
+
+def test_a_finaliser_that_dies_with_its_process_is_no_news(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Held:
+        """Dropped at the end of its actor, as a scan is."""
+
+    def act(site: Site) -> None:
+        def drop() -> None:
+            with suppress(StorageError):
+                site.store.delete(["lease"])
+
+        held = Held()
+        weakref.finalize(held, drop)
+        site.store.put("lease", b"")
+
+    here = scenario({"a": act}, events=("crash_before",))
+    ends = list(each_schedule(here, Report(""), switches=0, events=1))
+    assert sum(end.outcomes["a"].crashed for end in ends) == 2
+    assert capsys.readouterr().err == ""

@@ -6,9 +6,14 @@ INV-01 to INV-07, INV-10, INV-11 and that the table goes on, after each of them.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
-from plait.testing.scheduler import explore, explore_all
+from plait.errors import CommitOutcomeUnknownError
+from plait.testing.scheduler import End, Report, each_schedule, explore, explore_all
+from plait.testing.scheduler.memo import Memo
 from tests.interleave.scenarios import scenarios, short_scenarios
 
 SEEDS = 600
@@ -55,3 +60,24 @@ def test_every_order_of_two_writers_is_covered_without_a_bound() -> None:
     assert report.failure is None, str(report.failure)
     assert report.complete
     assert report.cut > 0
+
+
+def test_a_commit_whose_answer_never_comes_is_told_as_unknown() -> None:
+    """INV-10: the store is out of reach from the publish on; it landed, or it did not."""
+    made = replace(
+        short_scenarios()["two writers"], events=("cut_before", "cut_after"), memo=Memo()
+    )
+    report = Report(made.name)
+    told: Counter[bool] = Counter()
+    for end in each_schedule(made, report, switches=1, events=1):
+        for name, error in end.errors.items():
+            if isinstance(error, CommitOutcomeUnknownError):
+                told[any(f.startswith(end.outcomes[name].nonces) for f in committed(end))] += 1
+    assert report.failure is None, str(report.failure)
+    assert told[True]
+    assert told[False]
+
+
+def committed(end: End) -> list[str]:
+    rows = end.site().cache.refresh().commits(end.store).to_pylist()
+    return [row["instant"].split("-")[1] for row in rows if row["operation"] == "upsert"]

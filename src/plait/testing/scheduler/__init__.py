@@ -36,7 +36,7 @@ from plait.testing.scheduler.explore import (
     replay,
 )
 from plait.testing.scheduler.oracle import Oracle
-from plait.testing.scheduler.run import CALL_EVENTS
+from plait.testing.scheduler.points import CALL_EVENTS
 from plait.testing.scheduler.scenario import Act, Scenario, Start
 
 __all__ = [

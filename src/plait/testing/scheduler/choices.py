@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from plait.testing.scheduler.run import GO, AbandonError, Point
+from plait.testing.scheduler.points import GO, AbandonError, Point
 from plait.testing.scheduler.world import Call
 
 _MASK = (1 << 64) - 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from plait.ports import SystemClock
 from plait.testing.scheduler.choices import Bounded, Complete, Given, Seeded
 from plait.testing.scheduler.ending import End, Problem
+from plait.testing.scheduler.points import Strategy
 from plait.testing.scheduler.program import program, read_moves, write_moves
-from plait.testing.scheduler.run import Strategy
 from plait.testing.scheduler.scenario import Scenario
 
 Moves = tuple[tuple[str, str], ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from plait.model.decision import CommitResult
 from plait.testing.scheduler.ending import End
 from plait.testing.scheduler.run import Line
 
@@ -19,6 +20,8 @@ _SAID = {
     "lost_reply": "happens, but an error is the answer",
     "delay": "an error is the answer, and it is still under way",
     "vanish": "dies, and it is still under way",
+    "cut_before": "fails, and so does everything from now on",
+    "cut_after": "happens, but it and everything from now on fail",
     "early": "sees this, answers later",
     "torn": "sees the first half now, the second later",
     "lands": "lands only now",
@@ -35,6 +38,8 @@ def program(end: End) -> Iterator[str]:
             said = "is dead"
         elif outcome.error is not None:
             said = f"raised {type(outcome.error).__name__}: {brief(str(outcome.error), names)}"
+        elif isinstance(outcome.result, CommitResult):
+            said = f"was told version {outcome.result.version}"
         else:
             said = f"returned {brief(str(outcome.result), names)}"
         yield f"      {name} {said[:200]}"

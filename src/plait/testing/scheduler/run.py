@@ -7,28 +7,33 @@ without a switch costs a function call, and a run is a pure function of the stra
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from plait.errors import StorageError
 from plait.storage.port import FileInfo
 from plait.testing.faults import SimulatedCrashError
 from plait.testing.scheduler import threads
-from plait.testing.scheduler.world import READS, WRITES, Call, Ghost, Process, World
+from plait.testing.scheduler.points import (
+    GO,
+    ON_LISTS,
+    AbandonError,
+    Allowed,
+    Lane,
+    Point,
+    Strategy,
+)
+from plait.testing.scheduler.world import READS, Call, Ghost, Process, World
 
 T = TypeVar("T")
-GO = "go"
 CALLS_MAX = 3_000
 """A schedule with more calls than this does not end by itself."""
 _WAIT_S = 60
-
-ON_WRITES = ("crash_before", "crash_after", "error", "lost_reply", "delay", "vanish")
-ON_READS = ("crash_before", "error")
-ON_LISTS = ("early", "torn")
-CALL_EVENTS = (*ON_WRITES, *ON_LISTS)
-"""What can happen to one call; ``Scenario.events`` names those that are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,110 +44,6 @@ class Line:
     call: Call
     answer: object = None
     event: str = ""
-
-
-class Lane:
-    """One thread of an actor, and where it stands."""
-
-    def __init__(self, name: str, process: Process, task: Callable[[], object]) -> None:
-        self.name, self.process, self.task = name, process, task
-        self.worker = threads.take()
-        self.calls = 0
-        self.pending = Call("begin", "")
-        self.fresh = True
-        """Whether it has not made its first call."""
-        self.fate = GO
-        self.ready: Callable[[], bool] | None = None
-        self.timed_out = False
-        self.done = False
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.history = 0
-        """Of its calls and their answers: all that it can know."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether it can take a step."""
-        return not self.done and (self.ready is None or self.timed_out or self.ready())
-
-
-class Point:
-    """A place where something is chosen."""
-
-    __slots__ = ("arrived", "current", "lane", "others", "run")
-
-    def __init__(self, run: Run, lane: Lane | None, *, arrived: bool = False) -> None:
-        self.run = run
-        self.lane = lane
-        self.arrived = arrived
-        """Whether this lane has just been chosen: its call is made, but something may happen."""
-        self.current = lane if lane is not None and lane.enabled else None
-        self.others: list[str] = []
-        if arrived:
-            return
-        self.others = [each.name for each in run.lanes if each is not lane and each.enabled]
-        self.others += [ghost.name for ghost in run.ghosts]
-
-    @property
-    def key(self) -> str:
-        """Name it: who made which call last, or stands before which."""
-        if self.lane is None:
-            return "start"
-        return f"{self.lane.name}:{'end' if self.lane.done else self.lane.calls}"
-
-    @property
-    def default(self) -> str:
-        """What happens if nobody interferes: who runs goes on, then the next in order."""
-        return GO if self.current is not None else f">{self.others[0]}"
-
-    def events(self) -> list[str]:
-        """List what can happen here beside switches."""
-        allowed = self.run.allowed
-        found = [f"+{seconds:g}" for seconds in allowed.jumps]
-        if self.current is not None:
-            operation = self.current.pending.operation
-            kinds: tuple[str, ...] = ()
-            if operation in WRITES:
-                kinds = ON_WRITES
-            elif operation in READS:
-                kinds = (*ON_READS, *(ON_LISTS if operation == "list" else ()))
-            found += [f"!{kind}" for kind in kinds if kind in allowed.events]
-        for process in self.run.processes:
-            if process.steps and not process.dead and process.beats < allowed.beats:
-                found.append(f"^{process.name}")
-        if allowed.lock_lost and self.run.lock_taken():
-            found.append("-lock")
-        return found
-
-    def allows(self, move: str) -> bool:
-        """Tell whether a move recorded elsewhere makes sense here."""
-        if move == GO:
-            return self.current is not None
-        if move[0] == ">":
-            return move[1:] in self.others
-        return move in self.events()
-
-
-class Strategy(Protocol):
-    """Chooses what happens next."""
-
-    def choose(self, point: Point) -> str:
-        """Give a move that the point allows; raise Abandon to end the schedule."""
-        ...
-
-
-class AbandonError(Exception):
-    """The rest of this schedule is the same as that of another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """The events that a scenario allows."""
-
-    events: tuple[str, ...] = ()
-    jumps: tuple[float, ...] = ()
-    beats: int = 0
-    lock_lost: bool = False
 
 
 class Run:
@@ -166,6 +67,7 @@ class Run:
         self._active: Lane | None = None
         self._starting = True
         self._over = False
+        self._finished = False
         self._broken: BaseException | None = None
         self._main = threading.Lock()
         self._main.acquire()
@@ -181,6 +83,13 @@ class Run:
 
     def execute(self) -> None:
         """Run all lanes to their end."""
+        try:
+            with _undisturbed():
+                self._execute()
+        finally:
+            self._finished = True
+
+    def _execute(self) -> None:
         for lane in list(self.lanes):
             self._active = lane
             lane.worker.wake()
@@ -204,7 +113,11 @@ class Run:
 
     def call(self, process: Process, call: Call, action: Callable[[], T]) -> T:
         """Stop before a call of the running lane, then make it as the schedule says."""
+        if self._finished:  # a finaliser: what died in the schedule is no more
+            raise _failed(call)
         lane = self._running(process)
+        if process.cut and call.operation != "lock":
+            raise _failed(call)
         lane.calls += 1
         fate = self._stop(lane, call)
         if self._over or process.dead:
@@ -216,7 +129,8 @@ class Run:
         if fate in ON_LISTS:
             return self._listed(lane, call, action, fate)
         process.hurt = True
-        if fate in ("crash_after", "lost_reply"):
+        process.cut = fate in ("cut_before", "cut_after")
+        if fate in ("crash_after", "lost_reply", "cut_after"):
             self._make(call, action)
         if fate in ("delay", "vanish"):
             self.ghosts.append(Ghost(f"~{lane.name}{lane.calls}", call, action))
@@ -224,11 +138,12 @@ class Run:
         if fate in ("crash_before", "crash_after", "vanish"):
             process.dead = True
             raise SimulatedCrashError
-        message = f"{call.operation} of {call.path} failed"
-        raise StorageError(message, hint="as the schedule ordered", path=call.path)
+        raise _failed(call)
 
     def wait_until(self, process: Process, what: str, ready: Callable[[], bool]) -> bool:
         """Let others run until something holds; False if nobody is left to bring it about."""
+        if self._finished:
+            return False
         lane = self._running(process)
         lane.ready, lane.timed_out = ready, False
         while not (lane.timed_out or ready()):
@@ -378,8 +293,35 @@ class Run:
         return self.add(f"{process.name}^{process.beats}", process, step)
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep the cyclic collector away, which would run finalisers wherever it comes by.
+
+    A finaliser that dies with its process is no news.
+    """
+    collecting, tell = gc.isenabled(), sys.unraisablehook
+
+    def hear(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, SimulatedCrashError):
+            tell(unraisable)
+
+    gc.disable()
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        sys.unraisablehook = tell
+        if collecting:
+            gc.enable()
+
+
 class RunawayError(Exception):
     """A schedule that does not end."""
+
+
+def _failed(call: Call) -> StorageError:
+    message = f"{call.operation} of {call.path} failed"
+    return StorageError(message, hint="as the schedule ordered", path=call.path)
 
 
 def digest(answer: object) -> object:

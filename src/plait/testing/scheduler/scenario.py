@@ -17,8 +17,9 @@ from plait.testing.ports import SeqIds
 from plait.testing.scheduler.ending import End, Outcome
 from plait.testing.scheduler.memo import Memo, MemoState, remember
 from plait.testing.scheduler.oracle import Oracle
+from plait.testing.scheduler.points import CALL_EVENTS, Allowed, Lane, Strategy
 from plait.testing.scheduler.ports import LaneBackground, LaneStore, Lock
-from plait.testing.scheduler.run import CALL_EVENTS, Allowed, Lane, Run, Strategy
+from plait.testing.scheduler.run import Run
 from plait.testing.scheduler.world import LaneClock, Process, World
 from plait.txn.site import Site
 

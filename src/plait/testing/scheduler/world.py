@@ -84,6 +84,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.cut = False
+        """Whether it cannot reach the store any more."""
         self.hurt = False
         """Whether a call of it was made to fail."""
         self.steps: list[Callable[[], None]] = []
