@@ -113,9 +113,10 @@ class TableMachine(RuleBasedStateMachine):
             tx.upsert(rows(keys, value))
             tx.delete(keys=rows({gone}, 0).select(["id"]))
             left = {**self.now, **dict.fromkeys(keys, value)}
+            wrote = keys | ({gone} & set(left))  # what was not there leaves no trace
             left.pop(gone, None)
             assert _content(tx.scan()) == left
-        self._landed(tx.result.version, left, keys | {gone})
+        self._landed(tx.result.version, left, wrote)
 
     # --- writers that overlap ----------------------------------------------------------------
 
