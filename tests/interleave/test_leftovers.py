@@ -46,7 +46,6 @@ def test_records_of_the_dead_go(directory: str) -> None:
     assert report.failure is None, str(report.failure)
 
 
-@pytest.mark.xfail(reason="nobody looks at heartbeats without records", strict=True)
 def test_the_heartbeat_of_the_dead_goes() -> None:
     """One that was taken for dead beats once more, after its records went, and dies."""
     made = replace(TWO, check=nothing_in(paths.HEARTBEATS))
@@ -54,7 +53,6 @@ def test_the_heartbeat_of_the_dead_goes() -> None:
     assert report.failure is None, str(report.failure)
 
 
-@pytest.mark.xfail(reason="a lease that ran out is passed over, and stays", strict=True)
 def test_the_lease_of_a_dead_reader_goes() -> None:
     made = Scenario(
         "a reader that dies",

@@ -16,6 +16,7 @@ from plait.errors import CorruptMetadataError
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation, Outcome
+from plait.services.leftovers import delete_leftovers
 from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.events import Folded
@@ -105,6 +106,7 @@ def clean(site: Site, plan: CleanPlan | None = None) -> CleanReport:
     deletable, spared = _split((*fresh, *waiting), _needed_from(site))
     site.store.delete(deletable)
     late = _delete_late(site, tuple(dict.fromkeys((*zombies, *site.cache.known().late))))
+    delete_leftovers(site)
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)

@@ -223,6 +223,8 @@ class Transaction:
             self.judge.look_back(self.site.cache.refresh(), self.v0)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
+        except AlreadyCommitted:
+            return  # by a process that resumed us: then the files are missing for another reason
 
     # --- validate and publish --------------------------------------------------------------
 
