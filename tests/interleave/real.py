@@ -7,12 +7,16 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table
+from plait.model.contract import Contract
 from plait.model.decision import CommitResult
-from plait.storage import open_store
+from plait.testing import SeqIds, SimClock, sim_ports
 from plait.testing.scheduler import CALL_EVENTS, End, Scenario, Start
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
 from plait.txn.lease import TTL_S
 from plait.txn.site import Site
 from tests.interleave.actors import LITTLE, recover_dead
+from tests.support.protocol import client, memory
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 
@@ -72,19 +76,20 @@ def check(end: End) -> None:
 
 @cache
 def start(table_type: str) -> Start:
-    uri = f"memory://real-{table_type}"
-    table = Table.create(
-        uri,
-        SCHEMA,
-        record_key=["id"],
+    clock = SimClock()
+    store = memory(clock)
+    definition = Definition(
+        record_key=("id",),
         buckets=1,
         table_type=table_type,
-        lock="none",
+        contract=Contract(lock="none"),
         properties=LITTLE,
     )
+    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    table = Table(client(store, clock, nonces="8"))
     table.upsert(rows("older", 1, 2))
     table.upsert(rows("old", 1, 2, 3, 4))
-    return Start.of(open_store(uri))
+    return Start.of(store)
 
 
 def real(table_type: str) -> Scenario:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from math import comb
 
 import pytest
 
-from plait.errors import StorageError
+from plait.errors import ConflictError, StorageError
 from plait.testing import SimClock
 from plait.testing.scheduler import (
     CALL_EVENTS,
@@ -26,9 +27,10 @@ from plait.testing.scheduler import (
     explore_all,
     replay,
 )
+from plait.testing.scheduler.run import ForeignThreadError
 from plait.txn.site import Site
 from tests.interleave.actors import start
-from tests.support.protocol import create, memory
+from tests.support.protocol import client, create, memory, upsert
 
 LATER = ("crash_before", "crash_after", "error", "lost_reply", "delay", "vanish")
 
@@ -351,3 +353,30 @@ def test_a_finaliser_that_dies_with_its_process_is_no_news(
     ends = list(each_schedule(here, Report(""), switches=0, events=1))
     assert sum(end.outcomes["a"].crashed for end in ends) == 2
     assert capsys.readouterr().err == ""
+
+
+def test_calls_in_threads_of_an_actor_are_refused() -> None:
+    """Their order would be luck."""
+
+    def act(site: Site) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(site.store.find, "x").result()
+
+    end = next(each_schedule(scenario({"a": act}), Report(""), switches=0))
+    assert isinstance(end.errors["a"], ForeignThreadError)
+
+
+def test_older_decisions_are_nobodys_whatever_their_nonces() -> None:
+    """Nonces of a real table are random, and some begin as an actor's do."""
+    clock = SimClock()
+    store = memory(clock)
+    create(store)
+    upsert(client(store, clock, nonces="a0"), 0)
+
+    def refused(site: Site) -> None:
+        site.store.find("x")
+        message = "refused"
+        raise ConflictError(message)
+
+    here = Scenario("older", Start.of(store), {"a": refused})
+    assert replay(here, "") is None

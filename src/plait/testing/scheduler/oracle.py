@@ -105,6 +105,8 @@ class Watch:
         self.slots: dict[str, list[bytes]] = {
             info.path: [store.find(info.path) or b""] for info in store.list(paths.TIMELINE)
         }
+        self.first = len(self.slots)
+        """The first version that the schedule can decide; marks of older ones are by chance."""
         self.problems: list[Problem] = []
 
     def before_write(self, call: Call) -> None:
@@ -199,7 +201,7 @@ class Oracle:
         yield from _files(end.store, facts)
         yield from _buckets(facts)
         for name, outcome in end.outcomes.items():
-            yield from _told(name, outcome, facts)
+            yield from _told(name, outcome, facts, watch.first)
             yield from self._raised(name, outcome, facts)
         yield from _checked(end, check)
         yield from self._alive(end, watch)
@@ -302,12 +304,14 @@ def _buckets(facts: list[Fact]) -> Iterator[Problem]:
                 yield Problem("INV-07", found)
 
 
-def _told(name: str, outcome: Outcome, facts: list[Fact]) -> Iterator[Problem]:
+def _told(name: str, outcome: Outcome, facts: list[Fact], first: int) -> Iterator[Problem]:
     """Compare what an actor was told with what the timeline says (INV-10)."""
     mine = {
         fact.version
         for fact in facts
-        if fact.nonce.startswith(outcome.nonces) and fact.operation not in SERVICES
+        if fact.version >= first
+        and fact.nonce.startswith(outcome.nonces)
+        and fact.operation not in SERVICES
     }
     if isinstance(outcome.error, CommitOutcomeUnknownError) or outcome.crashed:
         return

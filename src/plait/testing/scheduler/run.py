@@ -157,6 +157,9 @@ class Run:
         lane = self._active
         if lane is None or self._over or process.dead:
             raise SimulatedCrashError
+        if not lane.worker.here:
+            message = f"{process.name} makes calls in a thread that the schedule does not know"
+            raise ForeignThreadError(message)
         return lane
 
     def _stop(self, lane: Lane, call: Call) -> str:
@@ -315,6 +318,10 @@ def _undisturbed() -> Iterator[None]:
             gc.enable()
 
 
+class ForeignThreadError(Exception):
+    """An actor made a call in a thread of its own: its order is nobody's to choose."""
+
+
 class RunawayError(Exception):
     """A schedule that does not end."""
 
@@ -326,7 +333,10 @@ def _failed(call: Call) -> StorageError:
 
 def digest(answer: object) -> object:
     """Give what an answer says, so that equal answers are equal."""
-    return tuple(answer) if isinstance(answer, list) else answer
+    if isinstance(answer, list):
+        return tuple(answer)
+    plain = answer is None or isinstance(answer, (bool, bytes))
+    return answer if plain else type(answer).__name__
 
 
 def _torn(early: list[FileInfo], late: list[FileInfo]) -> list[FileInfo]:

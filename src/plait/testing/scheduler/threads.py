@@ -17,6 +17,11 @@ class Worker:
         self._thread = threading.Thread(target=self._live, name="plait-lane", daemon=True)
         self._thread.start()
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs in this worker."""
+        return threading.current_thread() is self._thread
+
     def give(self, task: Callable[[], None]) -> None:
         """Say what it runs at its next turn."""
         self._task = task
