@@ -15,7 +15,10 @@ _PR_SET_PDEATHSIG = 1
 _STOP_S = 10
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; on Linux."""
+    if sys.platform != "linux":
+        return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -33,7 +36,7 @@ class Process:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads yet
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads yet
             )
 
     @property

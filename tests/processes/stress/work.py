@@ -23,6 +23,7 @@ from plait.errors import (
     StorageError,
     TableError,
 )
+from tests.services.process import die_with_parent
 
 KEYS = 8
 """Rows that each process writes again and again; together they share few buckets."""
@@ -74,6 +75,7 @@ class Journal:
 
 def work(job: Job) -> None:
     """Commit until killed."""
+    die_with_parent()
     journal = Journal(job.journal)
     journal.mend()
     chance = random.Random(job.seed)
