@@ -5,6 +5,7 @@ Only this room and ``pyspark_plait`` import pyspark.
 
 from __future__ import annotations
 
+from plait.spark.pack import pack
 from plait.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["pack", "session"]

@@ -33,7 +33,9 @@ _DEFAULTS = {
 }
 
 
-def session(*, master: str | None = None, **config: str | float) -> SparkSession:
+def session(
+    *, master: str | None = None, remote: str | None = None, **config: str | float
+) -> SparkSession:
     """Give a Spark session in which Plait works as it is.
 
     A session that runs in this process is used again, with the SQL settings of ``config`` put
@@ -42,15 +44,23 @@ def session(*, master: str | None = None, **config: str | float) -> SparkSession
     times in UTC, no web page and few words. Each default gives way to ``config``. The environment
     of the process is left as it was.
 
+    With ``remote`` the session is a client of Spark Connect: nothing starts here and no Java is
+    needed, and of the defaults those that a session may set are set on the server.
+
     Args:
         master: where Spark runs, for example ``local[2]``; all cores of this machine if None.
+        remote: the server of Spark Connect, for example ``sc://host:15002``.
         config: Spark's own settings, for example ``**{"spark.driver.memory": "2g"}``.
 
     Raises:
-        MissingDependencyError: pyspark is not installed, or there is no Java 17 or newer.
-        OptionError: a key of ``config`` does not begin with ``spark.``.
+        MissingDependencyError: pyspark is not installed, or what Spark Connect needs is not, or
+            there is no Java 17 or newer.
+        OptionError: a key of ``config`` does not begin with ``spark.``, or ``remote`` is no
+            server's address, or stands beside ``master``.
     """
     given = _checked(config)
+    if remote is not None:
+        return _client(remote, master, given)
     if master is not None:
         given[_MASTER] = master
     builder = _session_class().builder
@@ -60,6 +70,27 @@ def session(*, master: str | None = None, **config: str | float) -> SparkSession
         builder = builder.config(key, value)
     with _environment(given):
         return builder.getOrCreate()
+
+
+def _client(remote: str, master: str | None, config: dict[str, str]) -> SparkSession:
+    """Connect to a server; its own settings stay as whoever started it set them."""
+    if master is not None or _MASTER in config or not remote.startswith("sc://"):
+        message = f"remote={remote!r} is no server of Spark Connect"
+        hint = "for example remote='sc://host:15002'"
+        if remote.startswith("sc://"):
+            message, hint = "master and remote are both given", "the server chose its master"
+        raise OptionError(message, hint=hint, key="remote", value=remote)
+    builder = _session_class().builder.remote(remote)
+    defaults = {key: value for key, value in _DEFAULTS.items() if key.startswith("spark.sql.")}
+    for key, value in {**defaults, **config}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except ImportError as error:
+        message = "the client of Spark Connect is not installed"
+        raise MissingDependencyError(
+            message, hint="pip install 'plait[connect]'", library="grpcio", extra="connect"
+        ) from error
 
 
 def _session_class() -> type[SparkSession]:
@@ -111,7 +142,9 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
     if _session_class().getActiveSession() is not None:
         yield
         return
-    wanted = {"PYSPARK_PYTHON": config.get(_PYTHON, sys.executable)}
+    python = config.get(_PYTHON, sys.executable)
+    # Spark runs data sources with the driver's Python, which may be a notebook's by now.
+    wanted = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     wanted["JAVA_HOME"] = str(launch_home(require_java(os.environ)))
     if home := _bundled_spark():
         # A SPARK_HOME left over from another Spark would start that one, of another version.
