@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from plait.spark.source import PlaitSource
+from plait.spark.catalog import CatalogSource
 
 __all__ = ["DefaultSource"]
 
 
-class DefaultSource(PlaitSource):
+class DefaultSource(CatalogSource):
     """The data source ``plait``."""

@@ -1,0 +1,169 @@
+"""Spark Connect: clients without a JVM, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plait import BadRecordError, DuplicateKeyError, SchemaMismatchError, Table
+from plait.spark.java import find_java
+from tests.conftest import missing
+from tests.integration.spark.tables import KINDS, assert_sound, frame, make, revisions
+from tests.services.spark import ConnectServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[3]
+INSIDE = re.compile(r"py4j|_jvm\b|_jdf\b|_jsparkSession|_jsc\b|_jc\b|_jconf\b|sparkContext|\.rdd\b")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    for library in ("pyspark", "grpc", "grpc_status", "zstandard"):
+        if find_spec(library) is None:
+            missing(f"{library} is not installed")
+    if find_java(os.environ) is None:
+        missing("no Java 17 or newer")
+    with ConnectServer(tmp_path_factory.mktemp("connect")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def remote(server: ConnectServer) -> Iterator[SparkSession]:
+    """Give a session beside the classic one that other tests of this process have."""
+    from pyspark.sql.connect.session import SparkSession as Client
+
+    found = Client.builder.remote(server.remote).create()
+    yield found
+    found.stop()
+
+
+def test_nothing_reaches_into_the_jvm() -> None:
+    """Connect has none, so whatever uses one works in no Connect session."""
+    found = [
+        f"{file.name}:{number}"
+        for file in (ROOT / "src").rglob("*.py")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if INSIDE.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(("kind", "partitioned"), KINDS)
+def test_every_operation_gives_what_a_dict_gives(
+    remote: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
+) -> None:
+    """INV-08: the same as in a classic session."""
+    table = make(tmp_path / "t", kind, partitioned=partitioned)
+    model = dict.fromkeys(range(90), 1)
+    table.append(frame(remote, 0, 90, 1))
+    result = table.upsert(frame(remote, 60, 120, 2))
+    model |= dict.fromkeys(range(60, 120), 2)
+    assert (result.stats.rows_inserted, result.stats.rows_updated) == (30, 30)
+    table.insert(frame(remote, 110, 130, 3), on_duplicate="skip")
+    model |= dict.fromkeys(range(120, 130), 3)
+    table.delete(keys=frame(remote, 0, 20, 0).select("id"))
+    table.delete(where="id = 20")
+    model = {key: value for key, value in model.items() if key > 20}
+    assert revisions(table) == model
+    table.overwrite(frame(remote, 0, 6, 4), where="id < 30")
+    model = {k: v for k, v in model.items() if k >= 30} | dict.fromkeys(range(6), 4)
+    if partitioned:
+        rows = frame(remote, 0, 60, 5).where("part = 'p1' and id < 4")
+        table.overwrite(rows, partitions="dynamic")
+        model = {key: value for key, value in model.items() if key % 3 != 1} | {1: 5}
+    assert revisions(table) == model
+    found = table.scan(["rev", "id"]).to_spark(remote)
+    assert {row.id: row.rev for row in found.collect()} == model
+    some = table.scan(where="rev = 2 and id > 100").to_spark(remote)
+    assert some.count() == sum(rev == 2 and key > 100 for key, rev in model.items())
+    old = table.scan(version=1).to_spark(remote)
+    assert old.selectExpr("count(*) n", "max(rev) rev").first() == (90, 1)
+    assert_sound(table)
+
+
+def test_buckets_are_redone_when_others_were_first(remote: SparkSession, tmp_path: Path) -> None:
+    """INV-07."""
+    table = make(tmp_path / "t", partitioned=True)
+    table.append(frame(remote, 0, 30, 1))
+    with table.writer("upsert", on_conflict="retry") as writer:
+        writer.write(frame(remote, 0, 15, 2))
+        Table.open(str(tmp_path / "t")).upsert(frame(remote, 10, 40, 3).where("id % 2 = 0"))
+    model = dict.fromkeys(range(30), 1) | dict.fromkeys(range(10, 40, 2), 3)
+    assert revisions(table) == model | dict.fromkeys(range(15), 2)
+    assert_sound(table)
+
+
+def test_facts_of_errors_reach_the_client(remote: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", buckets=1)
+    with pytest.raises(SchemaMismatchError) as mismatch:
+        table.append(frame(remote, 0, 10, 1).withColumnRenamed("name", "naem"))
+    assert mismatch.value.column == "naem"
+    with pytest.raises(BadRecordError) as bad:
+        table.append(frame(remote, 0, 10, 1).selectExpr("if(id = 7, null, id) id", "part"))
+    assert bad.value.column == "id"
+    table.insert(frame(remote, 0, 10, 1))
+    with pytest.raises(DuplicateKeyError) as duplicate:
+        table.insert(frame(remote, 9, 20, 2))
+    assert duplicate.value.keys == [{"id": 9}]
+    assert revisions(table) == dict.fromkeys(range(10), 1)
+    assert_sound(table)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_the_data_source_works_on_the_server(
+    remote: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    table = make(tmp_path / "t", kind)
+    uri = str(tmp_path / "t")
+    frame(remote, 0, 90, 1).write.format("plait").mode("append").save(uri)
+    save = frame(remote, 60, 120, 2).write.format("plait").option("operation", "upsert")
+    save.mode("append").save(uri)
+    assert revisions(table) == dict.fromkeys(range(60), 1) | dict.fromkeys(range(60, 120), 2)
+    read = remote.read.format("plait")
+    assert read.load(uri).selectExpr("count(*)", "sum(rev)").first() == (120, 180)
+    assert read.option("version", 1).load(uri).selectExpr("count(*)").first() == (90,)
+    assert_sound(table)
+
+
+CLIENT = """
+import json, sys
+import plait.spark
+from plait import Table
+spark = plait.spark.session(remote=sys.argv[1], **{"spark.sql.shuffle.partitions": 2})
+table = Table.create(sys.argv[2], "id bigint, at timestamp", record_key=["id"])
+table.upsert(spark.range(10).selectExpr("id", "timestamp'2026-01-01 12:00:00' at"))
+table.delete(where="id = 3")
+found = table.scan().to_spark(spark)
+assert plait.spark.session(remote=sys.argv[1]) is spark, "it is used again"
+zone = spark.conf.get("spark.sql.session.timeZone")
+print(json.dumps({"n": found.count(), "zone": zone, "gateway": "py4j.java_gateway" in sys.modules}))
+spark.stop()
+"""
+
+
+def test_a_client_needs_no_java(server: ConnectServer, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, server.remote, str(tmp_path / "t")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["n"], said["zone"]) == (9, "UTC")

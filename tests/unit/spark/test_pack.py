@@ -1,0 +1,89 @@
+"""What is packed for executors: Plait, what it imports, nothing that they have anyway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from plait import OptionError
+from plait.spark import pack, session
+from plait.spark.pack import PROVIDED
+
+PROBE = """
+import sys
+import plait, plait.table, plait.files.deletion, plait.files.hash, plait.expr.sql, pyspark_plait
+ours = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0] in {"plait", "pyroaring",
+        "sqlglot", "xxhash", "pyspark_plait"} and getattr(m, "__file__", None)]
+assert ours and all(each.startswith(sys.argv[1]) for each in ours), ours
+from importlib.metadata import entry_points
+assert [point.name for point in entry_points(group="plait.engines")] == ["pyspark"]
+"""
+
+
+def names(path: Path) -> set[str]:
+    with ZipFile(path) as archive:
+        return set(archive.namelist())
+
+
+def test_packed_plait_is_whole_where_only_the_provided_is_installed(tmp_path: Path) -> None:
+    """Unpacked in front of everything else, each module comes from it."""
+    settings = pack(tmp_path / "plait.zip")
+    assert settings == {
+        "spark.archives": f"{(tmp_path / 'plait.zip').as_uri()}#plait-packages",
+        "spark.executorEnv.PYTHONPATH": "plait-packages",
+    }
+    place = tmp_path / "unpacked"
+    with ZipFile(tmp_path / "plait.zip") as archive:
+        archive.extractall(place)
+    command = [sys.executable, "-c", PROBE, str(place)]
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = names(tmp_path / "plait.zip")
+    assert not {name.split("/")[0] for name in found} & {*PROVIDED, "py4j"}
+    assert not [name for name in found if name.endswith(".pyc") or name.startswith(("/", ".."))]
+
+
+def test_extras_are_packed_when_asked_for(tmp_path: Path) -> None:
+    pack(tmp_path / "with.zip", extras=["zookeeper"])
+    pack(tmp_path / "without.zip")
+    assert any(name.startswith("kazoo/") for name in names(tmp_path / "with.zip"))
+    assert not any(name.startswith("kazoo/") for name in names(tmp_path / "without.zip"))
+    metadata = f"plait-{distribution('plait').version}.dist-info/METADATA"
+    assert metadata in names(tmp_path / "without.zip")
+
+
+def test_extras_that_are_not_known_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(OptionError) as caught:
+        pack(tmp_path / "plait.zip", extras=["s4"])
+    assert (caught.value.key, caught.value.value) == ("extras", "s4")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["plait", "plait.tar.gz", "a#b.zip"])
+def test_names_that_spark_would_not_unpack_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        pack(tmp_path / name)
+    assert caught.value.key == "path"
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ({"remote": "spark://host:7077"}, "sc://"),
+        ({"remote": "local[2]"}, "sc://"),
+        ({"remote": "sc://host", "master": "local[2]"}, "master"),
+        ({"remote": "sc://host", "spark.master": "local[2]"}, "master"),
+    ],
+)
+def test_servers_that_are_none_are_refused(config: dict[str, str], hint: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        session(**config)
+    assert caught.value.key == "remote"
+    assert hint in str(caught.value) + caught.value.hint
