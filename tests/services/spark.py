@@ -26,6 +26,7 @@ _WORKER = "PLAIT_TESTS_WORKER"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER_MAIN = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _READY_S = 60
 QUICK_JVM = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Ready sooner: the JVMs of a cluster outnumber the processors here."""
@@ -41,11 +42,10 @@ def spark_home() -> Path:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Take Python's path and what others set for Spark out; say where things are."""
-    unset = dict.fromkeys(("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), "")
+    """Say where things are; take out what would bring Plait to the workers."""
     return {
-        **unset,
         **QUICK_JVM,
+        "PYTHONPATH": "",
         "JAVA_HOME": str(launch_home(require_java(os.environ))),
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -64,7 +64,7 @@ def _site(folder: Path) -> Path:
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
-def driver_python(folder: Path) -> Path:
+def _driver_python(folder: Path) -> Path:
     """Make an environment with all that the tests have, and the Plait that is tested."""
     found = find_spec("plait")
     assert found is not None
@@ -115,7 +115,7 @@ class Cluster:
 
     def _two_faced(self) -> Path:
         """Write the Python that has Plait on the driver's machine, and none on the workers'."""
-        driver = driver_python(self._folder / "driver")
+        driver = _driver_python(self._folder / "driver")
         bare = _executor_python(self._folder / "bare")
         program = self._folder / "python"
         program.write_text(
@@ -164,8 +164,8 @@ class ConnectServer:
         command = [program, "--class", _CONNECT]
         for key, value in config.items():
             command += ["--conf", f"{key}={value}"]
-        python = str(driver_python(folder / "python"))
-        environment = _environment(folder) | {"PYSPARK_PYTHON": python}
+        python = str(_driver_python(folder / "python"))
+        environment = _environment(folder) | dict.fromkeys(_PYTHONS, python)
         self._process = Process(command, folder / "connect.log", environment)
         try:
             text = "Spark Connect server started at: "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from plait.errors import MissingDependencyError, OptionError
@@ -45,9 +46,12 @@ def pack(path: str | Path, *, extras: Sequence[str] = ()) -> dict[str, str]:
         message = f"{str(path)!r} is no name for a zip"
         raise OptionError(message, hint="for example plait.zip", key="path", value=str(path))
     files = dict(_files(extras))
-    with ZipFile(place, "w", ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            archive.write(files[name], name)
+    with TemporaryDirectory(dir=place.parent) as scratch:
+        whole = Path(scratch, place.name)
+        with ZipFile(whole, "w", ZIP_DEFLATED) as archive:
+            for name in sorted(files):
+                archive.write(files[name], name)
+        whole.replace(place)  # at once, whoever else packs or ships it
     return {
         "spark.archives": f"{place.as_uri()}#{_FOLDER}",
         "spark.executorEnv.PYTHONPATH": _FOLDER,

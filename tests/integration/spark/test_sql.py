@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from plait import Table
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-sql.md"
 BLOCK = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-STATEMENT = re.compile(r"(.+?);[ ]*(?:-- (.*))?$", re.MULTILINE | re.DOTALL)
+STATEMENT = re.compile(r"(.+?);[ ]*(?:-- ([^\n]*))?$", re.MULTILINE | re.DOTALL)
 
 
 def statements(path: str) -> list[tuple[str, str | None]]:
@@ -46,7 +47,9 @@ def test_the_page_says_what_each_statement_does(spark: SparkSession, tmp_path: P
     ddl = "id bigint, city string, fare double"
     table = Table.create(path, ddl, record_key=["id"], buckets=1)
     cities = "inline(array((1, 'Bern', 10.0D), (2, 'Oslo', 20.0D), (3, 'Oslo', 30.0D)))"
-    table.insert(spark.sql(f"SELECT col1 AS id, col2 AS city, col3 AS fare FROM {cities}").toArrow())
+    table.insert(
+        spark.sql(f"SELECT col1 AS id, col2 AS city, col3 AS fare FROM {cities}").toArrow()
+    )
     for sql, said in statements(path):
         if said is not None and said.startswith("error: "):
             expected = re.escape(said.removeprefix("error: ").replace("/data/trips", path))
