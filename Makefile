@@ -3,6 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TYPE := cow
 MINUTES := 10
+ROUNDS := 50
 ARGS :=
 
 # Brings $(VENV) up to date with the extras named; does nothing when they are there.
@@ -11,7 +12,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress schedules spec spec-long bench fmt lint types docs reference certificate clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress stress-spark schedules spec spec-long bench fmt lint types docs reference certificate clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -61,6 +62,11 @@ stress: ## 16 processes, 1,000 commits, stopped and killed: disk, S3, ZooKeeper 
 	$(call ready,$(ALL))
 	@$(PY) -m tests.services.jars
 	@$(PY) -m tests.processes.stress $(or $(ARGS),local s3 s3-lease zookeeper)
+
+stress-spark: ## Four Spark jobs on one table, 50 commits each (ARGS="-k mor")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.services.jars
+	@PLAIT_ROUNDS=$(ROUNDS) $(PY) -m pytest -q --timeout=7200 tests/integration/spark/test_concurrent_jobs.py $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

@@ -23,10 +23,9 @@ from tests.services.process import die_with_parent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
-
 ROOT = Path(__file__).parents[3]
 ROUNDS = int(os.environ.get("PLAIT_ROUNDS", "2"))
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(300, 60 * ROUNDS))]
 
 
 class Driver:
