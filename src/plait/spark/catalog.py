@@ -12,16 +12,13 @@ columns of the query, metadata and all, and its rows would go into the table tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
 from plait.errors import OptionError
 from plait.spark.options import STORAGE
-from plait.spark.source import PlaitSource
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+from plait.spark.sink import PlaitWriter
+from plait.spark.source import PlaitReader, PlaitSource
 
 _KEPT = "plait"
 """The key beside a column that the options stand under."""
@@ -45,16 +42,18 @@ class CatalogSource(PlaitSource):
             OptionError: an option is not known, or is one that a catalog must not keep.
         """
         given = dict(self.options)
+        if self._created:
+            _check_kept(given)
         self.options = _for_reads(given)
         found = super().schema()
         return _keep(found, given) if self._created else found
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> PlaitReader:
         """Plan to read; what the query says goes before what the table was created with."""
         self.options = _for_reads({**_kept(schema), **self.options})
         return super().reader(schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+    def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
         """Check the columns and begin a write.
 
         Raises:
@@ -87,13 +86,16 @@ def _for_reads(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if key.lower() not in _FOR_WRITES}
 
 
-def _keep(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Put the options beside the first column."""
-    for key, value in options.items():
+def _check_kept(options: Mapping[str, str]) -> None:
+    for key in options:
         if key.lower().startswith(STORAGE):
             message = f"a catalog would keep the option {key!r}, which may be a secret, in the open"
             hint = "give it where the table is read: SELECT ... FROM name WITH (...), or a view"
-            raise OptionError(message, hint=hint, key=key, value=value)
+            raise OptionError(message, hint=hint, key=key, value="")
+
+
+def _keep(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Put the options beside the first column."""
     first, *rest = schema.fields
     kept = {**(first.metadata or {}), _KEPT: dict(options)}
     return StructType([StructField(first.name, first.dataType, first.nullable, kept), *rest])

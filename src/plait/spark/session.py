@@ -39,7 +39,8 @@ def session(
     """Give a Spark session in which Plait works as it is.
 
     A session that runs in this process is used again, with the SQL settings of ``config`` put
-    on top. Otherwise a Java is found (see ``plait.spark.java``), the workers' Python is this
+    on top, and becomes that of the calling thread: in a thread that has none Spark finds no data
+    source. Otherwise a Java is found (see ``plait.spark.java``), the workers' Python is this
     interpreter (another may lack pyarrow), and Spark starts on this machine with all its cores,
     times in UTC, no web page and few words. Each default gives way to ``config``. The environment
     of the process is left as it was.
@@ -64,12 +65,16 @@ def session(
     if master is not None:
         given[_MASTER] = master
     builder = _session_class().builder
-    if _session_class().getActiveSession() is None:
+    if _running() is None:
         given = {**_defaults(given.get(_MASTER, "local[*]")), **given}
     for key, value in given.items():
         builder = builder.config(key, value)
     with _environment(given):
-        return builder.getOrCreate()
+        found = builder.getOrCreate()
+    if _session_class().getActiveSession() is None:
+        # Another thread's session: this makes it ours too, and nothing else that is public does.
+        found.createDataFrame([], "nothing int")
+    return found
 
 
 def _client(remote: str, master: str | None, config: dict[str, str]) -> SparkSession:
@@ -102,6 +107,14 @@ def _session_class() -> type[SparkSession]:
             message, hint="pip install 'plait[spark]'", library="pyspark", extra="spark"
         ) from error
     return SparkSession
+
+
+def _running() -> SparkSession | None:
+    """Give the session of this thread, or else of the process."""
+    try:
+        return _session_class().active()
+    except RuntimeError:  # Spark's own kind of it: there is none
+        return None
 
 
 def _checked(config: Mapping[str, str | float]) -> dict[str, str]:
@@ -139,7 +152,7 @@ def _cores(master: str) -> int:
 @contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
     """Set what Spark's launcher reads from the environment, only while it starts."""
-    if _session_class().getActiveSession() is not None:
+    if _running() is not None:
         yield
         return
     python = config.get(_PYTHON, sys.executable)

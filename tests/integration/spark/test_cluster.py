@@ -14,7 +14,7 @@ from plait.spark.java import find_java
 from tests.conftest import missing
 from tests.services.spark import QUICK_JVM, Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "operations" / "cluster.md"
@@ -64,7 +64,7 @@ def test_executors_without_plait_get_it_the_way_the_page_says(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:] + cluster.logs()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait import Table
+from plait.spark import session
 from tests.integration.spark.roles import ROLES, Commit, create, judge, play, stock
 from tests.services.process import die_with_parent
 
@@ -134,7 +135,8 @@ def test_threads_of_one_driver_lose_no_update(
     commits = [stock(spark, table)]
     uri = str(table.describe()["uri"])
     with ThreadPoolExecutor(len(ROLES)) as pool:
-        jobs = [pool.submit(lambda r=r: list(play(r, spark, uri, ROUNDS))) for r in ROLES]
+        # A session of the thread: without one Spark finds no data source there.
+        jobs = [pool.submit(lambda r=r: list(play(r, session(), uri, ROUNDS))) for r in ROLES]
         for job in jobs:
             commits += job.result()
     judge(table, commits)

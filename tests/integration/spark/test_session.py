@@ -6,14 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from plait import OptionError
 from plait.spark import session
 from plait.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +107,28 @@ def test_session_runs_on_the_wheel_alone(tmp_path: Path) -> None:
 
 def test_running_session_is_used_again(spark: object) -> None:
     assert session(**{"spark.sql.shuffle.partitions": 2}) is spark
+
+
+def test_running_session_serves_other_threads_as_it_is(spark: SparkSession) -> None:
+    """No default is put on top, and the data source is found there."""
+
+    def look() -> tuple[bool, str | None, str]:
+        found = session()
+        try:
+            found.read.format("plait").load("/no/such/table")
+        except AnalysisException as error:
+            return found is spark, found.conf.get("spark.sql.session.timeZone"), str(error)
+        return False, None, ""
+
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            same, zone, error = pool.submit(look).result()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert same
+    assert zone == "Asia/Tokyo"
+    assert "TableNotFoundError" in error
 
 
 def test_setting_that_is_not_of_spark_is_refused() -> None:
