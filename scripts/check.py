@@ -54,7 +54,7 @@ CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 5, ("python", "-m", "tests.services.jars")),
     Check("zookeeper", 5, pytest("-m", "zookeeper and not spark")),
-    Check("spark", 10, pytest("-m", "spark")),
+    Check("spark", 15, pytest("-m", "spark")),
     Check("docs", 3, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
 )
 
