@@ -67,14 +67,19 @@ def _files(extras: Sequence[str]) -> Iterator[tuple[str, Path]]:
             message = f"Plait has no extra {extra!r}"
             hint = f"one of {', '.join(sorted(known))}"
             raise OptionError(message, hint=hint, key="extras", value=extra)
-    for package in _OURS:  # by their place: an editable installation names no files
-        spec = find_spec(package)
-        for root in (spec.submodule_search_locations or ()) if spec else ():
-            for file in Path(root).rglob("*"):
-                if file.is_file() and file.suffix != ".pyc":
-                    yield f"{package}/{file.relative_to(root).as_posix()}", file
+    for package in _OURS:
+        yield from _modules(package)
     for found in _needed(ours, extras):
         yield from _files_of(found)
+
+
+def _modules(package: str) -> Iterator[tuple[str, Path]]:
+    """Find a package by its place: an editable installation names no files."""
+    spec = find_spec(package)
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for file in Path(root).rglob("*"):
+            if file.is_file() and file.suffix != ".pyc":
+                yield f"{package}/{file.relative_to(root).as_posix()}", file
 
 
 def _needed(ours: Distribution, extras: Sequence[str]) -> Iterator[Distribution]:
