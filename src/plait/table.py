@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -29,17 +29,17 @@ from plait.txn.lease import release_with
 from plait.txn.properties import set_properties
 from plait.txn.site import Site
 from plait.write.block import Block
+from plait.write.calls import Writes
 from plait.write.engine import ArrowEngine
 from plait.write.found import find_result
-from plait.write.oneshot import write_once
-from plait.write.order import Asked, Order, read_set_of
+from plait.write.order import Order, read_set_of
 from plait.write.writer import Writer
 
 if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table:
+class Table(Writes):
     """A table at a place: it looks at the head on each call.
 
     Any number of processes may hold the same table and write to it; no server stands between
@@ -207,63 +207,6 @@ class Table:
             after=lambda: after_commit(self._site),
         )
 
-    def append(self, data: object, *, commit_id: str | None = None) -> CommitResult:
-        """Add rows; see ``writer``."""
-        return self._write(self._order("append", commit_id=commit_id), data)
-
-    def insert(
-        self,
-        data: object,
-        *,
-        on_duplicate: str = "raise",
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Add rows whose keys are not there yet; see ``writer``."""
-        order = self._order(
-            "insert", commit_id=commit_id, on_conflict=on_conflict, on_duplicate=on_duplicate
-        )
-        return self._write(order, data)
-
-    def upsert(
-        self, data: object, *, commit_id: str | None = None, on_conflict: str = "raise"
-    ) -> CommitResult:
-        """Add rows, replacing those with the same key; see ``writer``."""
-        order = self._order("upsert", commit_id=commit_id, on_conflict=on_conflict)
-        return self._write(order, data)
-
-    def overwrite(
-        self,
-        data: object,
-        *,
-        where: Where = None,
-        partitions: str | None = None,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Replace the table, the rows that match ``where``, or the partitions of the rows."""
-        order = self._order(
-            "overwrite",
-            commit_id=commit_id,
-            on_conflict=on_conflict,
-            where=where,
-            partitions=partitions,
-        )
-        return self._write(order, data)
-
-    def delete(
-        self,
-        *,
-        where: Where = None,
-        keys: object = None,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Delete the rows that match ``where``, or those with the keys given (Arrow data)."""
-        Order.require_one(where, keys)
-        order = self._order("delete", commit_id=commit_id, on_conflict=on_conflict, where=where)
-        return self._write(order, keys)
-
     # --- reading ---------------------------------------------------------------------------
 
     def scan(
@@ -399,9 +342,6 @@ class Table:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
-        return Order.of(operation, self._site.cache.known().table.spec, **asked)
-
     @property
     def site(self) -> Site:
         """What engines and services work on; not part of the public interface."""
@@ -425,7 +365,3 @@ class Table:
             default=ArrowEngine(store=self._site.store),
             after=lambda: after_commit(self._site),
         )
-
-    def _write(self, order: Order, data: object) -> CommitResult:
-        spec = self._site.cache.known().table.spec
-        return write_once(self._writer, order, spec, data)

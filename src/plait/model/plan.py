@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
+from plait.model.clauses import Clauses
 from plait.model.instant import Instant, Operation
 from plait.model.options import Options
 from plait.model.schema import Schema
@@ -76,11 +77,13 @@ class WritePlan:
     options: Options
     on_duplicate: str = "raise"  # insert of a present key: "raise" or "skip"
     overwrite: str = "table"  # "table", "partitions" (dynamic), or "predicate"
-    predicate: dict[str, object] | None = None  # of a delete or overwrite by predicate, as JSON
+    predicate: dict[str, object] | None = None  # of an operation by predicate, as JSON
     step: int = 0
     """Which of the operations that share an instant; 0 where it is the only one."""
     claims: bool = False
     """Whether keys count as touched also where their rows lost: they were computed from a read."""
+    clauses: Clauses | None = None
+    """What an update or a merge does to rows."""
 
     def label(self, task: str) -> str:
         """Tell the files and records of a task from those of other steps."""

@@ -18,13 +18,21 @@ from plait.spark.route import Route, quoted
 from plait.write.check import input_schema, prepare
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def is_frame(data: object) -> TypeGuard[DataFrame]:
     """Tell whether this is a DataFrame of Spark, classic or Connect."""
     return any(
         kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
+        for kind in type(data).__mro__
+    )
+
+
+def is_session(data: object) -> TypeGuard[SparkSession]:
+    """Tell whether this is a session of Spark, classic or Connect."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql")
         for kind in type(data).__mro__
     )
 

@@ -74,6 +74,12 @@ def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
     return frame
 
 
+def held_scans() -> list[Scan]:
+    """Give the scans whose DataFrames may still be in use, each once."""
+    held = [scan for scans in list(_held.values()) for scan in list(scans)]
+    return list(dict.fromkeys([*held, *list(_scans.values())]))
+
+
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
     """Give DataFrames of the files: by the schema they were written with, the masked apart."""
 

@@ -72,7 +72,7 @@ class Existing:
         """
         blocks = self.blocks(file, columns, hidden=hidden, within=within)
         if not file.sorted_by_key:
-            blocks = _sorted(list(blocks), self.spec.key)
+            blocks = in_key_order(list(blocks), self.spec.key)
         return Source(blocks, existing=True)
 
     def blocks(
@@ -100,7 +100,8 @@ class Existing:
                     start += batch.num_rows
 
 
-def _sorted(blocks: Sequence[Block], key: Sequence[str]) -> Iterator[Block]:
+def in_key_order(blocks: Sequence[Block], key: Sequence[str]) -> Iterator[Block]:
+    """Sort rows of one file by key, in memory."""
     parts = [block.positions for block in blocks if block.positions is not None]
     if not parts:
         return

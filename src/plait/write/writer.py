@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from plait.engine import Engine, Staging, engine_for
+from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
     CommitOutcomeUnknownError,
     CorruptMetadataError,
@@ -137,6 +137,9 @@ class Writer:
         staging = self._staging or self._begin_staging(self._default, txn)
         try:
             status = staging.stage(self._snapshot(txn), None)
+            read = read_by(staging)
+            if self._order.read_set is None and read is not None:
+                txn.judge.read_set = read
             self._result = txn.commit(
                 status, scope_of(self._order, txn.base.table.spec, status), staging.stage
             )
