@@ -148,7 +148,8 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _column(value: Value, length: int) -> pa.Array:
     if isinstance(value, pa.Scalar):
-        return pa.nulls(length, value.type) if not value.is_valid else pa.repeat(value, length)
+        empty = not length or not value.is_valid
+        return pa.nulls(length, value.type) if empty else pa.repeat(value, length)
     return _whole(value)
 
 

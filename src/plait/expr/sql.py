@@ -88,7 +88,7 @@ def parse_tree(text: str, what: str, supported: str) -> exp.Expr:
     except (SqlglotError, RecursionError) as error:
         raise _unparsed(text, error, what, supported) from error
     if len(trees) != 1:
-        message = f"{len(trees)} expressions instead of one in the {what} {text[:200]!r}"
+        message = f"{len(trees)} {what}s instead of one: {text[:200]!r}"
         raise PredicateError(message, hint=f"supported: {supported}", text=text)
     return trees[0]
 
