@@ -67,7 +67,7 @@ _TRIMS: Final = {"": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 # Any other argument of a node is a modifier that would be lost.
 _ARGUMENTS: Final = frozenset(
     ("this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "start")
-) | {"length", "position", "false", "safe", "typed", "is_string", "ignore_nulls", "table"}
+) | {"length", "position", "false", "safe", "typed", "is_string", "ignore_nulls", "table", "negate"}
 _DATES: Final = frozenset(("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
 SUPPORTED: Final = (
     "columns, literals, + - * / %, comparisons, AND, OR, NOT, IS NULL, IN, BETWEEN, LIKE, CASE, "
