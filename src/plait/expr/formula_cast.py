@@ -15,6 +15,7 @@ from plait.model.schema import type_name
 Value: TypeAlias = pa.Array | pa.Scalar
 _T = pa.types
 _INT64_DIGITS: Final = 20
+_DECIMAL_DIGITS: Final = 38
 
 
 def cast(value: Value, kind: pa.DataType) -> Value:
@@ -29,13 +30,16 @@ def cast(value: Value, kind: pa.DataType) -> Value:
         return value.cast(kind)
     if _T.is_integer(kind) and (_T.is_floating(source) or _T.is_decimal(source)):
         return pc.cast(pc.trunc(value), kind)
+    if _T.is_floating(kind) and _T.is_decimal(source):
+        # By way of its text: Arrow's own cast is not always the nearest number.
+        return pc.cast(pc.cast(value, pa.string()), kind)
     if _T.is_floating(kind) and _is_number(source):
         return pc.cast(value, kind, safe=False)
     if _T.is_decimal(kind) and _T.is_integer(source):
         return pc.cast(pc.cast(value, pa.decimal128(_INT64_DIGITS, 0)), kind)
     if _T.is_decimal(kind) and _T.is_decimal(source):
         if kind.scale < source.scale:
-            value = pc.round(value, ndigits=kind.scale, round_mode="half_towards_infinity")
+            value = pc.round(wider(value), ndigits=kind.scale, round_mode="half_towards_infinity")
         return pc.cast(value, kind)
     if _T.is_string(source) and (_is_number(kind) or _T.is_boolean(kind) or _T.is_date(kind)):
         return pc.cast(pc.utf8_trim_whitespace(value), kind)
@@ -43,6 +47,15 @@ def cast(value: Value, kind: pa.DataType) -> Value:
         return pc.cast(value, kind)
     message = f"CAST from {type_name(source)} to {type_name(kind)} is not supported"
     raise PredicateError(message, hint="give a function of the rows", text="")
+
+
+def wider(value: Value) -> Value:
+    """Give decimals a digit more: Arrow rounds what then has no room to zero, without a word."""
+    kind = value.type
+    if kind.precision >= _DECIMAL_DIGITS:
+        message = f"{type_name(kind)} has no room to be rounded"
+        raise PredicateError(message, hint="cast it to one with fewer digits first", text="")
+    return pc.cast(value, pa.decimal128(kind.precision + 1, kind.scale))
 
 
 def _plain(source: pa.DataType, kind: pa.DataType) -> bool:
@@ -89,7 +102,7 @@ def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
             digits = max(kind.precision - kind.scale for kind in decimals)
             if len(decimals) < len(kinds):
                 digits = max(digits, _INT64_DIGITS - 1)
-            return pa.decimal128(min(38, digits + scale), scale)
+            return pa.decimal128(min(_DECIMAL_DIGITS, digits + scale), scale)
         return max(kinds, key=lambda kind: kind.bit_width)
     if all(_T.is_date(kind) or _T.is_timestamp(kind) for kind in kinds):
         found = [kind for kind in kinds if _T.is_timestamp(kind)]

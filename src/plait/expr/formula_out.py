@@ -28,7 +28,7 @@ from plait.expr.formula import (
     Name,
     Ref,
 )
-from plait.expr.formula_cast import aligned, cast
+from plait.expr.formula_cast import aligned, cast, wider
 from plait.model.schema import type_name
 
 Value: TypeAlias = pa.Array | pa.Scalar
@@ -212,6 +212,18 @@ _LAZY: Final[Mapping[str, Callable[[tuple[Formula, ...], Sides], Value]]] = {
 # --- operators and functions -------------------------------------------------------------------
 
 
+def _arithmetic(kernel: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """Decimals beside floating-point numbers become the nearest of these."""
+
+    def apply(left: Value, right: Value) -> Value:
+        kinds = [left.type, right.type]
+        if any(map(_T.is_decimal, kinds)) and any(map(_T.is_floating, kinds)):
+            left, right = (cast(side, pa.float64()) for side in (left, right))
+        return kernel(left, right)
+
+    return apply
+
+
 def _divide(left: Value, right: Value) -> Value:
     if not (_T.is_decimal(left.type) and _T.is_decimal(right.type)):
         left, right = (cast(side, pa.float64()) for side in (left, right))
@@ -317,6 +329,9 @@ def _rounded(kernel: Callable[[Value], Value]) -> Callable[[Value], Value]:
     """FLOOR and CEIL give whole numbers."""
 
     def whole(item: Value) -> Value:
+        if _T.is_decimal(item.type):
+            found = kernel(wider(item))
+            return cast(found, pa.decimal128(found.type.precision - found.type.scale, 0))
         found = kernel(item)
         return cast(found, pa.int64()) if _T.is_floating(found.type) else found
 
@@ -324,9 +339,9 @@ def _rounded(kernel: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 
 _OPERATIONS: Final[Mapping[str, Callable[..., Value]]] = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
+    "+": _arithmetic(pc.add_checked),
+    "-": _arithmetic(pc.subtract_checked),
+    "*": _arithmetic(pc.multiply_checked),
     "/": _divide,
     "%": _remainder,
     "negate": pc.negate_checked,

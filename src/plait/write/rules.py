@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr.formula import SOURCE, TARGET, Formula, Name, columns_read, resolve
+from plait.expr.formula_cast import cast
 from plait.expr.formula_out import Sides, compute, holds
 from plait.expr.formula_sql import parse_formula
 from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
@@ -237,7 +238,7 @@ def _value(name: str, formula: Formula, rows: Sides, kind: pa.DataType) -> pa.Ar
         if pa.types.is_floating(kind) and (
             pa.types.is_decimal(found.type) or pa.types.is_floating(found.type)
         ):
-            return found.cast(kind, safe=False)  # the nearest number, as everywhere
+            return cast(found, kind)  # the nearest number, as everywhere
     except pa.ArrowInvalid as error:
         what = f"the value of column {name!r}"
         raise _not_computed(what, name, error) from error

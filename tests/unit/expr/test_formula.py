@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
+import pickle  # noqa: TID251 - what a formula must survive
 from decimal import Decimal
 
 import pyarrow as pa
@@ -54,7 +54,7 @@ def test_what_stands_behind_a_condition_is_not_computed_for_other_rows() -> None
 def test_a_formula_travels_to_other_processes() -> None:
     for value in ("CASE WHEN i > 0 THEN s || 'x' ELSE UPPER(s) END", pc.field("i") + 1, 5):
         formula = resolve(parse_formula(value), {TARGET: ROWS.schema}, "")
-        again = pickle.loads(pickle.dumps(formula))  # noqa: S301, RUF100 - our own
+        again = pickle.loads(pickle.dumps(formula))
         assert compute(again, Sides.of(t=ROWS)).equals(compute(formula, Sides.of(t=ROWS)))
 
 
