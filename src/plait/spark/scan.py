@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _GLOB = re.compile(r"([\\*?{}\[\]])")
+_lock = threading.Lock()
 _scans: WeakKeyDictionary[object, Scan] = WeakKeyDictionary()
 _held: WeakKeyDictionary[object, deque[Scan]] = WeakKeyDictionary()
 
@@ -69,15 +71,17 @@ def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
     if condition is not None:
         frame = frame.where(to_sql(condition.predicate))
     frame = frame.select(*map(quoted, scan.schema.names))
-    _scans[frame] = scan
-    _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
+    with _lock:
+        _scans[frame] = scan
+        _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
     return frame
 
 
 def held_scans() -> list[Scan]:
     """Give the scans whose DataFrames may still be in use, each once."""
-    held = [scan for scans in list(_held.values()) for scan in list(scans)]
-    return list(dict.fromkeys([*held, *list(_scans.values())]))
+    with _lock:
+        held = [scan for scans in _held.values() for scan in scans]
+        return list(dict.fromkeys([*held, *_scans.values()]))
 
 
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:

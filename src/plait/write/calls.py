@@ -121,8 +121,12 @@ class Writes(ABC):
         commit_id: str | None = None,
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
+        spark: object = None,
     ) -> CommitResult:
-        """Delete the rows that match ``where``, or those with the keys given."""
+        """Delete the rows that match ``where``, or those with the keys given.
+
+        ``spark`` is a session whose executors look for the rows; this process by default.
+        """
         Order.require_one(where, keys)
         order = self._order(
             "delete",
@@ -131,7 +135,7 @@ class Writes(ABC):
             where=where,
             read_set=read_set_of(self._site, read_from),
         )
-        return self._write(order, keys)
+        return self._write(order, spark if keys is None else keys)
 
     def update(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -139,7 +140,8 @@ class Writer:
             status = staging.stage(self._snapshot(txn), None)
             read = read_by(staging)
             if self._order.read_set is None and read is not None:
-                txn.judge.read_set = read
+                at = min(read.version, txn.base.version)
+                txn.judge.read_set = replace(read, version=at)
             self._result = txn.commit(
                 status, scope_of(self._order, txn.base.table.spec, status), staging.stage
             )

@@ -86,6 +86,7 @@ def test_an_update_runs_on_the_executors_of_a_session_that_is_given(
     stats = table.update({"rev": "rev + id"}, where="part <> 'p1' and id >= 10", spark=spark).stats
     assert stats.rows_updated == 13
     assert revisions(table) == {i: 1 + i if i >= 10 and i % 3 != 1 else 1 for i in range(30)}
+    assert table.delete(where="part = 'p0' and id > 3", spark=spark).stats.rows_deleted == 8
     with pytest.raises(OptionError, match="no rows"):
         table.update({"rev": 1}, spark=frame(spark, 0, 1, 1))
     assert_sound(table)
