@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+
+
+class Matched:
+    """A clause for rows of the table: ``Update`` or ``Delete``."""
+
+    __slots__ = ()
+    when: object
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(Matched):
     """Give columns of a row new values; a clause of ``Table.merge``.
 
     A value is SQL text over the columns, a literal that is no text, a pyarrow expression, or a
@@ -22,7 +28,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Matched):
     """Delete a row; a clause of ``Table.merge``."""
 
     when: object = None
@@ -37,9 +43,6 @@ class Insert:
     """Column: value; the others are null. None: every column that the source has too."""
     when: object = None
     """A condition on the source's row, as SQL text; None: always."""
-
-
-Matched: TypeAlias = Update | Delete
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from plait.write.check import prepare
 from plait.write.keys import Indices
 
 Schemas: TypeAlias = Mapping[str, pa.Schema]
-Clause = TypeVar("Clause", Update, Delete, Insert, Matched)
+Clause = TypeVar("Clause", Insert, Matched)
 Flags = npt.NDArray[np.bool_]
 
 
@@ -55,9 +55,9 @@ def _one_of(allowed: tuple[type, ...], clause: Clause, where: str) -> Clause:
 
 
 def _read(clause: Matched) -> Matched:
-    if isinstance(clause, Delete):
-        return Delete(_condition(clause.when))
-    return Update(_formulas(clause.values), _condition(clause.when))
+    if isinstance(clause, Update):
+        return Update(_formulas(clause.values), _condition(clause.when))
+    return Delete(_condition(clause.when))
 
 
 def _insert(clause: Insert) -> Insert:
@@ -130,7 +130,7 @@ class Rules:
     @classmethod
     def bind(
         cls,
-        clauses: Sequence[Update | Delete | Insert],
+        clauses: Sequence[Matched | Insert],
         spec: TableSpec,
         source: TableSpec | None,
         *,
@@ -254,9 +254,9 @@ def _not_computed(what: str, column: str, error: Exception) -> BadRecordError:
     return BadRecordError(message, hint=hint, column=column, sample={})
 
 
-def _bound(clause: Update | Delete | Insert, spec: TableSpec, sides: Schemas) -> _Rule:
+def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _Rule:
     when = None if clause.when is None else resolve(parse_formula(clause.when), sides, "")
-    if isinstance(clause, Delete):
+    if not isinstance(clause, (Update, Insert)):
         return _Rule(when, None)
     fixed = {*spec.key, *spec.partition_by}
     inserts = isinstance(clause, Insert)
