@@ -250,7 +250,7 @@ class BadRecordError(SchemaError):
 
 
 class PredicateError(TableError, ValueError):
-    """A predicate cannot be parsed or does not fit the schema. Facts: text, position."""
+    """A predicate or a value cannot be parsed or does not fit. Facts: text, position."""
 
     code = "predicate"
 
@@ -262,7 +262,7 @@ class ContractError(TableError):
 
 
 class DuplicateKeyError(TableError):
-    """An insert met keys that are present. Facts: keys (sample), partition."""
+    """Keys are there already, or twice in a merge's source. Facts: keys (sample), partition."""
 
     code = "duplicate_key"
 

@@ -93,13 +93,14 @@ class SparkStaging:
         if self._closed or self._rounds:
             message = "rows came after the writer had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
-        if is_session(data) and plan.predicate is not None:
+        asked = plan.operation in (Operation.DELETE, Operation.UPDATE)
+        if is_session(data) and asked and plan.predicate is not None:
             self._spark = data  # no rows come: it is where the work is done
             return
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer an engine", key="data", value="")
-        if plan.operation in (Operation.DELETE, Operation.UPDATE) and plan.predicate is not None:
+        if asked and plan.predicate is not None:
             message = f"{plan.operation} by predicate takes no rows"
             raise OptionError(message, hint="give either keys or where", key="where", value="rows")
         schema = arrow_schema(data.schema)
