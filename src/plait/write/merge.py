@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.write import keys
+from plait.files import keys
 from plait.write.resolve import winners
 
 Positions = npt.NDArray[np.uint64]
