@@ -40,11 +40,11 @@ def pin_changes(site: Site, since: Bound, until: Bound | None) -> tuple[ChangeWi
     try:
         site.cache.snapshot()  # loads the file events, anew if a checkpoint was collected
         state = site.cache.known()
+        state.require_readable(low)
         high = state.version if until is None else find_bound(site, state, until, key="until")
         if high < low:
             message = f"until={until} lies before since={since}"
             raise OptionError(message, hint="since comes first", key="until", value=str(until))
-        state.require_readable(low)
         return _window(site, state, low, high), lease
     except BaseException:
         lease.release()
