@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from plait.files import keys
 from plait.files.deletion import load_mask
+from plait.files.keys import Indices
 from plait.files.live import LiveFile, live_files
 from plait.files.roaring import Positions
 from plait.read.content import NO_PRINTS, Prints, fingerprints, unmatched
@@ -161,17 +162,26 @@ def _by_content(
     old: Sequence[_Part], new: Sequence[_Part], reader: SliceReader
 ) -> Iterator[Changed]:
     """Match rows without a key: read all for their hashes first, then those without an equal."""
-    sides = [[_prints(part, reader) for part in side] for side in (old, new)]
-    lost, found = unmatched(*(np.concatenate([prints for prints, _ in side]) for side in sides))
-    for side, places, kind in ((old, lost, _DELETE), (new, found, _INSERT)):
-        start = 0
-        for part, (prints, positions) in zip(side, sides[kind == _INSERT], strict=True):
-            low, high = np.searchsorted(places, [start, start + len(prints)])
-            if high > low:
-                chosen = positions[places[low:high] - start]
-                for rows in reader.at(part.file, chosen):
-                    yield Changed.alike(rows, kind)
-            start += len(prints)
+    prints = [[_prints(part, reader) for part in side] for side in (old, new)]
+    lost, found = unmatched(*(np.concatenate([each for each, _ in side]) for side in prints))
+    yield from _chosen(zip(old, prints[0], strict=True), lost, reader, _DELETE)
+    yield from _chosen(zip(new, prints[1], strict=True), found, reader, _INSERT)
+
+
+def _chosen(
+    side: Iterable[tuple[_Part, tuple[Prints, Positions]]],
+    places: Indices,
+    reader: SliceReader,
+    kind: int,
+) -> Iterator[Changed]:
+    """Read the rows at these places of one side, of which only the hashes are left."""
+    start = 0
+    for part, (prints, positions) in side:
+        low, high = np.searchsorted(places, [start, start + len(prints)])
+        if high > low:
+            for rows in reader.at(part.file, positions[places[low:high] - start]):
+                yield Changed.alike(rows, kind)
+        start += len(prints)
 
 
 def _prints(part: _Part, reader: SliceReader) -> tuple[Prints, Positions]:

@@ -40,7 +40,6 @@ ADDED_COLUMNS: Final = pa.schema(
 _FILE_BYTES: Final = 1 << 20
 """Opening a file counts like reading so much of it."""
 _GROUP_BYTES: Final = 32 << 20
-_KINDS: Final = pa.array(CHANGE_TYPES)
 
 
 class ChangeScan(Frames):
@@ -188,7 +187,7 @@ class ChangeScan(Frames):
         time_us = pa.scalar(work.completed_ms * 1000, pa.int64()).cast(
             ADDED_COLUMNS.field(TIME).type
         )
-        columns[TYPE] = _KINDS.take(pa.array(found.kinds))
+        columns[TYPE] = pa.array(CHANGE_TYPES).take(pa.array(found.kinds))
         columns[VERSION] = pa.repeat(pa.scalar(work.version, pa.int64()), count)
         columns[TIME] = pa.repeat(time_us, count)
         rows = pa.RecordBatch.from_arrays([columns[n] for n in self._columns], schema=self.schema)
