@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from plait.errors import InstantExpiredError, InstantNotFoundError, SchemaMismatchError
+from plait.errors import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    SchemaMismatchError,
+    StreamError,
+)
+from plait.locks.identity import table_name
 from plait.model.plan import ChangeWindow
 from plait.model.schema import Schema
 from plait.services.changes import find_bound, instant_of, pin_changes, pin_rows, time_of
@@ -66,6 +72,7 @@ class Follower:
         self._site, self._schema, self._start, self._limits = site, schema, start, limits
         self._lease: Lease | None = None
         self._target: int | None = None
+        self._table = table_name(site.store)
         self.seen: int = -1
         """The newest version that was met."""
 
@@ -79,11 +86,13 @@ class Follower:
         Raises:
             InstantExpiredError: what the stream needs next was cleaned.
             SchemaMismatchError: the next commit has newer columns.
+            StreamError: the offset is not one of this table.
         """
         state = self._head()
+        self._require_ours(offset, state)
         head = state.version if self._target is None else min(state.version, self._target)
         if offset.first:
-            offset = self._begin(state, head)
+            offset = replace(self._begin(state, head), table=self._table)
         self.hold(offset.version)
         if offset.files is not None:
             return self._rows(offset, limited=limited)
@@ -94,7 +103,9 @@ class Follower:
 
         Raises:
             InstantExpiredError: it was cleaned.
+            StreamError: the offsets are not those of this table.
         """
+        self._require_ours(end, self._head())
         if end.began < 0 and (start.first or start.files is not None):
             window = self._pinned(lambda: pin_rows(self._site, end.version), end.version)
             low = start.files or 0
@@ -123,6 +134,17 @@ class Follower:
         state = self._site.cache.refresh()
         self.seen = state.version
         return state
+
+    def _require_ours(self, offset: Offset, state: State) -> None:
+        """Refuse a checkpoint that another table left, or a later state of this one."""
+        if offset.first or (offset.table == self._table and offset.version <= state.version):
+            return
+        uri, head = self._site.store.spec.uri, state.version
+        message = f"the checkpoint stands at version {offset.version}, which {uri} does not have"
+        if offset.table != self._table:
+            message = f"the checkpoint is of another table than the one that is at {uri} now"
+        hint = "give the stream the checkpoint that belongs to this table, or a new one"
+        raise StreamError(message, hint=hint, uri=uri, version=offset.version, head=head)
 
     def _begin(self, state: State, head: int) -> Offset:
         """Decide where a stream without a checkpoint begins."""
@@ -159,7 +181,7 @@ class Follower:
             limits = replace(self._limits, versions=None)
             count = limits.fitting(np.ones(count, dtype=np.int64), sizes)
         ended = done + count >= files.num_rows
-        return Offset(offset.version, -1, None if ended else done + count)
+        return replace(offset, files=None if ended else done + count)
 
     def _commits(self, offset: Offset, head: int, *, limited: bool) -> Offset:
         """Take in commits that are whole."""

@@ -22,25 +22,29 @@ class Offset:
     """The version after which the stream began; -1: with all rows of a version."""
     files: int | None = None
     """So many files of the first rows are delivered; None: all."""
+    table: str = ""
+    """The identity of the table: another one in its place has other versions."""
 
     @property
     def first(self) -> bool:
         """Whether the stream has not begun."""
         return self.version < 0
 
-    def to_dict(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int | str]:
         """Write it as JSON values."""
         if self.first:
             return {"version": -1}
-        known = {"version": self.version, "began": self.began}
-        return known if self.files is None else {**known, "files": self.files}
+        known: dict[str, int | str] = {"version": self.version, "began": self.began}
+        if self.files is not None:
+            known["files"] = self.files
+        return {**known, "table": self.table}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> Offset:
         """Read what ``to_dict`` wrote; raise OptionError for anything else."""
         try:
-            numbers = {name: _number(value[name]) for name in value}
-            return cls(**numbers)
+            numbers = {name: _number(value[name]) for name in value if name != "table"}
+            return cls(**numbers, table=str(value.get("table", "")))
         except TypeError as error:
             message = f"the checkpoint holds {str(value)[:120]}, which is no offset of a table"
             hint = "give the stream the checkpoint that it had, or a new one"

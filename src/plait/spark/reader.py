@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 RAISE, SKIP = "raise", "skip"
 _NEWS: Final = pa.array([INSERT, POST])
 _SAMPLE = 5
+Values: TypeAlias = dict[str, int | str]
+"""An offset as Spark keeps it."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_asked(asked, self._schema)
         self._open: tuple[Table, Follower] | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+    def initialOffset(self) -> Values:  # noqa: N802 - Spark's
         """Say nothing: the end of the first batch says where the stream began."""
         return Offset().to_dict()
 
@@ -83,12 +85,12 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._limits.bytes)
         return ReadMaxFiles(self._limits.files or 1)  # Spark has no limit for commits
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's
+    def latestOffset(self, start: Values, limit: ReadLimit) -> Values:  # noqa: N802 - Spark's
         """Give the end of the batch that begins here."""
         limited = not isinstance(limit, ReadAllAvailable)
         return self._follower.next(Offset.from_dict(start), limited=limited).to_dict()
 
-    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's
+    def reportLatestOffset(self) -> Values | None:  # noqa: N802 - Spark's
         """Give the newest version that was met, for the progress of the query."""
         return {"version": self._follower.seen}
 
@@ -96,7 +98,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let the query end at the head of now."""
         self._follower.stop_at_head()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ds.InputPartition]:
+    def partitions(self, start: Values, end: Values) -> Sequence[ds.InputPartition]:
         """Divide the files of a batch among tasks."""
         if start == end:
             return []
@@ -113,7 +115,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows: Iterator[pa.RecordBatch] = partition.reader.read(partition.files)  # type: ignore[attr-defined]  # of partitions()
         return rows if self._changes else map(self._news, rows)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Values) -> None:
         """Let go of what is delivered."""
         self._follower.hold(Offset.from_dict(end).version)
 
