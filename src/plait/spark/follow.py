@@ -150,6 +150,8 @@ class Follower:
         """Decide where a stream without a checkpoint begins."""
         start = self._start
         if start is None or start == EARLIEST:
+            if state.table.spec.schema.id > self._schema.id:
+                raise _columns_changed(state.version)
             return Offset(head if start is None else state.horizon, files=0)
         if start == LATEST:
             return Offset(head, head)
@@ -204,9 +206,7 @@ class Follower:
         newer = commits.filter(pc.greater(commits["schema_id"], self._schema.id))
         first = head + 1 if not newer.num_rows else int(pc.min(newer["version"]).as_py())
         if first == since + 1:
-            message = f"the columns of the table changed at version {first}"
-            hint = "load the stream anew and start it from its checkpoint: it gets the new columns"
-            raise SchemaMismatchError(message, hint=hint, column="", version=first)
+            raise _columns_changed(first)
         return min(head, first - 1)
 
     def _changes(self, since: int, until: int) -> ChangeWindow:
@@ -234,3 +234,9 @@ class Follower:
         held, self._lease = self._lease, lease
         if held is not None:
             held.release()
+
+
+def _columns_changed(version: int) -> SchemaMismatchError:
+    message = f"the columns of the table changed at version {version}"
+    hint = "load the stream anew and start it from its checkpoint: it gets the new columns"
+    return SchemaMismatchError(message, hint=hint, column="", version=version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,10 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.model.decision import Decision
-from plait.model.instant import Action, Operation
-from plait.model.schema import Schema
 from plait.read.changes import TYPE, VERSION
 from plait.storage.local import LocalStore
 from tests.integration.spark.tables import frame, make
-from tests.support.forge import forge
+from tests.support.forge import forge_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,25 +149,8 @@ def test_newer_columns_end_a_stream_after_what_came_before(
     table = make(tmp_path / "t")
     table.append(some(spark, 0, 5, 1))
     source = spark.readStream.format("plait").option("start", "1").load(str(tmp_path / "t"))
-    store = LocalStore(str(tmp_path / "t"))
-
-    def add_column(decision: Decision) -> Decision:
-        shape = table.site.cache.refresh().table
-        old = shape.spec.schema
-        field = pa.field("more", pa.int64(), metadata={"PARQUET:field_id": "99"})
-        newer = Schema(old.id + 1, old.arrow.append(field))
-        spec = replace(shape.spec, schema=newer)
-        whole = replace(shape, spec=spec, schemas={**shape.schemas, newer.id: newer})
-        return replace(
-            decision,
-            action=Action.SCHEMA,
-            operation=Operation.SCHEMA,
-            schema_id=newer.id,
-            table=whole.to_dict(),
-        )
-
     table.upsert(some(spark, 4, 6, 2))
-    forge(store, add_column, like=0)
+    forge_column(LocalStore(str(tmp_path / "t")), "more")
     query = (
         source.writeStream.format("memory")
         .queryName("before_columns")

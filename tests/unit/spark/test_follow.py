@@ -10,11 +10,19 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from plait import InstantExpiredError, InstantNotFoundError, OptionError, StreamError, Table
+from plait import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    OptionError,
+    SchemaMismatchError,
+    StreamError,
+    Table,
+)
 from plait.read.changes import ChangeScan
 from plait.spark.follow import Follower, Limits
 from plait.spark.offsets import Offset
 from plait.txn.lease import load_leases
+from tests.support.forge import forge_column
 
 _NAMES = itertools.count()
 TWO = {"clean.retain.time": "0s", "clean.retain.versions": 2}
@@ -170,6 +178,32 @@ def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(table: Table) -
             ask()
         assert gone.value.oldest == table.site.cache.known().horizon
         assert "new checkpoint" in gone.value.hint
+
+
+def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) -> None:
+    """And goes on behind it, once it knows them; no row loses a value on the way."""
+    put(table, 1)
+    put(table, 2)
+    known = table.site.cache.refresh().table.spec.schema
+    old = Follower(table.site, known, "1", Limits(versions=1))
+    newer = forge_column(table.site.store, "more")
+    rows = pa.table({"id": [3], "v": [0], "more": [7]})
+    Table.open(table.site.store.spec.uri).upsert(rows)
+    end = Offset()
+    for ids in ([1], [2]):
+        before, end = end, old.next(end, limited=True)
+        window = old.window(before, end)
+        assert ChangeScan(table.site.store, window).to_arrow()["id"].to_pylist() == ids
+    with pytest.raises(SchemaMismatchError) as changed:
+        old.next(end, limited=True)
+    assert changed.value.version == 3
+    with pytest.raises(SchemaMismatchError):
+        Follower(table.site, known, None, Limits()).next(Offset(), limited=False)
+    fresh = Follower(table.site, newer, None, Limits())
+    again = ChangeScan(table.site.store, fresh.window(Offset(), end))
+    assert again.to_arrow()["more"].to_pylist() == [None, None], "a batch from before, repeated"
+    window = fresh.window(end, fresh.next(end, limited=False))
+    assert ChangeScan(table.site.store, window).to_arrow()["more"].to_pylist() == [7]
 
 
 def test_a_checkpoint_of_another_table_is_refused(table: Table) -> None:
