@@ -39,9 +39,9 @@ def diff(
     until: str | None,
     limit: int,
 ) -> None:
-    """Count and show the rows that commits inserted, updated and deleted.
+    """Count and show the rows that commits changed.
 
-    An update shows the row as it was before the row as it became. Nothing is changed.
+    Inserted, updated and deleted; of an update first the row as it was, then as it became.
     """
     table = Table.open(uri, storage_options=storage or None)
     scan = table.changes(since, until)
