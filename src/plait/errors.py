@@ -18,6 +18,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- ContractError                      ours and the table's
     |- DuplicateKeyError                  keys (sample), partition
     |- StreamError
+    |  |- DeletedRowsError                rows that a stream of rows cannot say
     |  |- EpochRewoundError
     |  |- EpochUnknownError
     |  `- OffsetGapError
@@ -61,6 +62,7 @@ __all__ = [
     "ConflictError",
     "ContractError",
     "CorruptMetadataError",
+    "DeletedRowsError",
     "DuplicateKeyError",
     "EpochRewoundError",
     "EpochUnknownError",
@@ -268,9 +270,15 @@ class DuplicateKeyError(TableError):
 
 
 class StreamError(TableError):
-    """A stream token does not continue the last one."""
+    """A stream cannot go on: its token does not continue the last one, or it cannot say a row."""
 
     code = "stream"
+
+
+class DeletedRowsError(StreamError):
+    """A stream that gives rows as inserted or updated met deleted ones. Facts: version, sample."""
+
+    code = "deleted_rows"
 
 
 class EpochRewoundError(StreamError):

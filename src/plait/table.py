@@ -14,8 +14,10 @@ from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.model.locks import LockState
+from plait.read.changes import ChangeScan
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
+from plait.services.changes import Bound, pin_changes
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
 from plait.services.explain import Explanation, explain
@@ -234,6 +236,47 @@ class Table(Writes):
         snapshot, lease = pin(self._site, version, as_of)
         try:
             scan = Scan(self._site.store, snapshot, columns=columns, where=where)
+        except BaseException:
+            lease.release()
+            raise
+        release_with(scan, lease)
+        return scan
+
+    def changes(
+        self,
+        since: Bound,
+        until: Bound | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+    ) -> ChangeScan:
+        """Say which rows the commits after ``since`` up to ``until`` changed, and how.
+
+        Adds ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; see ``ChangeScan``.
+        The files stay until it is dropped: a lease is taken before the head is looked at.
+
+        Args:
+            since: a version, an instant, an aware datetime or ISO text; commits after it count,
+                by the time at which they were completed.
+            until: the same, and the last one that counts; the newest by default.
+            columns: names of the table's, in the order wanted; all by default.
+            where: as in ``scan``, on the columns of the table and on those that are added.
+
+        Raises:
+            InstantNotFoundError: no such version.
+            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the earliest that was not.
+
+        >>> import pyarrow as pa
+        >>> t = Table.create("memory://doc-changes", "id bigint, v bigint", record_key=["id"])
+        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
+        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
+        >>> rows = t.changes(since=first, columns=["id", "v", "_change_type"]).to_arrow()
+        >>> sorted(tuple(row.values()) for row in rows.to_pylist())
+        [(2, 0, 'update_preimage'), (2, 7, 'update_postimage'), (3, 7, 'insert')]
+        """
+        window, lease = pin_changes(self._site, since, until)
+        try:
+            scan = ChangeScan(self._site.store, window, columns=columns, where=where)
         except BaseException:
             lease.release()
             raise

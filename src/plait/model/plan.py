@@ -25,6 +25,16 @@ LIVE = pa.schema(
 )
 """One row a live file: as added, with its current deletion vector."""
 
+CHANGED = pa.schema(
+    [
+        pa.field("at", pa.int64(), nullable=False),  # the version whose commit changed the file
+        pa.field("completed_ms", pa.int64(), nullable=False),  # when that commit was visible
+        pa.field("after", pa.bool_(), nullable=False),  # the file as that version shows it
+        *LIVE,
+    ]
+)
+"""One row a file and side: as it was before a commit that changed it, or as it is after."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
@@ -64,6 +74,22 @@ class Snapshot:
     schemas: dict[int, Schema]
     files: pa.Table = field(default_factory=LIVE.empty_table)
     """Live files (LIVE); only those of the buckets asked for where a task needs no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWindow:
+    """The commits after one version up to another, as far as reading their changes needs."""
+
+    since: int
+    snapshot: Snapshot
+    """The last version in it, without files: rows are read with its columns."""
+    files: pa.Table = field(default_factory=CHANGED.empty_table)
+    """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
+
+    @property
+    def until(self) -> int:
+        """The last version in it."""
+        return self.snapshot.version
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,18 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def check_types(asked: StructType, known: StructType) -> None:
+    """Refuse columns that were asked for with types that they do not have."""
+    for wanted, found in zip(asked.fields, known.fields, strict=True):
+        if wanted.dataType != found.dataType:
+            expected, given = found.dataType.simpleString(), wanted.dataType.simpleString()
+            message = f"column {wanted.name!r} is {expected}, not {given}"
+            hint = "leave the type as it is, and cast after reading"
+            raise SchemaMismatchError(
+                message, hint=hint, column=wanted.name, expected=expected, found=given
+            )
+
+
 def check_frame(
     schema: pa.Schema, spec: TableSpec, operation: Operation, where: pc.Expression | None = None
 ) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.files import keys
 from plait.files.deletion import load_mask
 from plait.files.live import LiveFile, live_files, unmasked
 from plait.files.opened import OpenFile, Schemas
 from plait.model.bucket import BucketId, partition_parse
 from plait.model.plan import Snapshot, TableSpec
 from plait.storage.port import Store
-from plait.write import keys
 from plait.write.blocks import combined, taken
 from plait.write.merge import Block, Positions, Source
 from plait.write.ranges import KeyRange

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.files import keys
 from plait.model.bucket import BucketId, partition_text
-from plait.write import keys
 from plait.write.blocks import combined
 from plait.write.merge import Part, Positions, Source, aligned, twice_error
 

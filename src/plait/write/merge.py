@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from plait.errors import DuplicateKeyError
-from plait.write import keys
+from plait.files import keys
 from plait.write.resolve import winners
 
 Positions = npt.NDArray[np.uint64]

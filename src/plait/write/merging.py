@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from plait.expr.formula import SOURCE, TARGET
 from plait.expr.formula_out import Sides
+from plait.files.keys import Indices
 from plait.files.live import LiveFile
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_FILES, LOG
@@ -19,7 +20,6 @@ from plait.write.blocks import combined, taken
 from plait.write.existing import Existing
 from plait.write.incoming import Incoming
 from plait.write.join import Join, Meeting
-from plait.write.keys import Indices
 from plait.write.merge import Positions
 from plait.write.output import Output
 from plait.write.remove import hide

@@ -16,12 +16,12 @@ from plait.expr.formula import SOURCE, TARGET, Formula, Name, columns_read, reso
 from plait.expr.formula_cast import cast
 from plait.expr.formula_out import Sides, compute, holds
 from plait.expr.formula_sql import parse_formula
+from plait.files.keys import Indices
 from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema, storable_type, type_name
 from plait.write.check import prepare
-from plait.write.keys import Indices
 
 Schemas: TypeAlias = Mapping[str, pa.Schema]
 Clause = TypeVar("Clause", Insert, Matched)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import StorageError
-from plait.write import keys
+from plait.files import keys
 from plait.write.blocks import combined, taken
 from plait.write.buffer import Order
 from plait.write.limits import Limits
