@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructField, StructType
 
 from plait.errors import OptionError
 from plait.spark.options import STORAGE
 from plait.spark.sink import PlaitWriter
-from plait.spark.source import PlaitReader, PlaitSource
+from plait.spark.source import PlaitSource
 
 _KEPT = "plait"
 """The key beside a column that the options stand under."""
@@ -48,7 +49,7 @@ class CatalogSource(PlaitSource):
         found = super().schema()
         return _keep(found, given) if self._created else found
 
-    def reader(self, schema: StructType) -> PlaitReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Plan to read; what the query says goes before what the table was created with."""
         self.options = _for_reads({**_kept(schema), **self.options})
         return super().reader(schema)
