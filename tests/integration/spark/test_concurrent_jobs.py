@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = int(os.environ.get("PLAIT_ROUNDS", "2"))
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(300, 60 * ROUNDS))]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(600, 60 * ROUNDS))]
 
 
 class Driver:

@@ -23,7 +23,7 @@ from tests.services.spark import ConnectServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[3]
 INSIDE = re.compile(r"py4j|_jvm\b|_jdf\b|_jsparkSession|_jsc\b|_jc\b|_jconf\b|sparkContext|\.rdd\b")

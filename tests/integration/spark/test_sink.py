@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from plait import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def crowded(spark: SparkSession, start: int, keys: int, turn: int) -> DataFrame:
