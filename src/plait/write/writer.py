@@ -75,6 +75,7 @@ class Writer:
             order.partitions,
             commit_id=order.commit_id,
             on_conflict=order.on_conflict,
+            tokens=() if order.token is None else (order.token,),
             read_set=order.read_set,
         )
         try:
@@ -141,7 +142,7 @@ class Writer:
                 status, scope_of(self._order, txn.base.table.spec, status), staging.stage
             )
         except AlreadyCommitted as found:
-            txn.abort("its commit id was applied meanwhile")
+            txn.abort("its commit id or token was applied meanwhile")
             self._result = result_at(self._site, found.version)
         except CommitOutcomeUnknownError:
             raise
