@@ -20,8 +20,9 @@ from plait.errors import OptionError, SchemaMismatchError
 from plait.model.plan import Snapshot, StoreSpec
 from plait.read.scan import Scan
 from plait.spark.frame import spark_schema
-from plait.spark.options import READING, WRITING, SourceOptions
+from plait.spark.options import READING, STREAMING, WRITING, SourceOptions
 from plait.spark.sink import PlaitWriter, begin_write
+from plait.spark.stream import PlaitStreamWriter, begin_epoch
 from plait.storage import open_store
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class PlaitSource(ds.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
         """Check the columns and begin a write."""
         return begin_write(SourceOptions.of(self.options, WRITING), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PlaitStreamWriter:  # noqa: FBT001, N802 - Spark's
+        """Check the columns and begin an epoch."""
+        return begin_epoch(SourceOptions.of(self.options, STREAMING), schema, overwrite=overwrite)
 
     def _scan(self, columns: Sequence[str] | None) -> Scan:
         options = SourceOptions.of(self.options, READING)

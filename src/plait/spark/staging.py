@@ -26,10 +26,10 @@ from plait.spark.job import run, speculates, tasks_wanted
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report
 from plait.spark.route import Route
-from plait.spark.staged import files_of, leftovers, named, places_of, together, with_garbage
 from plait.spark.task import StageRest, StageRows
 from plait.storage import open_store
 from plait.timeline.pending import load_pending
+from plait.write.staged import files_of, leftovers, named, places_of, together, with_garbage
 from plait.write.staging import ArrowStaging, Task
 
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ application, so that of several who race with one application one wins, and the 
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import pyarrow.compute as pc
 
 from plait.errors import EpochRewoundError, EpochUnknownError, OffsetGapError, StreamError
@@ -30,7 +28,9 @@ def find_applied(store: Store, state: State, token: Token) -> int | None:
     if last is None:
         if token.start:
             hint = "the first epoch starts from ''; Stream.begin_at takes over what is elsewhere"
-            _refuse(EpochUnknownError, token, None, "and the table knows none before it", hint)
+            raise _refusal(
+                EpochUnknownError, token, None, "and the table knows none before it", hint
+            )
         return None
     if token == last.token:
         return last.version
@@ -38,10 +38,10 @@ def find_applied(store: Store, state: State, token: Token) -> int | None:
         return _look_up(store, state, token, last.token)
     if token.epoch > last.epoch + 1:
         hint = "an epoch in between is missing: go on from the table's position"
-        _refuse(EpochUnknownError, token, last.token, "which is not the next", hint)
+        raise _refusal(EpochUnknownError, token, last.token, "which is not the next", hint)
     if token.start != last.end:
         hint = "go on from where the table's last epoch ended"
-        _refuse(OffsetGapError, token, last.token, "which does not start there", hint)
+        raise _refusal(OffsetGapError, token, last.token, "which does not start there", hint)
     return None
 
 
@@ -52,16 +52,16 @@ def _look_up(store: Store, state: State, token: Token, last: Token) -> int:
         if (row["start"], row["end"]) == (token.start, token.end):
             return int(row["version"])
     hint = "another writer has this application's name, or the source was reset: use a new name"
-    _refuse(EpochRewoundError, token, last, "which was applied with other offsets", hint)
+    raise _refusal(EpochRewoundError, token, last, "which was applied with other offsets", hint)
 
 
-def _refuse(
+def _refusal(
     kind: type[StreamError], token: Token, last: Token | None, why: str, hint: str
-) -> NoReturn:
+) -> StreamError:
     where = "" if last is None else f" after epoch {last.epoch}, which ended at {_short(last.end)}"
     span = f"from {_short(token.start)} to {_short(token.end)}"
     message = f"stream {token.application!r}: epoch {token.epoch} {span} came{where}, {why}"
-    raise kind(
+    return kind(
         message,
         hint=hint,
         token=token.to_dict(),

@@ -18,7 +18,7 @@ from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot
 from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.found import find_result, result_at
+from plait.write.found import find_epoch, find_result, result_at
 from plait.write.order import Order, plan_of, scope_of
 
 
@@ -67,7 +67,7 @@ class Writer:
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
         order = self._order
-        if order.commit_id is not None and self._begun is None and self._find_first():
+        if self._begun is None and self._find_first():
             return self
         request = Request(
             order.operation,
@@ -185,11 +185,11 @@ class Writer:
         return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
 
     def _find_first(self) -> bool:
-        """Give the first result of this commit id, for ever."""
-        commit_id = self._order.commit_id
-        if commit_id is None:
-            return False
-        found = find_result(self._site, commit_id)
+        """Give the first result of this commit id or token, for ever."""
+        order = self._order
+        found = None if order.token is None else find_epoch(self._site, order.token)
+        if found is None and order.commit_id is not None:
+            found = find_result(self._site, order.commit_id)
         self._result = found
         return found is not None
 
