@@ -50,7 +50,8 @@ class Participant:
         self._finishing: list[tuple[_Open, Future[None]]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
         self._numbers = itertools.count()
-        self._closed = False
+        self._welcome = self._closed = False
+        """Welcome: a coordinator has counted this life in."""
 
     def __enter__(self) -> Self:
         """Say hello."""
@@ -127,12 +128,13 @@ class Participant:
 
     def _hear(self, turn: Turn) -> None:
         life = turn.lives.get(self._name)
-        if life is None:
-            return  # it does not know of us yet
+        if life != self._life and not self._welcome:
+            return  # it was sent before the coordinator knew of us
         if life != self._life:
             self._drop()
             message = f"another writer has taken the name {self._name!r}"
             raise StreamError(message, hint="stop this one, or name it otherwise")
+        self._welcome = True
         known, self._turn = self._turn, None
         same = known is not None and known.turn.session == turn.session
         if known is not None and same and turn.number <= known.turn.number:
