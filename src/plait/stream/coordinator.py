@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Self
 
 from plait.errors import (
     EpochUnknownError,
-    OffsetGapError,
     OptionError,
-    RolledBackError,
-    StorageError,
     StreamError,
     TransactionClosedError,
 )
-from plait.model.changes import WriteStats, WriteStatus
 from plait.model.decision import CommitResult, Token
-from plait.model.instant import Action, Instant, Operation, State
-from plait.model.plan import TableSpec
+from plait.model.instant import Instant, Operation
 from plait.model.stream import Position
 from plait.stream.messages import (
     Hello,
@@ -30,14 +24,11 @@ from plait.stream.messages import (
     offsets_text,
     parse_offsets,
 )
-from plait.stream.participant import status_of
 from plait.stream.transport import Endpoint
+from plait.stream.turns import OpenTurn, follow, gathered_of
 from plait.timeline import paths
-from plait.timeline.pending import PendingInstant, write_requested
-from plait.txn.heartbeat import Heartbeat
-from plait.txn.site import Site, client, require_slots
-from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.gather import Gathered, decide
+from plait.txn.site import Site, require_slots
+from plait.write.gather import decide
 from plait.write.order import Order
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
@@ -45,24 +36,6 @@ _TURNS_MAX = 100
 """More than so many turns are not begun while writers are silent."""
 _LOOK_S = 0.05
 """Between two looks at what has come, while waiting for reports."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """A turn that is not decided: its instant, what is known of it."""
-
-    turn: Turn
-    spec: TableSpec
-    heartbeat: Heartbeat
-    reports: dict[str, Report] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every writer that takes part has reported."""
-        return all(name in self.reports for name in self.turn.lives)
-
-    def ordered(self) -> list[Report]:
-        return [self.reports[name] for name in sorted(self.reports)]
 
 
 class Coordinator:
@@ -99,7 +72,7 @@ class Coordinator:
         self._endpoint, self._after = endpoint, after
         self._session = site.ports.ids.nonce()
         self._lives: dict[str, str] = {}
-        self._open: list[_Open] = []
+        self._open: list[OpenTurn] = []
         self._next = 0
         self._decided = -1
         self._position: Position | None = None
@@ -199,7 +172,7 @@ class Coordinator:
         self._decided = ready[-1].turn.number
         self._open = self._open[len(ready) :]
         for each in ready[:-1]:
-            self._roll_back(each, "its rows were carried into a later epoch")
+            each.roll_back(self._site, "its rows were carried into a later epoch")
         self._position = self._load_position()
         return result
 
@@ -232,7 +205,7 @@ class Coordinator:
     def _drop(self, reason: str) -> None:
         doomed, self._open = self._open, []
         for each in doomed:
-            self._roll_back(each, reason)
+            each.roll_back(self._site, reason)
 
     def _begin_turn(self, *, reset: bool) -> None:
         """Request an instant, then tell the writers: never the other way round."""
@@ -252,33 +225,11 @@ class Coordinator:
             reset,
             dict(self._lives),
         )
-        record = PendingInstant(
-            instant,
-            State.REQUESTED,
-            self._order.operation,
-            state.version,
-            (),
-            host=str(client()["host"]),
-            pid=int(str(client()["pid"])),
-            started_ms=site.store.now_ms(),
-            timeout_s=table.options.seconds("heartbeat.timeout"),
-        )
-        write_requested(site.store, record)
-        interval_s = table.options.seconds("heartbeat.interval")
-        beat = Heartbeat(site, instant, interval_s=interval_s, since=state.version)
         self._next += 1
-        self._open.append(_Open(turn, table.spec, beat))
+        self._open.append(OpenTurn.begin(site, turn, state))
         self._endpoint.send(encode(turn))
 
-    def _roll_back(self, each: _Open, reason: str) -> None:
-        """End an instant by a decision, then delete its files; what fails is left to recovery."""
-        each.heartbeat.stop()
-        request = Request(self._order.operation, Action.COMMIT)
-        ended = (RolledBackError, AlreadyCommitted, StorageError)
-        with contextlib.suppress(*ended):
-            Transaction.resume(self._site, request, each.turn.instant).abort(reason)
-
-    def _withdraw(self, idle: list[_Open]) -> None:
+    def _withdraw(self, idle: list[OpenTurn]) -> None:
         """Let go of instants under which no file was written, and none can be any more."""
         doomed: list[str] = []
         for each in idle:
@@ -322,9 +273,9 @@ class Coordinator:
             self._restart(message)
             raise StreamError(message, hint="its rows are read again from the table's position")
 
-    def _ready(self) -> list[_Open]:
+    def _ready(self) -> list[OpenTurn]:
         """Give the oldest turns that have ended and that all writers have reported."""
-        found: list[_Open] = []
+        found: list[OpenTurn] = []
         for each in self._open[:-1]:
             if not each.complete:
                 break
@@ -333,52 +284,16 @@ class Coordinator:
 
     # --- deciding --------------------------------------------------------------------------
 
-    def _decide(self, ready: list[_Open]) -> CommitResult:
+    def _decide(self, ready: list[OpenTurn]) -> CommitResult:
         last = ready[-1]
         reports = [report for each in ready for report in each.ordered()]
         epoch, start = (0, "") if self._position is None else _next(self._position)
-        end = offsets_text(self._chained(reports))
+        end = offsets_text(follow(self._offsets(), reports))
         token = Token(self._application, epoch, start, end)
         last.heartbeat.stop()
         order = replace(self._order, token=token)
-        gathered = self._gathered(ready[:-1], last)
+        gathered = gathered_of(ready[:-1], last)
         return decide(self._site, order, last.turn.instant, gathered, after=self._after)
-
-    def _chained(self, reports: list[Report]) -> dict[str, str]:
-        """Follow the offsets of every source through the reports.
-
-        Raises:
-            OffsetGapError: a writer went on from somewhere else.
-        """
-        offsets = self._offsets()
-        for report in reports:
-            for source, start in report.starts.items():
-                expected = offsets.get(source, "")
-                if start != expected:
-                    message = (
-                        f"writer {report.writer!r} has source {source!r} from {start!r} on, "
-                        f"and {expected!r} is next"
-                    )
-                    hint = "one source belongs to one writer; it reads on from Participant.offset"
-                    raise OffsetGapError(message, hint=hint, expected=expected, given=start)
-            offsets.update(report.ends)
-        return offsets
-
-    def _gathered(self, carried: list[_Open], last: _Open) -> Gathered:
-        """Take final files as they are; files of earlier instants only as rows to write again."""
-        foreign: list[str] = []
-        for each in carried:
-            for report in each.ordered():
-                foreign += [*report.runs, *status_of(report).changes.added["path"].to_pylist()]
-        reports = last.ordered()
-        flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r in reports if r.runs)
-        statuses = (status_of(report) for report in reports if report.status)
-        return Gathered(
-            last.spec,
-            (*statuses, *flushed),
-            tuple(run for report in reports for run in report.runs),
-            tuple(foreign),
-        )
 
     def _offsets(self) -> dict[str, str]:
         """Give the offsets in the table, by source."""
@@ -394,7 +309,7 @@ class Coordinator:
     def _load_position(self) -> Position | None:
         return self._site.cache.refresh().streams.get(self._application)
 
-    def _require_open(self) -> list[_Open]:
+    def _require_open(self) -> list[OpenTurn]:
         if self._closed or not self._begun or not self._open:
             message = "the coordinator is not open"
             raise TransactionClosedError(message, hint="use it in a with block")

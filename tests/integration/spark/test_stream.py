@@ -81,7 +81,7 @@ def test_appends_and_upserts_are_there_once_over_restarts_and_replays(
     pipe: Pipe, tmp_path: Path
 ) -> None:
     """INV-09: between publish and Spark's own log the driver died; the batch comes again."""
-    added, changed = make(tmp_path / "a", keyed=False), make(tmp_path / "u", "mor")
+    added, changed = make(tmp_path / "added", keyed=False), make(tmp_path / "changed", "mor")
     for rev, (start, stop) in enumerate([(0, 10), (5, 20)]):
         pipe.feed(start, stop, rev)
         query = pipe.run(added)
