@@ -249,7 +249,12 @@ class Coordinator:
             self._restart(f"writer {hello.writer!r} began anew")
             return
         newest = self._open[-1]
-        newest.turn = replace(newest.turn, lives=dict(self._lives))
+        newest.turn = replace(
+            newest.turn,
+            decided=self._decided,
+            offsets=self._offsets(),
+            lives=dict(self._lives),
+        )
         self._endpoint.send(encode(newest.turn))
 
     def _take(self, report: Report) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -27,6 +26,9 @@ from plait.write.announce import Announcer
 from plait.write.runs import RunStaging
 from plait.write.staging import ArrowStaging, Task
 
+_ASK_S = 1.0
+"""An answer that has not come after so long is asked for again."""
+
 
 class Participant:
     """Takes rows with their offsets, and has them ready when the coordinator asks.
@@ -49,7 +51,9 @@ class Participant:
         self._lock = threading.Lock()
         self._finishing: list[tuple[_Open, Future[None]]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
-        self._numbers = itertools.count()
+        self._seen: dict[str, int] = {}
+        """By coordinator: the newest turn that was begun."""
+        self._asked: float | None = None
         self._welcome = self._closed = False
         """Welcome: a coordinator has counted this life in."""
 
@@ -79,7 +83,7 @@ class Participant:
         """
         self._require_open()
         if self._turn is None:
-            self._endpoint.send(encode(Hello(self._name, self._life)))
+            self._say_hello()
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
             message = decode(body)
@@ -126,8 +130,18 @@ class Participant:
 
     # --- inside ----------------------------------------------------------------------------
 
+    def _say_hello(self) -> None:
+        """Ask for the turn, again if no answer comes."""
+        now = self._site.ports.clock.monotonic()
+        if self._asked is None or now >= self._asked + _ASK_S:
+            self._asked = now
+            self._endpoint.send(encode(Hello(self._name, self._life)))
+
     def _hear(self, turn: Turn) -> None:
         life = turn.lives.get(self._name)
+        if life is None:
+            self._introduce(turn)
+            return
         if life != self._life and not self._welcome:
             return  # it was sent before the coordinator knew of us
         if life != self._life:
@@ -135,29 +149,51 @@ class Participant:
             message = f"another writer has taken the name {self._name!r}"
             raise StreamError(message, hint="stop this one, or name it otherwise")
         self._welcome = True
-        known, self._turn = self._turn, None
-        same = known is not None and known.turn.session == turn.session
-        if known is not None and same and turn.number <= known.turn.number:
-            self._turn = known
-            self._send_again(turn.decided)
+        if turn.number <= self._seen.get(turn.session, -1):
+            self._hear_again(turn)
             return
-        if known is not None and same and not turn.reset:
+        self._seen[turn.session] = turn.number
+        known = self._turn
+        if known is not None and known.turn.session == turn.session and not turn.reset:
+            self._turn = None
             self._end(known)
             for missed in range(known.turn.number + 1, turn.number):
-                self._report(Report(turn.session, self._name, self._life, missed))
+                self._report(self._about(turn.session, missed))
             self._send_again(turn.decided)
         else:
-            self._turn = known
             self._drop()
             self._offsets = dict(turn.offsets)
         self._begin(turn)
 
+    def _introduce(self, turn: Turn) -> None:
+        """Hear of a coordinator that does not count on us: a new one, or it dismissed us."""
+        known = self._turn
+        if known is None or known.turn.session != turn.session:
+            self._endpoint.send(encode(Hello(self._name, self._life)))
+        else:
+            self._drop()
+
+    def _hear_again(self, turn: Turn) -> None:
+        """Tell again what is not decided; a turn that was given up is not begun a second time.
+
+        Files of the first time have no owner but the instant: it must be rolled back.
+        """
+        known = self._turn
+        if known is not None and known.turn.session == turn.session:
+            self._send_again(turn.decided)
+        else:
+            about = self._about(turn.session, turn.number)
+            self._report(replace(about, error="the turn was given up"))
+
+    def _about(self, session: str, number: int) -> Report:
+        return Report(session, self._name, self._life, number)
+
     def _begin(self, turn: Turn) -> None:
-        label = f"{self._life}-{next(self._numbers)}"  # not the turn's number: it may come again
+        label = f"{self._life}-{turn.number}"
         try:
             self._turn = _Open.begin(self._site, turn, label)
         except TableError as error:
-            about = Report(turn.session, self._name, self._life, turn.number)
+            about = self._about(turn.session, turn.number)
             self._report(replace(about, error=f"{type(error).__name__}: {error}"))
 
     def _end(self, turn: _Open) -> None:
@@ -166,7 +202,7 @@ class Participant:
         self._finishing.append((turn, self._thread.submit(self._finish, turn)))
 
     def _finish(self, turn: _Open) -> None:
-        about = Report(turn.turn.session, self._name, self._life, turn.turn.number)
+        about = self._about(turn.turn.session, turn.turn.number)
         try:
             self._report(turn.finish(about))
         except Exception as error:  # noqa: BLE001 - the coordinator is told, and begins anew
@@ -175,7 +211,7 @@ class Participant:
             turn.close()
 
     def _give_up(self, turn: _Open, error: BaseException) -> None:
-        about = Report(turn.turn.session, self._name, self._life, turn.turn.number)
+        about = self._about(turn.turn.session, turn.turn.number)
         self._drop()
         self._report(replace(about, error=f"{type(error).__name__}: {error}"))
 
@@ -203,7 +239,7 @@ class Participant:
             self._unheard.clear()
         if self._turn is not None:
             self._turn.close()
-            self._turn = None
+        self._turn = self._asked = None
 
     def _require_open(self) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
 from plait.stream.messages import Hello, Report, Turn, decode, encode
 from plait.testing import Fault, FaultStore, SimulatedCrashError
-from tests.unit.stream.conftest import PROPERTIES, Group, Make
+from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
 
 
 def test_of_two_coordinators_one_applies_each_epoch(make: Make) -> None:
@@ -99,6 +100,64 @@ def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
         group.writers["a"].close()
         return False
     return True
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_new_coordinator_takes_over_the_writers_that_are_there(
+    make: Make, *, keyed: bool
+) -> None:
+    """What was reported to the old one, and never decided, is read again."""
+    group = make("a", "b", keyed=keyed)
+    group.take("a", 10)
+    assert group.epoch() is not None
+    group.take("a", 20)
+    group.take("b", 5)
+    group.turn()
+    group.coordinator.close()
+    operation = "upsert" if keyed else "append"
+    group.coordinator = group.table.stream("app").coordinator(group.hub.coordinator(), operation)
+    group.coordinator.start()
+    group.pump()
+    group.coordinator.poll()
+    group.pump()
+    assert group.writers["a"].offset("a") == "10"
+    assert group.writers["b"].offset("b") == ""
+    group.take("a", 30)
+    group.take("b", 7)
+    assert group.epoch() is not None
+    assert group.ids() == [*range(30), *range(1_000_000, 1_000_007)]
+
+
+def test_threads_write_epoch_after_epoch(make: Make) -> None:
+    """Two writers in threads of their own, and a coordinator that only commits."""
+    group = make(keyed=False)
+    stream = group.table.stream("app")
+    stop = threading.Event()
+
+    def run(name: str) -> None:
+        with stream.participant(group.hub.writer(), name) as writer:
+            while not stop.is_set():
+                if not writer.ready:
+                    writer.poll(0.01)
+                    continue
+                at = int(writer.offset(name) or 0)
+                if at < 2_000:
+                    batch = rows(at, at + 50, name)
+                    writer.write(batch, source=name, start=writer.offset(name), end=str(at + 50))
+                writer.poll(0.005)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    try:
+        done = '{"one":"2000","two":"2000"}'
+        while (at := group.coordinator.position) is None or at.end != done:
+            group.coordinator.commit(wait_s=30)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert group.ids() == sorted([*range(2_000)] * 2)
 
 
 def test_messages_survive_their_way_as_bytes() -> None:
