@@ -64,6 +64,7 @@ def create(directory: Path) -> tuple[Table, Table]:
             str(directory / CHANGED),
             "id bigint, value bigint",
             record_key=["id"],
+            ordering="value",  # of two rows of one batch: tasks have no order
             buckets=2,
             table_type="mor",
             properties=properties,
@@ -147,7 +148,10 @@ def check(table: Table) -> int:
     if "id" in table.schema.names:
         expected = {key_of(value): value for value in range(epochs * ROWS)}
         assert len(found) == len(expected), "INV-08: one row a key"
-        assert {row["id"]: row["value"] for row in found} == expected
+        held = {row["id"]: row["value"] for row in found}
+        wrong = {key: value for key, value in held.items() if expected.get(key) != value}
+        assert held.keys() == expected.keys()
+        assert not wrong, f"wrong values: {dict(list(wrong.items())[:10])}"
     else:
         assert sorted(row["value"] for row in found) == list(range(epochs * ROWS))
     table.rollback()
