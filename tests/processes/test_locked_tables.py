@@ -61,7 +61,9 @@ def check(uri: str, lock: str) -> None:
     expected = [who * 100 + number for who in range(WRITERS) for number in range(8)]
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
     assert table.verify().problems == ()
-    assert table.version == len(expected)
+    # Who lost often enough keeps a place, and that is a decision too.
+    writes = [each for each in table.history() if each.operation == "upsert"]
+    assert len(writes) == len(expected)
     assert table.locks().holder is None
 
 

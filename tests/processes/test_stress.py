@@ -11,6 +11,8 @@ from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type: str) -> None:
@@ -30,7 +32,7 @@ def test_processes_lose_no_update_on_s3(
     """INV-01 to INV-11: with the slots alone, and with a lease for order."""
     uri = s3_server.uri(f"stress-{lock}")
     Stress(
-        uri, tmp_path, processes=4, commits=25, options=s3_server.options, lock=lock, seed=2
+        uri, tmp_path, processes=4, commits=20, options=s3_server.options, lock=lock, seed=2
     ).run()
 
 

@@ -12,15 +12,15 @@ from plait.errors import (
     InstantExpiredError,
     RolledBackError,
 )
+from plait.model.decision import CommitResult
 from plait.services.clean import clean
 from plait.services.rollback import roll_back_failed
-from plait.state.state import State
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimClock, SimulatedCrashError
+from plait.testing.scheduler import Report, Scenario, Start, each_schedule
 from plait.testing.trace import Event, RecordingStore, Trace
 from plait.txn.lease import Lease
 from plait.txn.site import Site
-from tests.interleave.schedules import Actor, every_schedule
 from tests.support.protocol import Work, client, create, memory
 
 LITTLE = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
@@ -63,16 +63,18 @@ class Recorded:
         return self.trace.events
 
 
-def commit(trace: Trace, who: str, work: Work) -> None:
+def commit(trace: Trace, who: str, work: Work) -> CommitResult | None:
     """Commit, and note what the writer was told."""
     try:
-        work.commit()
+        result = work.commit()
     except CommitOutcomeUnknownError:
         trace.told(who, "unknown")
+        return None
     except (ConflictError, RolledBackError):
         trace.told(who, "failed")
-    else:
-        trace.told(who, "committed")
+        return None
+    trace.told(who, "committed")
+    return result
 
 
 def read(site: Site) -> None:
@@ -94,14 +96,14 @@ class Writing:
     buckets: tuple[int, ...] = (0,)
     on_conflict: str = "raise"
 
-    def __call__(self, site: Site, trace: Trace, who: str) -> None:
+    def __call__(self, site: Site, trace: Trace, who: str) -> CommitResult | None:
         places = [((), number) for number in self.buckets]
         try:
             work = Work.begin(site, places, on_conflict=self.on_conflict)
         except RolledBackError:
             trace.told(who, "failed")
-            return
-        commit(trace, who, work)
+            return None
+        return commit(trace, who, work)
 
 
 def recovering(site: Site, trace: Trace, who: str) -> None:
@@ -117,35 +119,34 @@ def reading(site: Site, trace: Trace, who: str) -> None:
     read(site)
 
 
-Act = Callable[[Site, Trace, str], None]
+Act = Callable[[Site, Trace, str], object]
 
 
 def stepped(acts: Mapping[str, Act], *, switches: int, past: int = 0) -> Iterator[list[Event]]:
     """Play the actors in every order with so few switches; give the trace of each."""
-    made: list[Recorded] = []
+    table = Recorded()
+    for number in range(past):
+        table.write(f"past{number}")
+    table.later()
+    traces: list[Trace] = []
 
-    def make() -> tuple[Store, dict[str, Actor]]:
-        table = Recorded()
-        known = client(table.store, table.clock).cache.refresh()
-        for number in range(past):
-            table.write(f"past{number}")
-        table.later()
-        made.append(table)
-        shared = SharedStore(table.store, table.trace, "nobody")
-        return shared, {name: actor(name, act, table, known) for name, act in acts.items()}
+    def recording(store: Store) -> Store:
+        traces.append(Trace(list(table.events), dict(table.trace.owners)))
+        return SharedStore(store, traces[-1], "nobody")
 
-    def actor(name: str, act: Act, table: Recorded, known: State) -> Actor:
-        def play(store: Store) -> object:
+    def actor(name: str, act: Act) -> Callable[[Site], object]:
+        def play(site: Site) -> object:
             _ACTOR.name = name
-            site = client(store, table.clock)
-            site.cache.offer(known)  # it has slept since the table was made
-            return act(site, table.trace, name)
+            return act(site, traces[-1], name)
 
         return play
 
-    for _, outcome in every_schedule(make, switches=switches):
-        assert outcome.errors == {}, outcome
-        yield made.pop().events
+    playing = {name: actor(name, act) for name, act in acts.items()}
+    scenario = Scenario("traced", Start.of(table.store), playing, wrap=recording)
+    for end in each_schedule(scenario, Report("traced"), switches=switches):
+        assert end.errors == {}, end.errors
+        assert end.problems == (), end.problems
+        yield traces.pop().events
 
 
 def crashed(*, past: int = 1) -> Iterator[list[Event]]:

@@ -22,7 +22,7 @@ from plait.locks.port import Holder
 from plait.locks.queue import Locked, TicketQueue
 from plait.ports import Ports
 
-_POLL_S, _POLL_S_MAX = 0.002, 0.05
+_POLL_S, _POLL_S_MAX = 0.004, 0.05
 _RECORD_BYTES_MAX = 4096
 
 

@@ -16,6 +16,9 @@ from typing import Protocol
 
 from plait.ports import Ports
 
+_LOOKS = 4
+"""Who is next is looked at once in so many polls, whether it still lives."""
+
 
 class Locked(Protocol):
     """A lock on one file that can be let go."""
@@ -74,12 +77,16 @@ class Ticket:
 
     def __init__(self, queue: TicketQueue, name: str, locked: Locked | None) -> None:
         self._queue, self._name, self._locked = queue, name, locked
+        self._next, self._seen = "", 0
 
     def ahead(self) -> int:
-        """Count those to be served before; the dead among the next ones are removed."""
+        """Count those to be served before; who is next for long, and is dead, is removed."""
         ahead = [name for name in self._queue.waiting() if name < self._name]
         if ahead:
-            self._queue.remove_if_dead(ahead[0])
+            self._seen = self._seen + 1 if ahead[0] == self._next else 1
+            self._next = ahead[0]
+            if self._seen % _LOOKS == 0:  # to look is to lock: dear where many wait
+                self._queue.remove_if_dead(ahead[0])
         return len(ahead)
 
     def leave(self) -> None:

@@ -17,7 +17,7 @@ from plait.timeline.log import Timeline
 
 _NEAR = 64
 """So many decisions are read one by one before a newer checkpoint is looked for."""
-_TAIL_MAX = 96
+_TAIL_MAX = 512
 
 
 class StateCache:

@@ -78,22 +78,27 @@ class Commit:
         while True:
             self.check_alive()
             self.attempts += 1
-            blocked: Reservation | None = None
-            with self._order(head):
+            with self._order(head) as ordered:
                 conflicts, head = self._validate(status, head)
-                if not conflicts:
+                while not conflicts:
                     blocked = self._blocked(patience, status, head)
-                if not conflicts and blocked is None:
+                    if blocked is not None:
+                        break
                     outcome = self._publish(head, status)
                     if isinstance(outcome, Won):
                         return outcome.decision
                     scope = self.subject.scope
                     conflicts, head = self.judge.window(status, scope, head, outcome.theirs)
+                    if not ordered or self._late(started):
+                        break
+                    # Whoever left the queue now would stand behind all who lost a slot since.
+                    self.check_alive()
+                    self.attempts += 1
             self._require_time(conflicts, started)
-            if blocked is not None:
-                patience.wait(blocked, until=started + self._deadline_s())
-            elif conflicts:
+            if conflicts:
                 status, head = self._redo(redo, status, head, conflicts)
+            elif blocked is not None:
+                patience.wait(blocked, until=started + self._deadline_s())
 
     def facts(self) -> dict[str, object]:
         """Tell what it took, for the timeline."""
@@ -118,10 +123,10 @@ class Commit:
         more, head = self.judge.window(status, self.subject.scope, head, None)
         return [*found, *more], head
 
-    def _order(self, head: State) -> AbstractContextManager[object]:
+    def _order(self, head: State) -> AbstractContextManager[bool]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
         if self.attempts <= 1:
-            return nullcontext()
+            return nullcontext(enter_result=False)
         return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
 
     def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> Reservation | None:
@@ -181,11 +186,14 @@ class Commit:
             return  # the conflict itself is raised
         elapsed = self.site.ports.clock.monotonic() - started
         spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
-        if spent or elapsed > self._deadline_s():
+        if spent or self._late(started):
             last = conflict_error(self.instant, conflicts) if conflicts else None
             self.met += conflicts
             error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
             raise Refused(error)
+
+    def _late(self, started: float) -> bool:
+        return self.site.ports.clock.monotonic() - started > self._deadline_s()
 
     def _deadline_s(self) -> float:
         return self.base.table.options.seconds("commit.deadline")

@@ -18,13 +18,15 @@ class Ordered:
         self._site, self._wait_s, self._owner = site, wait_s, owner
         self._held: AbstractContextManager[object] | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
+        """Tell whether it is held."""
         manager = self._site.lock.acquire(wait_s=self._wait_s, owner=self._owner)
         try:
             manager.__enter__()
             self._held = manager
         except (LockError, MissingDependencyError) as error:
             _log.warning("committing without the lock: %s", error)
+        return self._held is not None
 
     def __exit__(self, *exc: object) -> None:
         if self._held is None:

@@ -31,6 +31,8 @@ STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
 PEACE_S = 1.5
 """How long a process is left alone, on average."""
+HUSH_S = 4.0
+"""So long nobody is stopped or killed while nothing lands: a slow machine gets there too."""
 
 
 @dataclass
@@ -92,7 +94,7 @@ class Stress:
             fleet.start()
             while (landed := self._landed()) < self.commits:
                 assert time.monotonic() < deadline, f"{landed} commits in {self.deadline_s} s"
-                fleet.disturb(chance, signals)
+                fleet.disturb(chance, signals, landed)
                 step = self.commits // (self.disturbances + 1)
                 if self.disturb is not None and landed > step * (disturbed + 1):
                     self.disturb(disturbed)
@@ -118,6 +120,7 @@ class _Fleet:
         self._living: dict[int, multiprocessing.process.BaseProcess] = {}
         self._stopped: dict[int, float] = {}
         self._starts = 0
+        self._landed, self._harmed = -1, 0.0
 
     def start(self) -> None:
         for number in range(self._stress.processes):
@@ -137,8 +140,9 @@ class _Fleet:
         process.start()
         self._living[number] = process
 
-    def disturb(self, chance: random.Random, signals: Counter[str]) -> None:
+    def disturb(self, chance: random.Random, signals: Counter[str], landed: int) -> None:
         """Do one thing to one process, and wait a little."""
+        time.sleep(chance.uniform(0, 2 * PEACE_S / self._stress.processes))
         now = time.monotonic()
         for number in [n for n, until in self._stopped.items() if until <= now]:
             self._send(number, signal.SIGCONT, signals)
@@ -147,6 +151,9 @@ class _Fleet:
             if process.exitcode is not None and process.exitcode != -signal.SIGKILL:
                 message = f"process {number} ended by itself with {process.exitcode}"
                 raise AssertionError(message)
+        if landed == self._landed and now - self._harmed < HUSH_S:
+            return
+        self._landed, self._harmed = landed, now
         number = chance.randrange(self._stress.processes)
         draw = chance.random()
         if draw < 0.15:
@@ -155,7 +162,6 @@ class _Fleet:
         elif draw < 0.6 and number not in self._stopped:
             self._send(number, signal.SIGSTOP, signals)
             self._stopped[number] = now + chance.expovariate(3 / STOP_S)
-        time.sleep(chance.uniform(0, 2 * PEACE_S / self._stress.processes))
 
     def _send(self, number: int, kind: signal.Signals, signals: Counter[str]) -> None:
         pid = self._living[number].pid

@@ -70,6 +70,8 @@ class Scenario:
         lock_lost: whether a lock may be taken from its holder, who does not notice.
         skew_ms: how wrong an actor's machine clock is.
         store_skew_ms: how wrong its idea of the store's clock is.
+        wrap: put around the store, below every lane; calls reach it one at a time, each in the
+            thread of its lane.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Scenario:
     lock_lost: bool = False
     skew_ms: Mapping[str, int] = field(default_factory=dict)
     store_skew_ms: Mapping[str, int] = field(default_factory=dict)
+    wrap: Callable[[Store], Store] | None = None
     oracle: Oracle = field(default_factory=Oracle)
     memo: Memo = field(default_factory=Memo, repr=False)
 
@@ -105,8 +108,9 @@ class Scenario:
         watch = self.oracle.watch(store, self.memo)
         run.before_write, run.after_write = watch.before_write, watch.after_write
         lock = Lock(run)
+        shared = store if self.wrap is None else self.wrap(store)
         for number, name in enumerate(self.actors):
-            self._add(run, store, lock, name, number)
+            self._add(run, shared, lock, name, number)
         try:
             run.execute()
             end = self._end(run, store)
