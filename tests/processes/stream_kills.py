@@ -24,6 +24,7 @@ from pathlib import Path
 from plait import Table
 from plait.model.stream import Position
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = 20
 """Rows an epoch."""
 BACK = 7
@@ -168,6 +169,7 @@ def _start(directory: Path, epochs: int) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            cwd=ROOT,
         )
 
 

@@ -311,11 +311,10 @@ class State:
                 return int(found["version"][0].as_py())
         return None
 
-    def tokens(self, store: Store, application: str) -> pa.Table:
-        """Load every token of an application, oldest first: TOKENS."""
+    def tokens(self, store: Store) -> pa.Table:
+        """Load every token of every application, oldest first: TOKENS."""
         tables = [recover_part(store, part, ("tokens",)).tokens for part in self.parts]
-        rows = pa.concat_tables([*tables, gathered(self.tail).tokens])
-        return rows.filter(pc.equal(rows["application"], application))
+        return pa.concat_tables([*tables, gathered(self.tail).tokens])
 
     def find_version_at(self, store: Store, time_ms: int) -> int | None:
         """Find the newest version completed at or before a time."""

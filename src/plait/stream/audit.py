@@ -28,9 +28,9 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
             if token.application != application:
                 continue
             epochs.append(_entry(token, decision))
-            kind = _problem(last, token)
+            kind = break_of(last, token)
             if kind is not None:
-                problems.append(StreamProblem(kind, decision.version, _told(kind, last, token)))
+                problems.append(StreamProblem(kind, decision.version, told(kind, last, token)))
             last = token
     return Audit(application, tuple(epochs), tuple(problems))
 
@@ -47,7 +47,8 @@ def _entry(token: Token, decision: Decision) -> EpochEntry:
     )
 
 
-def _problem(last: Token | None, token: Token) -> str | None:
+def break_of(last: Token | None, token: Token) -> str | None:
+    """Name how a token fails to continue the last one; None if it does."""
     if last is None:
         return "gap" if token.start else None
     if token == last:
@@ -59,6 +60,7 @@ def _problem(last: Token | None, token: Token) -> str | None:
     return "gap" if token.start != last.end else None
 
 
-def _told(kind: str, last: Token | None, token: Token) -> str:
+def told(kind: str, last: Token | None, token: Token) -> str:
+    """Tell such a break."""
     before = "the beginning" if last is None else f"epoch {last.epoch}, which ended at {last.end!r}"
     return f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"

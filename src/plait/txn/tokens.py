@@ -46,9 +46,11 @@ def find_applied(store: Store, state: State, token: Token) -> int | None:
 
 
 def _look_up(store: Store, state: State, token: Token, last: Token) -> int:
-    rows = state.tokens(store, token.application)
-    found = rows.filter(pc.equal(rows["epoch"], token.epoch)).to_pylist()
-    for row in found:
+    rows = state.tokens(store)
+    same = pc.and_(
+        pc.equal(rows["application"], token.application), pc.equal(rows["epoch"], token.epoch)
+    )
+    for row in rows.filter(same).to_pylist():
         if (row["start"], row["end"]) == (token.start, token.end):
             return int(row["version"])
     hint = "another writer has this application's name, or the source was reset: use a new name"

@@ -64,3 +64,5 @@ def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     assert ran.code == 8
     assert [p["kind"] for p in ran.data["problems"]] == ["gap"]
     assert ran.data["problems"][0]["version"] == 5
+    found = {problem.invariant for problem in Table.open(table).verify().problems}
+    assert found == {"INV-09"}

@@ -163,9 +163,7 @@ def test_a_false_yes_gives_nothing_that_the_kind_of_store_does_not_have(tmp_path
 
 
 @pytest.mark.processes
-def test_a_false_declaration_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_false_declaration_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "ROUNDS", 100)  # few races may all go well by chance
     uri, options = f"local://{tmp_path}", {"plait.declare": "atomic-create"}
     assert not open_store(uri, options).capabilities.put_if_absent
