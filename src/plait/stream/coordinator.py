@@ -19,10 +19,10 @@ from plait.stream.messages import (
     Hello,
     Report,
     Turn,
-    decode,
     encode,
     offsets_text,
     parse_offsets,
+    understood,
 )
 from plait.stream.transport import Endpoint
 from plait.stream.turns import OpenTurn, follow, gathered_of
@@ -119,7 +119,7 @@ class Coordinator:
         self._require_open()
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
-            message = decode(body)
+            message = understood(body)
             if isinstance(message, Hello):
                 self._welcome(message)
             elif isinstance(message, Report):

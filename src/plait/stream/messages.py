@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from plait.errors import CorruptMetadataError
 from plait.model.instant import Instant
+
+_log = logging.getLogger(__name__)
 
 Offsets = Mapping[str, str]
 """Where each source is read next, by name; texts that only the writers understand."""
@@ -109,6 +112,15 @@ def decode(body: bytes) -> Message:
         raise CorruptMetadataError(
             message, path="", found=body[:80].decode("utf-8", "replace")
         ) from error
+
+
+def understood(body: bytes) -> Message | None:
+    """Read a message; None for one that is not ours, which others may send on a shared topic."""
+    try:
+        return decode(body)
+    except CorruptMetadataError as error:
+        _log.warning("passed over: %s", error)
+        return None
 
 
 def offsets_text(offsets: Offsets) -> str:

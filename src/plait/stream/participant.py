@@ -19,7 +19,7 @@ from plait.errors import (
 from plait.model.changes import WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, WritePlan
-from plait.stream.messages import Hello, Report, Turn, decode, encode
+from plait.stream.messages import Hello, Report, Turn, encode, understood
 from plait.stream.transport import Endpoint
 from plait.txn.site import Site
 from plait.write.announce import Announcer
@@ -86,7 +86,7 @@ class Participant:
             self._say_hello()
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
-            message = decode(body)
+            message = understood(body)
             if isinstance(message, Turn):
                 self._hear(message)
 

@@ -170,6 +170,16 @@ def test_messages_survive_their_way_as_bytes() -> None:
             decode(body)
 
 
+def test_what_is_no_message_is_passed_over(make: Make) -> None:
+    """Others may write to a topic too."""
+    group = make("a")
+    group.hub.coordinator().send(b"{}")
+    group.hub.writer().send(b"hello?")
+    group.take("a", 10)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(10))
+
+
 def test_a_writer_whose_name_was_taken_stops(make: Make) -> None:
     group = make("a")
     old = group.writers["a"]
