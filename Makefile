@@ -11,7 +11,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress stream-kills schedules spec spec-long bench fmt lint types docs reference certificate clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress stream-kills schedules spec spec-long bench fmt lint types docs reference certificate peers clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -70,6 +70,10 @@ bench: ## The benchmarks beside their peers
 	$(call ready,bench test)
 	@$(PY) -m tests.services.jars
 	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
+
+peers: ## Plait beside Delta, Iceberg and Hudi on Spark, an hour (ARGS="plait-cow delta-cow")
+	$(call ready,bench test)
+	@$(PY) -m benchmarks.peers $(ARGS)
 
 #@ Work on it
 fmt: ## Format and mend what can be mended

@@ -14,17 +14,22 @@ import pytest
 
 from plait import Table
 from tests.processes.fleet import Worker, fleet
-from tests.processes.worker import ROWS
+from tests.processes.worker import ROWS, order_of
 
 SCHEMA = "id bigint, place string, value bigint"
-PROCESSES, UPSERTS = 8, 25
+PROCESSES, UPSERTS, ROUNDS = 8, 25, 4
 KILLS = int(os.environ.get("PLAIT_KILLS", "30"))
 """Over both table types; `make soak` takes 100 of each."""
 BEAT = {"heartbeat.interval": "0.1s", "heartbeat.timeout": "0.5s"}
 
 
 def create(
-    path: Path, table_type: str, *, buckets: int = 1, properties: dict[str, object] | None = None
+    path: Path,
+    table_type: str,
+    *,
+    buckets: int = 1,
+    policy: str = "file_group",
+    properties: dict[str, object] | None = None,
 ) -> Table:
     return Table.create(
         str(path / "t"),
@@ -33,7 +38,8 @@ def create(
         partition_by=["place"],
         table_type=table_type,
         buckets=buckets,
-        policy="file_group",
+        policy=policy,
+        ordering="value" if policy == "merge" else None,
         properties=properties or {},
     )
 
@@ -62,6 +68,36 @@ def test_processes_in_their_own_partitions_all_commit(tmp_path: Path, table_type
     }
     assert contents(table) == expected
     assert table.verify().problems == ()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_disjoint_keys_of_one_bucket_raise_no_conflict(tmp_path: Path, table_type: str) -> None:
+    """INV-07, INV-08: policy ``key``, 8 processes, one bucket; each has keys of its own."""
+    table = create(tmp_path, table_type, policy="key")
+    with fleet(PROCESSES, str(tmp_path / "t"), ROUNDS, "shared") as workers:
+        reports = [report for worker in workers for report in worker.hear_all()]
+    assert [report for report in reports if report["event"] != "committed"] == []
+    assert len(reports) == PROCESSES * ROUNDS
+    assert contents(table) == {
+        ("shared", place * 1_000_000 + number * ROWS + row): number
+        for place in range(PROCESSES)
+        for number in range(ROUNDS)
+        for row in range(ROWS)
+    }
+    assert table.verify(history=True).problems == ()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_the_same_keys_raise_no_conflict_under_merge(tmp_path: Path, table_type: str) -> None:
+    """INV-08: the ordering field decides, in whatever order 8 processes arrive."""
+    table = create(tmp_path, table_type, policy="merge")
+    with fleet(PROCESSES, str(tmp_path / "t"), ROUNDS, "same") as workers:
+        reports = [report for worker in workers for report in worker.hear_all()]
+    assert [report for report in reports if report["event"] != "committed"] == []
+    assert len(reports) == PROCESSES * ROUNDS
+    newest = max(order_of(place, n) for place in range(PROCESSES) for n in range(ROUNDS))
+    assert contents(table) == {("shared", row): newest for row in range(ROWS)}
+    assert table.verify(history=True).problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

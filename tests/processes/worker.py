@@ -3,6 +3,7 @@
 Run as ``python worker.py ROLE URI ...``. Roles:
 
     upserts URI PLACE COUNT MODE   COUNT upserts; MODE own: into partition PLACE; MODE shared: all
+                                   into one partition, each its own keys; MODE same: the same keys
     hold URI PLACE                 opens a writer, writes, says "staged", waits for a line, commits
     forever URI PLACE              upserts until killed
 """
@@ -34,6 +35,11 @@ def rows(place: str, first: int, count: int, value: int) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def order_of(place: int, number: int) -> int:
+    """Give the ordering field of an upsert of the same keys: no process is always ahead."""
+    return (number * 37 + place * 11) % 1_009
+
+
 def upserts(uri: str, place: str, count: int, mode: str) -> None:
     """Upsert again and again; half of each batch updates the batch before."""
     table = Table.open(uri)
@@ -42,8 +48,9 @@ def upserts(uri: str, place: str, count: int, mode: str) -> None:
     for number in range(count):
         where = place if mode == "own" else "shared"
         first = number * ROWS // 2 if mode == "own" else int(place) * 1_000_000 + number * ROWS
+        first, value = (0, order_of(int(place), number)) if mode == "same" else (first, number)
         try:
-            result = table.upsert(rows(where, first, ROWS, number))
+            result = table.upsert(rows(where, first, ROWS, value))
         except ConflictError as error:
             say(event="refused", number=number, first=first, **error.to_dict())
         except TableError as error:

@@ -1,0 +1,1 @@
+"""Plait beside Delta Lake, Apache Iceberg and Apache Hudi on Spark, in one run."""
