@@ -4,7 +4,9 @@
 runs two queries on one deterministic source, each with a checkpoint of its own: one appends to a
 table without a key, one upserts into a table with one. A number of times, after a random epoch and
 at a random moment of the next, everything of the driver is killed (SIGKILL), and another driver
-goes on from the checkpoints. In the end every value is compared with what the source gives.
+goes on from the checkpoints. Moments are chosen so that some kills strike between publish and
+Spark's own log, and some while rows are staged. In the end every value is compared with what the
+source gives.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ BACK = 7
 """One row in five updates the key so far back."""
 SILENCE_S = 300
 """So long may nothing happen before the run counts as stuck."""
+MOMENTS = ("published", "staged", "whenever")
+"""When to kill: at once after an epoch was published, once the next is staged, or at random."""
 ADDED, CHANGED = "added", "changed"
 
 
@@ -124,7 +128,7 @@ def run(directory: Path, *, epochs: int, kills: int, seed: int) -> Outcome:
     for stop in stops:
         driver = _start(directory, epochs)
         _wait(driver, tables, stop)
-        time.sleep(chance.random() * 1.5)
+        _wait_for(chance.choice(MOMENTS), tables, chance.random() * 1.5)
         _kill(driver)
         amid += any(table.timeline.pending for table in tables)
         replayed += any(_ahead_of_spark(directory, table) for table in tables)
@@ -186,7 +190,18 @@ def _wait(driver: subprocess.Popen[bytes], tables: tuple[Table, Table], epoch: i
         if driver.poll() is not None or time.monotonic() - since > SILENCE_S:
             log = (tables[0].site.store.spec.uri.rsplit("/", 1)[0]) + "/driver.log"
             raise AssertionError(Path(log).read_text()[-4000:])
-        time.sleep(0.1)
+        time.sleep(0.01)
+
+
+def _wait_for(moment: str, tables: tuple[Table, Table], delay_s: float) -> None:
+    """Wait until it is time to kill: an epoch has just been published, or is being staged."""
+    if moment == "whenever":
+        time.sleep(delay_s)
+    until = time.monotonic() + 10
+    while moment == "staged" and time.monotonic() < until:
+        if any(table.timeline.pending for table in tables):
+            return
+        time.sleep(0.01)
 
 
 def _kill(driver: subprocess.Popen[bytes]) -> None:
