@@ -55,8 +55,8 @@ class Outcome:
     def __str__(self) -> str:
         return (
             f"{self.epochs} epochs a table, {self.rows} rows each once, "
-            f"{self.kills} kills ({self.mid_epoch} left an undecided instant, {self.replayed} struck "
-            f"between publish and Spark's own log), {self.drivers} drivers, {self.seconds:.0f} s"
+            f"{self.kills} kills ({self.mid_epoch} left an undecided instant, {self.replayed} "
+            f"came before Spark's own log), {self.drivers} drivers, {self.seconds:.0f} s"
         )
 
 
