@@ -138,7 +138,8 @@ def class_section(name: str, kind: type) -> str:
     parts = [f"## {name}\n", prose(kind)]
     if is_dataclass(kind):
         parts += [f"- `{each.name}`: {each.type}" for each in fields(kind)] + [""]
-    for method_name, raw in vars(kind).items():
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("plait.")]
+    for method_name, raw in [item for base in bases for item in vars(base).items()]:
         if method_name.startswith("_"):
             continue
         value = raw.__func__ if isinstance(raw, classmethod) else raw

@@ -19,6 +19,7 @@ from plait.errors import (
     ConflictError,
     ContractError,
     CorruptMetadataError,
+    DeletedRowsError,
     DuplicateKeyError,
     EpochRewoundError,
     EpochUnknownError,
@@ -57,6 +58,7 @@ from plait.errors import (
 )
 
 if TYPE_CHECKING:
+    from plait.model.clauses import Delete, Insert, Update
     from plait.model.decision import CommitResult
     from plait.table import Table
 
@@ -70,6 +72,8 @@ __all__ = [
     "ConflictError",
     "ContractError",
     "CorruptMetadataError",
+    "Delete",
+    "DeletedRowsError",
     "DuplicateKeyError",
     "EpochRewoundError",
     "EpochUnknownError",
@@ -78,6 +82,7 @@ __all__ = [
     "IllegalTransitionError",
     "IncompatibleConflictError",
     "IncompatibleEvolutionError",
+    "Insert",
     "InstantError",
     "InstantExpiredError",
     "InstantNotFoundError",
@@ -106,9 +111,16 @@ __all__ = [
     "TableNotFoundError",
     "TransactionClosedError",
     "UnsupportedFeatureError",
+    "Update",
 ]
 
-_LAZY = {"CommitResult": "plait.model.decision", "Table": "plait.table"}
+_LAZY = {
+    "CommitResult": "plait.model.decision",
+    "Delete": "plait.model.clauses",
+    "Insert": "plait.model.clauses",
+    "Table": "plait.table",
+    "Update": "plait.model.clauses",
+}
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
+from plait.model.decision import ReadSet
 from plait.model.plan import Snapshot, WritePlan
 
 GROUP = "plait.engines"
@@ -40,6 +41,21 @@ class Staging(Protocol):
     def close(self) -> None:
         """Drop what is held locally (buffers, spilled runs); staged files stay."""
         ...
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A staging whose data may tell what it was computed from."""
+
+    @property
+    def read_set(self) -> ReadSet | None:
+        """What was read of the table; None if nothing was, or nobody can tell."""
+        ...
+
+
+def read_by(staging: Staging) -> ReadSet | None:
+    """Give what the rows of a staging were computed from, where their data tells."""
+    return staging.read_set if isinstance(staging, Traced) else None
 
 
 class Engine(Protocol):

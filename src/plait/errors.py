@@ -18,6 +18,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- ContractError                      ours and the table's
     |- DuplicateKeyError                  keys (sample), partition
     |- StreamError
+    |  |- DeletedRowsError                rows that a stream of rows cannot say
     |  |- EpochRewoundError
     |  |- EpochUnknownError
     |  `- OffsetGapError
@@ -61,6 +62,7 @@ __all__ = [
     "ConflictError",
     "ContractError",
     "CorruptMetadataError",
+    "DeletedRowsError",
     "DuplicateKeyError",
     "EpochRewoundError",
     "EpochUnknownError",
@@ -250,7 +252,7 @@ class BadRecordError(SchemaError):
 
 
 class PredicateError(TableError, ValueError):
-    """A predicate cannot be parsed or does not fit the schema. Facts: text, position."""
+    """A predicate or a value cannot be parsed or does not fit. Facts: text, position."""
 
     code = "predicate"
 
@@ -262,15 +264,21 @@ class ContractError(TableError):
 
 
 class DuplicateKeyError(TableError):
-    """An insert met keys that are present. Facts: keys (sample), partition."""
+    """Keys are there already, or twice in a merge's source. Facts: keys (sample), partition."""
 
     code = "duplicate_key"
 
 
 class StreamError(TableError):
-    """A stream token does not continue the last one."""
+    """A stream cannot go on: its token does not continue the last one, or it cannot say a row."""
 
     code = "stream"
+
+
+class DeletedRowsError(StreamError):
+    """A stream that gives rows as inserted or updated met deleted ones. Facts: version, sample."""
+
+    code = "deleted_rows"
 
 
 class EpochRewoundError(StreamError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -14,8 +14,10 @@ from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.model.locks import LockState
+from plait.read.changes import ChangeScan
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
+from plait.services.changes import Bound, pin_changes
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
 from plait.services.explain import Explanation, explain
@@ -30,17 +32,17 @@ from plait.txn.lease import release_with
 from plait.txn.properties import set_properties
 from plait.txn.site import Site
 from plait.write.block import Block
+from plait.write.calls import Writes
 from plait.write.engine import ArrowEngine
 from plait.write.found import find_result
-from plait.write.oneshot import write_once
-from plait.write.order import Asked, Order, read_set_of
+from plait.write.order import Order, read_set_of
 from plait.write.writer import Writer
 
 if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table:
+class Table(Writes):
     """A table at a place: it looks at the head on each call.
 
     Any number of processes may hold the same table and write to it; no server stands between
@@ -208,63 +210,6 @@ class Table:
             after=lambda: after_commit(self._site),
         )
 
-    def append(self, data: object, *, commit_id: str | None = None) -> CommitResult:
-        """Add rows; see ``writer``."""
-        return self._write(self._order("append", commit_id=commit_id), data)
-
-    def insert(
-        self,
-        data: object,
-        *,
-        on_duplicate: str = "raise",
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Add rows whose keys are not there yet; see ``writer``."""
-        order = self._order(
-            "insert", commit_id=commit_id, on_conflict=on_conflict, on_duplicate=on_duplicate
-        )
-        return self._write(order, data)
-
-    def upsert(
-        self, data: object, *, commit_id: str | None = None, on_conflict: str = "raise"
-    ) -> CommitResult:
-        """Add rows, replacing those with the same key; see ``writer``."""
-        order = self._order("upsert", commit_id=commit_id, on_conflict=on_conflict)
-        return self._write(order, data)
-
-    def overwrite(
-        self,
-        data: object,
-        *,
-        where: Where = None,
-        partitions: str | None = None,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Replace the table, the rows that match ``where``, or the partitions of the rows."""
-        order = self._order(
-            "overwrite",
-            commit_id=commit_id,
-            on_conflict=on_conflict,
-            where=where,
-            partitions=partitions,
-        )
-        return self._write(order, data)
-
-    def delete(
-        self,
-        *,
-        where: Where = None,
-        keys: object = None,
-        commit_id: str | None = None,
-        on_conflict: str = "raise",
-    ) -> CommitResult:
-        """Delete the rows that match ``where``, or those with the keys given (Arrow data)."""
-        Order.require_one(where, keys)
-        order = self._order("delete", commit_id=commit_id, on_conflict=on_conflict, where=where)
-        return self._write(order, keys)
-
     def stream(self, application: str) -> Stream:
         """Give one application's stream into this table: where it is, and how it goes on."""
         return Stream(self._site, application, after=lambda: after_commit(self._site))
@@ -296,6 +241,47 @@ class Table:
         snapshot, lease = pin(self._site, version, as_of)
         try:
             scan = Scan(self._site.store, snapshot, columns=columns, where=where)
+        except BaseException:
+            lease.release()
+            raise
+        release_with(scan, lease)
+        return scan
+
+    def changes(
+        self,
+        since: Bound,
+        until: Bound | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+    ) -> ChangeScan:
+        """Say which rows the commits after ``since`` up to ``until`` changed, and how.
+
+        Adds ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; see ``ChangeScan``.
+        The files stay until it is dropped: a lease is taken before the head is looked at.
+
+        Args:
+            since: a version, an instant, an aware datetime or ISO text; commits after it count,
+                by the time at which they were completed.
+            until: the same, and the last one that counts; the newest by default.
+            columns: names of the table's, in the order wanted; all by default.
+            where: as in ``scan``, on the columns of the table and on those that are added.
+
+        Raises:
+            InstantNotFoundError: no such version.
+            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the earliest that was not.
+
+        >>> import pyarrow as pa
+        >>> t = Table.create("memory://doc-changes", "id bigint, v bigint", record_key=["id"])
+        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
+        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
+        >>> rows = t.changes(since=first, columns=["id", "v", "_change_type"]).to_arrow()
+        >>> sorted(tuple(row.values()) for row in rows.to_pylist())
+        [(2, 0, 'update_preimage'), (2, 7, 'update_postimage'), (3, 7, 'insert')]
+        """
+        window, lease = pin_changes(self._site, since, until)
+        try:
+            scan = ChangeScan(self._site.store, window, columns=columns, where=where)
         except BaseException:
             lease.release()
             raise
@@ -404,9 +390,6 @@ class Table:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
-        return Order.of(operation, self._site.cache.known().table.spec, **asked)
-
     @property
     def site(self) -> Site:
         """What engines and services work on; not part of the public interface."""
@@ -430,7 +413,3 @@ class Table:
             default=ArrowEngine(store=self._site.store),
             after=lambda: after_commit(self._site),
         )
-
-    def _write(self, order: Order, data: object) -> CommitResult:
-        spec = self._site.cache.known().table.spec
-        return write_once(self._writer, order, spec, data)

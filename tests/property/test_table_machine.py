@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from plait import Table
+from plait import Delete, Insert, Table, Update
 from plait.errors import DuplicateKeyError, InstantExpiredError, RetryableConflictError
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.write.writer import Writer
@@ -105,6 +105,26 @@ class TableMachine(RuleBasedStateMachine):
         value = next(self.values)
         version = self.table.overwrite(rows(keys, value)).version
         self._landed(version, dict.fromkeys(keys, value), EVERY)
+
+    @rule(limit=st.integers(0, 6))
+    def update(self, limit: int) -> None:
+        version = self.table.update({"v": "v + 1000"}, where=f"id < {limit}").version
+        hit = {key for key in self.now if key < limit}
+        self._landed(version, {**self.now, **{key: self.now[key] + 1000 for key in hit}}, hit)
+
+    @rule(keys=KEYS)
+    def merge(self, keys: set[int]) -> None:
+        value = next(self.values)
+        clauses = [Delete(when="s.id = 3"), Update({"v": "t.v + s.v"}, when="s.id <> 4")]
+        new = [Insert(when="id <> 5")]
+        version = self.table.merge(rows(keys, value), matched=clauses, not_matched=new).version
+        left, wrote = dict(self.now), set[int]()
+        for key in keys - ({4} & set(left)) - ({5} - set(left)):
+            left[key] = left.get(key, 0) + value
+            wrote.add(key)
+        if 3 in keys & set(self.now):
+            del left[3]
+        self._landed(version, left, wrote)
 
     @rule(keys=KEYS, gone=st.integers(0, 6))
     def transaction(self, keys: set[int], gone: int) -> None:

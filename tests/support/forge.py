@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from plait.model.decision import Decision
-from plait.model.instant import Instant, time_ms
+from plait.model.instant import Action, Instant, Operation, time_ms
+from plait.model.schema import FIELD_ID, Schema
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
@@ -44,6 +47,28 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
     path = paths.slot(state.version + 1)
     assert store.put_if_absent(path, codec.encode(change(copy)))
     return path
+
+
+def forge_column(store: Store, name: str) -> Schema:
+    """Put a decision on top of the head that adds a column of whole numbers; give the schema."""
+    shape = StateCache(store, sim_ports()).refresh().table
+    old = shape.spec.schema
+    field = pa.field(name, pa.int64(), metadata={FIELD_ID: str(old.max_field_id + 1)})
+    newer = Schema(old.id + 1, old.arrow.append(field))
+    spec = replace(shape.spec, schema=newer)
+    whole = replace(shape, spec=spec, schemas={**shape.schemas, newer.id: newer})
+
+    def change(decision: Decision) -> Decision:
+        return replace(
+            decision,
+            action=Action.SCHEMA,
+            operation=Operation.SCHEMA,
+            schema_id=newer.id,
+            table=whole.to_dict(),
+        )
+
+    forge(store, change, like=0)
+    return newer
 
 
 def reseal(store: Store, version: int, change: Callable[[Decision], Decision]) -> str:

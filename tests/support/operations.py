@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from plait import Table
+from plait import Delete, Insert, Table, Update
 from plait.errors import TableError
 from plait.model.contract import Contract
 from plait.ports import Ports
@@ -71,6 +71,11 @@ def upsert(table: Table) -> object:
     return table.upsert(rows(*sorted(NEW)))
 
 
+def merge(table: Table) -> object:
+    clauses = [Delete(when="s.id = 9"), Update()]
+    return table.merge(rows(*sorted(NEW)), matched=clauses, not_matched=[Insert()])
+
+
 def upsert_elsewhere(table: Table) -> object:
     with table.writer("upsert") as writer:
         writer.write(rows(20, day="b"))
@@ -97,6 +102,8 @@ CASES = {
     "delete mor": Case(
         lambda t: t.delete(where="id < 5"), OLD, OLD - set(range(5)), table_type="mor"
     ),
+    "merge cow": Case(merge, OLD, (OLD | NEW) - {9}),
+    "merge mor": Case(merge, OLD, (OLD | NEW) - {9}, table_type="mor"),
     "overwrite": Case(lambda t: t.overwrite(rows(7, 99)), OLD, frozenset({7, 99})),
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),

@@ -27,6 +27,7 @@ ENTRIES = {
     "set": Entry(_TABLES, "Set properties of a table, or parts of its contract."),
     "history": Entry(_TIMELINE, "List decisions, newest first."),
     "timeline": Entry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
+    "diff": Entry("plait.cli.commands.changes", "Count and show the rows that commits changed."),
     "locks": Entry(
         "plait.cli.commands.locks", "Tell who holds the lock of a table, and since when."
     ),

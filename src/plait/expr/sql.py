@@ -63,39 +63,45 @@ def parse_sql(text: str, schema: pa.Schema) -> Predicate:
         PredicateError: it cannot be parsed, is more than a condition on columns and literals, or
             compares what cannot be compared.
     """
+    tree = parse_tree(text, "predicate", _SUPPORTED)
+    try:
+        return bounded(_Reader(text, schema).read(tree, 0))
+    except RecursionError as error:
+        raise _unparsed(text, error, "predicate", _SUPPORTED) from error
+
+
+def parse_tree(text: str, what: str, supported: str) -> exp.Expr:
+    """Give the parser's tree of one expression; raise PredicateError, naming what it is."""
     if len(text) > _TEXT_MAX:
-        message = f"a predicate of {len(text)} characters"
+        message = f"a {what} of {len(text)} characters"
         raise PredicateError(message, hint=f"at most {_TEXT_MAX}", text=text[:100])
     try:
         import sqlglot  # noqa: PLC0415 - slow to import, and needed only for SQL text
         from sqlglot.errors import SqlglotError  # noqa: PLC0415
     except ImportError as error:
-        message = "SQL predicates need sqlglot"
+        message = f"a {what} in SQL needs sqlglot"
         raise MissingDependencyError(
             message, hint="pip install sqlglot", library="sqlglot", extra=""
         ) from error
     try:
         trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except (SqlglotError, RecursionError) as error:
-        raise _unparsed(text, error) from error
+        raise _unparsed(text, error, what, supported) from error
     if len(trees) != 1:
-        message = f"{len(trees)} conditions instead of one in the predicate {text[:200]!r}"
-        raise PredicateError(message, hint=f"supported: {_SUPPORTED}", text=text)
-    try:
-        return bounded(_Reader(text, schema).read(trees[0], 0))
-    except RecursionError as error:
-        raise _unparsed(text, error) from error
+        message = f"{len(trees)} {what}s instead of one: {text[:200]!r}"
+        raise PredicateError(message, hint=f"supported: {supported}", text=text)
+    return trees[0]
 
 
-def _unparsed(text: str, error: Exception) -> PredicateError:
+def _unparsed(text: str, error: Exception, what: str, supported: str) -> PredicateError:
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
     found = re.search(r"Line (\d+), Col: (\d+)", first)
     position = None
     if found is not None:
         above = sum(len(line) for line in text.splitlines(keepends=True)[: int(found[1]) - 1])
         position = above + int(found[2]) - 1
-    message = f"cannot parse the predicate {text[:200]!r}: {first[:200]}"
-    return PredicateError(message, hint=f"supported: {_SUPPORTED}", text=text, position=position)
+    message = f"cannot parse the {what} {text[:200]!r}: {first[:200]}"
+    return PredicateError(message, hint=f"supported: {supported}", text=text, position=position)
 
 
 class _Reader:
@@ -260,7 +266,7 @@ class _Reader:
         return Decimal(text)
 
     def _bytes(self, node: exp.Expr) -> bytes:
-        start = _start(node)
+        start = start_of(node)
         if start is not None and self._text[start] not in "xX":
             raise self._unsupported(node)  # 0x10 is no literal of Spark's
         digits = str(node.this)
@@ -286,14 +292,14 @@ class _Reader:
             message = f"{value!s} is no {kind.sql(dialect='spark')}, in {self._text[:200]!r}"
             hint = "write DATE '2026-01-31' or TIMESTAMP '2026-01-31 12:00:00Z', or a plain number"
             raise PredicateError(
-                message, hint=hint, text=self._text, position=_start(node)
+                message, hint=hint, text=self._text, position=start_of(node)
             ) from error
         if found is None:
             raise self._unsupported(node)
         return found
 
     def _unsupported(self, node: exp.Expr) -> PredicateError:
-        position = _start(node)
+        position = start_of(node)
         try:
             part = node.sql(dialect="spark")[:100]
         except RecursionError:
@@ -305,7 +311,7 @@ class _Reader:
         return PredicateError(message, hint=hint, text=self._text, position=position)
 
 
-def _start(node: exp.Expr) -> int | None:
+def start_of(node: exp.Expr) -> int | None:
     """Give the first character of what a node was made from, if the parser kept it."""
     starts = (part.meta["start"] for part in node.walk() if "start" in part.meta)
     return min(starts, default=None)

@@ -52,8 +52,13 @@ KEYS_ALL = "all"  # any key of the bucket may have been touched
 KEYS_NONE = "none"  # rows were added to a table without keys
 
 
-_NO_ADDED, _NO_MASKED = ADDED.empty_table(), MASKED.empty_table()
-_NO_TOUCHED, _NO_PATHS = TOUCHED.empty_table(), PATHS.empty_table()
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Make a table without rows; unlike ``empty_table`` it brings no pandas along."""
+    return pa.Table.from_batches([], schema=schema)
+
+
+_NO_ADDED, _NO_MASKED = no_rows(ADDED), no_rows(MASKED)
+_NO_TOUCHED, _NO_PATHS = no_rows(TOUCHED), no_rows(PATHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
+from plait.model.clauses import Clauses
 from plait.model.instant import Instant, Operation
 from plait.model.options import Options
 from plait.model.schema import Schema
@@ -23,6 +24,16 @@ LIVE = pa.schema(
     ]
 )
 """One row a live file: as added, with its current deletion vector."""
+
+CHANGED = pa.schema(
+    [
+        pa.field("at", pa.int64(), nullable=False),  # the version whose commit changed the file
+        pa.field("completed_ms", pa.int64(), nullable=False),  # when that commit was visible
+        pa.field("after", pa.bool_(), nullable=False),  # the file as that version shows it
+        *LIVE,
+    ]
+)
+"""One row a file and side: as it was before a commit that changed it, or as it is after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,22 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeWindow:
+    """The commits after one version up to another, as far as reading their changes needs."""
+
+    since: int
+    snapshot: Snapshot
+    """The last version in it, without files: rows are read with its columns."""
+    files: pa.Table = field(default_factory=CHANGED.empty_table)
+    """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
+
+    @property
+    def until(self) -> int:
+        """The last version in it."""
+        return self.snapshot.version
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """One writer's order: what to do with the rows that come."""
 
@@ -76,11 +103,13 @@ class WritePlan:
     options: Options
     on_duplicate: str = "raise"  # insert of a present key: "raise" or "skip"
     overwrite: str = "table"  # "table", "partitions" (dynamic), or "predicate"
-    predicate: dict[str, object] | None = None  # of a delete or overwrite by predicate, as JSON
+    predicate: dict[str, object] | None = None  # of an operation by predicate, as JSON
     step: int = 0
     """Which of the operations that share an instant; 0 where it is the only one."""
     claims: bool = False
     """Whether keys count as touched also where their rows lost: they were computed from a read."""
+    clauses: Clauses | None = None
+    """What an update or a merge does to rows."""
 
     def label(self, task: str) -> str:
         """Tell the files and records of a task from those of other steps."""

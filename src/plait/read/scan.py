@@ -5,30 +5,20 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError, PredicateError, SchemaMismatchError
+from plait.errors import PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
 from plait.files.live import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.read.ahead import read_ahead
+from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
-
-if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars as pl
-    import pyspark.sql as ps
-
-SCANNERS: Final = "plait.scanners"
-"""Entry points: engine name -> ``callable(scan, session)``."""
 
 WIDTH_MAX: Final = 4
 """Groups of files that are read at once."""
@@ -37,7 +27,7 @@ DEPTH: Final = 2
 _GROUP_ROWS = 1 << 18
 
 
-class Scan:
+class Scan(Frames):
     """Rows of a table at one version: chosen columns, chosen rows.
 
     Nothing is read before a method asks for it, and each call reads anew. All of them give the
@@ -68,9 +58,8 @@ class Scan:
             PredicateError: the predicate cannot be understood.
         """
         self._store, self._snapshot = store, snapshot
-        self._columns = _known_columns(columns, snapshot.spec.schema.arrow)
+        self._columns = known_columns(columns, snapshot.spec.schema.arrow)
         self._where = where
-        self._kept: object = None
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
 
@@ -78,10 +67,6 @@ class Scan:
     def version(self) -> int:
         """The version of the table that is read."""
         return self._snapshot.version
-
-    def keep(self, owner: object) -> None:
-        """Keep something alive for as long as this scan, such as what holds its lease."""
-        self._kept = owner
 
     @property
     def snapshot(self) -> Snapshot:
@@ -113,56 +98,12 @@ class Scan:
         """Which files are read, and which need not be."""
         return self._plan
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Stream the rows as record batches in bounded memory."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
-
-    def to_arrow(self) -> pa.Table:
-        """Read the rows into an Arrow table.
-
-        Raises:
-            CorruptMetadataError: a file is not what the table's metadata says.
-        """
-        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Read the rows into a pandas frame."""
-        with _needs("pandas", "pandas"):
-            frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-    def to_polars(self) -> pl.DataFrame:
-        """Read the rows into a Polars frame."""
-        with _needs("polars", "polars"):
-            import polars as pl  # noqa: PLC0415 - only when it is asked for
-
-        return pl.DataFrame(self.to_arrow())
-
-    def to_duckdb(
-        self, connection: duckdb.DuckDBPyConnection | None = None
-    ) -> duckdb.DuckDBPyRelation:
-        """Give a DuckDB relation that streams the rows whenever it is executed."""
-        with _needs("duckdb", "duckdb"):
-            import duckdb  # noqa: PLC0415 - only when it is asked for
-
-        return (connection or duckdb).from_arrow(self)
-
-    def to_spark(self, spark: ps.SparkSession) -> ps.DataFrame:
-        """Give a Spark DataFrame; its rows are read by the executors."""
-        with _needs("pyspark", "plait[spark]"):
-            scanner: Callable[[Scan, object], ps.DataFrame] = _scanner("pyspark").load()
-        return scanner(self, spark)
-
     def count(self) -> int:
         """Count the rows; without a predicate nothing is read."""
         condition = self.plan.condition
         if condition is None:
             return self.plan.rows
         return sum(rows.num_rows for rows in self._stream(()))
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Stream the rows through Arrow's C interface; each call reads anew."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         """Show what is read."""
@@ -204,7 +145,8 @@ def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
         yield group
 
 
-def _known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+def known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+    """Give the columns asked for, or all; raise SchemaMismatchError for one that is not there."""
     names = tuple(schema.names) if columns is None else tuple(columns)
     for name in names:
         if name not in schema.names:
@@ -217,27 +159,3 @@ def _known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[st
         message = f"column {twice[0]!r} is asked for twice"
         raise SchemaMismatchError(message, hint="name each column once", column=twice[0])
     return names
-
-
-def _scanner(engine: str) -> EntryPoint:
-    for point in entry_points(group=SCANNERS, name=engine):
-        return point
-    message = f"no scanner for {engine} is installed"
-    raise ImportError(message)
-
-
-@contextmanager
-def _needs(library: str, install: str) -> Iterator[None]:
-    """Name what to install when a library is not there."""
-    try:
-        yield
-    except MissingDependencyError:
-        raise
-    except ImportError as error:
-        raise _missing(library, install) from error
-
-
-def _missing(library: str, install: str) -> MissingDependencyError:
-    message = f"{library} is not installed"
-    hint = f"pip install '{install}'"
-    return MissingDependencyError(message, hint=hint, library=library, extra=install)

@@ -83,6 +83,20 @@ class SliceReader:
             for group in every if where is None else where.groups(source):
                 yield from _Group(source, group, hidden).slices(names, where)
 
+    def at(
+        self, file: LiveFile, positions: Positions, *, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the rows at sorted positions of a file, hidden or not; see ``slices``."""
+        names = self.schema.names if columns is None else list(columns)
+        wanted = positions.astype(np.int64)
+        with OpenFile(self.store, file, self.schemas) as source:
+            for group in range(source.group_count):
+                start = source.group_start(group)
+                low, high = np.searchsorted(wanted, [start, start + source.group_rows(group)])
+                if high > low:
+                    for part in _Group(source, group, None).at(names, wanted[low:high]):
+                        yield part.rows
+
     def count(self, file: LiveFile, *, where: Condition | None = None) -> int:
         """Count rows that are not hidden and fulfil a condition."""
         if where is None:
@@ -121,9 +135,9 @@ class _Group:
         ]
         wanted = np.concatenate(matches) if matches else np.zeros(0, dtype=np.int64)
         if len(wanted):
-            yield from self._at(names, wanted)
+            yield from self.at(names, wanted)
 
-    def _at(self, names: Sequence[str], wanted: Indices) -> Iterator[Slice]:
+    def at(self, names: Sequence[str], wanted: Indices) -> Iterator[Slice]:
         """Read the rows at sorted positions in the file."""
         for part in self._whole(names):
             first, last = int(part.positions[0]), int(part.positions[-1])

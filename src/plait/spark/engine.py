@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from plait.errors import CapabilityMissingError
 from plait.model.bucket import Partition
 from plait.model.plan import WritePlan
-from plait.spark.frame import is_frame
+from plait.spark.frame import is_frame, is_session
 from plait.spark.staging import SparkStaging
 from plait.storage import open_store
 
@@ -21,8 +21,8 @@ class SparkEngine:
         return "spark"
 
     def accepts(self, data: object) -> bool:
-        """Tell whether this engine takes such data."""
-        return is_frame(data)
+        """Tell whether this engine takes such data: a session where no rows are needed."""
+        return is_frame(data) or is_session(data)
 
     def staging(
         self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]

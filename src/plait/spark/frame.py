@@ -18,13 +18,21 @@ from plait.spark.route import Route, quoted
 from plait.write.check import input_schema, prepare
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def is_frame(data: object) -> TypeGuard[DataFrame]:
     """Tell whether this is a DataFrame of Spark, classic or Connect."""
     return any(
         kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
+        for kind in type(data).__mro__
+    )
+
+
+def is_session(data: object) -> TypeGuard[SparkSession]:
+    """Tell whether this is a session of Spark, classic or Connect."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql")
         for kind in type(data).__mro__
     )
 
@@ -67,6 +75,18 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
         key = pa.field("key", _nullable_type(kind.key_type), nullable=False)
         return pa.map_(key, _nullable(kind.item_field))
     return kind
+
+
+def check_types(asked: StructType, known: StructType) -> None:
+    """Refuse columns that were asked for with types that they do not have."""
+    for wanted, found in zip(asked.fields, known.fields, strict=True):
+        if wanted.dataType != found.dataType:
+            expected, given = found.dataType.simpleString(), wanted.dataType.simpleString()
+            message = f"column {wanted.name!r} is {expected}, not {given}"
+            hint = "leave the type as it is, and cast after reading"
+            raise SchemaMismatchError(
+                message, hint=hint, column=wanted.name, expected=expected, found=given
+            )
 
 
 def check_frame(

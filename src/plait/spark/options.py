@@ -14,6 +14,18 @@ READING = {
     "version": "the version to read; the newest by default",
     "as_of": "an instant or ISO time: the version that was current then",
     "where": "SQL text: only files in which it may hold are read; rows are filtered by it too",
+    "since": "read what commits changed after this version, instant or time",
+    "until": "with since: the last version, instant or time that counts; the newest by default",
+}
+FOLLOWING = {
+    "path": "where the table is",
+    "start": "the first version to deliver, a time, earliest or latest; else the rows first",
+    "changes": "true: rows as they were and as they became, deleted ones too",
+    "deletes": "raise or skip, where deleted rows are not among what is delivered",
+    "max_versions": "the most commits that one batch takes in",
+    "max_files": "the most files that one batch reads",
+    "max_bytes": "the most bytes that one batch reads, for example 1GiB",
+    "where": "SQL text: only files in which it may hold are read; rows are filtered by it too",
 }
 WRITING = {
     "path": "where the table is",
@@ -31,6 +43,12 @@ STREAMING = {
     "on_conflict": "retry (default) or raise",
     "on_duplicate": "raise or skip, for insert of keys that are there",
     "checkpointlocation": "Spark's own; not looked at",
+}
+_PURPOSES = {
+    "reading": READING,
+    "streaming reads": FOLLOWING,
+    "writing": WRITING,
+    "streaming writes": STREAMING,
 }
 STORAGE = "storage."
 """Keys with this prefix go to the file system of the path, without it."""
@@ -59,10 +77,7 @@ class SourceOptions:
             elif key in known:
                 values[key] = value
             else:
-                near = difflib.get_close_matches(key, known, n=1)
-                message = f"the data source has no option {raw!r}"
-                hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
-                raise OptionError(message, hint=hint, key=raw, value=value, nearest=near)
+                raise _unknown(raw, value, known)
         if not values.get("path"):
             message = "no path is given"
             raise OptionError(message, hint='.save("/path/of/table")', key="path", value="")
@@ -72,6 +87,28 @@ class SourceOptions:
         """Give a value; None if it was not given."""
         return self.values.get(key)
 
+    def flag(self, key: str) -> bool:
+        """Give a value that is true or false; false if it was not given.
+
+        Raises:
+            OptionError: it is neither.
+        """
+        value = self.values.get(key, "false").lower()
+        if value not in ("true", "false"):
+            message = f"{key}={value!r} is neither true nor false"
+            raise OptionError(message, hint="say true or false", key=key, value=value)
+        return value == "true"
+
     def table(self) -> Table:
         """Open the table."""
         return Table.open(self.values["path"], storage_options=dict(self.storage) or None)
+
+
+def _unknown(raw: str, value: str, known: Mapping[str, str]) -> OptionError:
+    near = difflib.get_close_matches(raw.lower(), known, n=1)
+    message = f"the data source has no option {raw!r}"
+    for purpose, options in _PURPOSES.items():
+        if raw.lower() in options:
+            message, near = f"{raw!r} is an option for {purpose} alone", []
+    hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
+    return OptionError(message, hint=hint, key=raw, value=value, nearest=near)

@@ -20,13 +20,25 @@ class PackedSnapshot:
     @classmethod
     def pack(cls, snapshot: Snapshot) -> PackedSnapshot:
         """Pack a snapshot."""
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, LIVE, options=options) as stream:
-            stream.write_table(snapshot.files.select(LIVE.names).cast(LIVE))
-        return cls(replace(snapshot, files=LIVE.empty_table()), sink.getvalue().to_pybytes())
+        files = snapshot.files.select(LIVE.names).cast(LIVE)
+        return cls(replace(snapshot, files=LIVE.empty_table()), packed(files))
 
     def unpack(self) -> Snapshot:
         """Give the snapshot with all its files."""
-        with pa.ipc.open_stream(self.files) as stream:
-            return replace(self.head, files=stream.read_all())
+        return replace(self.head, files=unpacked(self.files))
+
+
+def packed(files: pa.Table) -> bytes:
+    """Write rows about files, and of a slice only those that it shows."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, files.schema, options=options) as stream:
+        stream.write_table(files)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def unpacked(body: bytes) -> pa.Table:
+    """Read what ``packed`` wrote."""
+    with pa.ipc.open_stream(body) as stream:
+        return stream.read_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ from plait.errors import CapabilityMissingError
 from plait.expr import to_sql
 from plait.files.live import LiveFile, live_files
 from plait.model.schema import Schema, type_name
+from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
+from plait.spark.changes import changes_to_spark
 from plait.spark.frame import spark_schema
 from plait.spark.masks import without_hidden
 from plait.spark.route import quoted
@@ -35,11 +38,12 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _GLOB = re.compile(r"([\\*?{}\[\]])")
-_scans: WeakKeyDictionary[object, Scan] = WeakKeyDictionary()
-_held: WeakKeyDictionary[object, deque[Scan]] = WeakKeyDictionary()
+_lock = threading.Lock()
+_scans: WeakKeyDictionary[object, Scan | ChangeScan] = WeakKeyDictionary()
+_held: WeakKeyDictionary[object, deque[Scan | ChangeScan]] = WeakKeyDictionary()
 
 
-def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
+def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
     """Give a DataFrame of a scan; nothing is read yet, and the executors read the files.
 
     Spark's own vectorised reader reads every file, with the columns and filters that it pushes
@@ -56,6 +60,15 @@ def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
         message = f"Spark's executors cannot reach {uri}: it is inside of this process"
         hint = "keep the table on a disk or in an object store, or read it with to_arrow()"
         raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
+    rows = changes_to_spark(scan, spark) if isinstance(scan, ChangeScan) else _files(scan, spark)
+    with _lock:
+        _scans[rows] = scan
+        _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
+    return rows
+
+
+def _files(scan: Scan, spark: SparkSession) -> DataFrame:
+    """Let Spark read the Parquet files of a version itself."""
     schema = scan.snapshot.spec.schema
     condition = scan.plan.condition
     columns = set(scan.schema.names) | set(condition.columns if condition else ())
@@ -68,10 +81,15 @@ def to_spark(scan: Scan, spark: SparkSession) -> DataFrame:
         frame = spark.createDataFrame([], struct)
     if condition is not None:
         frame = frame.where(to_sql(condition.predicate))
-    frame = frame.select(*map(quoted, scan.schema.names))
-    _scans[frame] = scan
-    _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
-    return frame
+    return frame.select(*map(quoted, scan.schema.names))
+
+
+def held_scans() -> list[Scan]:
+    """Give the scans whose DataFrames may still be in use, each once."""
+    with _lock:
+        held = [scan for scans in _held.values() for scan in scans]
+        every = dict.fromkeys([*held, *_scans.values()])
+    return [scan for scan in every if isinstance(scan, Scan)]
 
 
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:

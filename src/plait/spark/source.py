@@ -8,7 +8,7 @@ Spark makes this object in a Python process beside the driver, and pickles it fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,15 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from plait.errors import OptionError, SchemaMismatchError
+from plait.errors import OptionError
 from plait.model.plan import Snapshot, StoreSpec
+from plait.model.schema import Schema
+from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
-from plait.spark.frame import spark_schema
-from plait.spark.options import READING, STREAMING, WRITING, SourceOptions
+from plait.spark.changes import ChangeReader
+from plait.spark.frame import check_types, spark_schema
+from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
+from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter, begin_write
 from plait.spark.stream import PlaitStreamWriter, begin_epoch
 from plait.storage import open_store
@@ -36,6 +40,8 @@ class PlaitSource(ds.DataSource):
 
     _pinned: int | None = None
     """The version whose schema Spark was told, so that the rows are of that version too."""
+    _known: Schema | None = None
+    """That schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,26 +49,29 @@ class PlaitSource(ds.DataSource):
         return "plait"
 
     def schema(self) -> StructType:
-        """Give the table's schema, and pin the version."""
+        """Give the schema of the rows, and pin the version."""
+        options = self._options({**READING, **FOLLOWING})
+        if options.find("since") is not None:
+            changes = self._changes(None)
+            self._pinned = changes.until
+            return spark_schema(changes.schema)
         snapshot = self._scan(None).snapshot
-        self._pinned = snapshot.version
-        return spark_schema(snapshot.spec.schema.arrow)
+        self._pinned, self._known = snapshot.version, snapshot.spec.schema
+        added = ADDED_COLUMNS if options.flag("changes") else ()
+        return spark_schema(pa.schema([*snapshot.spec.schema.arrow, *added]))
 
-    def reader(self, schema: StructType) -> PlaitReader:
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Plan to read the columns of a schema: all, or those that the caller asked for."""
-        names = schema.fieldNames()
+        options, names = self._options(READING), schema.fieldNames()
+        if options.find("since") is not None:
+            return ChangeReader(self._changes(names), schema)
         scan = self._scan(names)
-        known = spark_schema(scan.schema)
-        for asked, found in zip(schema.fields, known.fields, strict=True):
-            if asked.dataType != found.dataType:
-                expected, given = found.dataType.simpleString(), asked.dataType.simpleString()
-                message = f"column {asked.name!r} is {expected}, not {given}"
-                hint = "leave the type as it is, and cast after reading"
-                raise SchemaMismatchError(
-                    message, hint=hint, column=asked.name, expected=expected, found=given
-                )
-        where = SourceOptions.of(self.options, READING).find("where")
-        return PlaitReader(scan.store.spec, scan.snapshot, tuple(names), where)
+        check_types(schema, spark_schema(scan.schema))
+        return PlaitReader(scan.store.spec, scan.snapshot, tuple(names), options.find("where"))
+
+    def streamReader(self, schema: StructType) -> PlaitStreamReader:  # noqa: N802 - Spark's
+        """Plan to follow the table, with the columns of a schema."""
+        return PlaitStreamReader(self._options(FOLLOWING), schema, self._known)
 
     def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
         """Check the columns and begin a write."""
@@ -70,18 +79,34 @@ class PlaitSource(ds.DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PlaitStreamWriter:  # noqa: FBT001, N802 - Spark's
         """Check the columns and begin an epoch."""
-        return begin_epoch(SourceOptions.of(self.options, STREAMING), schema, overwrite=overwrite)
+        return begin_epoch(self._options(STREAMING), schema, overwrite=overwrite)
+
+    def _options(self, known: Mapping[str, str]) -> SourceOptions:
+        return SourceOptions.of(self.options, known)
 
     def _scan(self, columns: Sequence[str] | None) -> Scan:
-        options = SourceOptions.of(self.options, READING)
+        options = self._options({**READING, **FOLLOWING})
         version, as_of = options.find("version"), options.find("as_of")
         if version is not None and not (version.isascii() and version.isdigit()):
             message = f"version={version!r} is no version"
             raise OptionError(message, hint="for example 3", key="version", value=version)
+        if options.find("until") is not None:
+            message = "until goes with since"
+            raise OptionError(message, hint="give since too, or version", key="until", value="")
         number = self._pinned if version is None else int(version)
         moment = int(as_of) if as_of and as_of.isascii() and as_of.isdigit() else as_of
         table = options.table()
         return table.scan(columns, version=number, as_of=None if self._pinned else moment)
+
+    def _changes(self, columns: Sequence[str] | None) -> ChangeScan:
+        options = self._options(READING)
+        for key in ("version", "as_of"):
+            if options.find(key) is not None:
+                message = f"{key} does not go with since"
+                raise OptionError(message, hint="until says where it ends", key=key, value="")
+        since, where = options.find("since") or "", options.find("where")
+        until = options.find("until") if self._pinned is None else self._pinned
+        return options.table().changes(since, until, columns=columns, where=where)
 
 
 @dataclass

@@ -19,16 +19,31 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId, Partition, partition_text
 from plait.model.changes import WriteStatus
+from plait.model.decision import ReadSet
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot, WritePlan
-from plait.spark.frame import arrow_schema, check_frame, is_frame, numbered, routed, union
+from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.read.scan import Scan
+from plait.spark.frame import (
+    arrow_schema,
+    check_frame,
+    is_frame,
+    is_session,
+    numbered,
+    routed,
+    union,
+)
 from plait.spark.job import run, speculates, tasks_wanted
+from plait.spark.lineage import find_reads, read_set_of
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report
 from plait.spark.route import Route
 from plait.spark.task import StageRest, StageRows
 from plait.storage import open_store
 from plait.timeline.pending import load_pending
+from plait.write.existing import Existing
+from plait.write.matching import Matching
+from plait.write.merging import Merging
+from plait.write.rules import source_spec
 from plait.write.staged import files_of, leftovers, named, places_of, together, with_garbage
 from plait.write.staging import ArrowStaging, Task
 
@@ -55,6 +70,11 @@ class SparkStaging:
         self._announce = announce
         self._store = open_store(plan.store)
         self._frames: list[DataFrame] = []
+        self._spark: SparkSession | None = None
+        self._source: TableSpec | None = None
+        """How the rows of a merge's source are laid out."""
+        self._scans: tuple[Scan, ...] = ()
+        """What the DataFrames read of this table; held, so that its files stay."""
         self._route: Route | None = None
         self._rows: dict[int, Report] = {}
         self._rest: list[WriteStatus] = []
@@ -73,13 +93,25 @@ class SparkStaging:
         if self._closed or self._rounds:
             message = "rows came after the writer had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
+        asked = plan.operation in (Operation.DELETE, Operation.UPDATE)
+        if is_session(data) and asked and plan.predicate is not None:
+            self._spark = data  # no rows come: it is where the work is done
+            return
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer an engine", key="data", value="")
-        if plan.operation is Operation.DELETE and plan.predicate is not None:
-            message = "a delete by predicate takes no rows"
+        if asked and plan.predicate is not None:
+            message = f"{plan.operation} by predicate takes no rows"
             raise OptionError(message, hint="give either keys or where", key="where", value="rows")
-        check_frame(arrow_schema(data.schema), plan.spec, plan.operation)
+        schema = arrow_schema(data.schema)
+        if plan.clauses is not None and self._source is None:
+            source = source_spec(plan.spec, schema)
+            Merging.bind(plan.clauses, plan.spec, source)
+            self._source = source
+        check_frame(schema, self._layout, plan.operation)
+        self._scans += find_reads(data, plan.store.uri)
+        if self._scans:
+            self._plan = replace(plan, claims=True)
         self._frames.append(data)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
@@ -92,9 +124,9 @@ class SparkStaging:
                 came out otherwise.
         """
         with self._owned():
-            if buckets is None:
+            if buckets is None and self._frames:
                 self._stage_rows(snapshot, None)
-            elif self._route is not None:
+            elif buckets is not None and self._route is not None:
                 self._stage_rows(snapshot, self._tasks_of(buckets))
             self._stage_rest(snapshot)
         self._rounds += 1
@@ -110,19 +142,30 @@ class SparkStaging:
         Where a bucket can have been left as it was, it was in no window, and is asked again.
         """
         plan = self._plan
-        idle = plan.operation is Operation.DELETE or plan.on_duplicate == "skip"
+        idle = plan.operation in (Operation.DELETE, Operation.MERGE)
+        idle = idle or plan.on_duplicate == "skip"
         if self._route is None or idle or plan.spec.ordering is not None:
             return None
         return frozenset(map(self._route.task_of, buckets))
+
+    @property
+    def read_set(self) -> ReadSet | None:
+        """What the DataFrames read of this table, where Spark tells; see ``lineage``."""
+        return read_set_of(self._scans)
 
     def close(self) -> None:
         """Let go of the DataFrames; staged files stay."""
         self._closed = True
         self._frames.clear()
+        self._scans = ()
+
+    @property
+    def _layout(self) -> TableSpec:
+        return self._source or self._plan.spec
 
     def _stage_rows(self, snapshot: Snapshot, only: frozenset[int] | None) -> None:
         plan = self._plan
-        frame = union(self._frames, plan.spec, plan.operation)
+        frame = union(self._frames, self._layout, plan.operation)
         columns = tuple(frame.columns)
         if plan.spec.keyed:
             self._route = self._route or self._plan_route(frame, snapshot)
@@ -154,15 +197,21 @@ class SparkStaging:
         self._rows.update(found)
 
     def _stage_rest(self, snapshot: Snapshot) -> None:
-        """Stage what an overwrite does to buckets that no task with rows had."""
+        """Stage what an operation does to buckets that no task with rows had."""
         self._replaced += self._rest
         self._rest = []
-        if self._plan.operation is not Operation.OVERWRITE:
+        plan = self._plan
+        if plan.predicate is not None:
+            snapshot = _matching(snapshot, plan)
+        elif plan.operation is Operation.MERGE:
+            if plan.clauses is None or not plan.clauses.by_source:
+                return
+        elif plan.operation is not Operation.OVERWRITE:
             return
         rest = replace(snapshot, files=snapshot.files.filter(pa.array(self._is_rest(snapshot))))
         if not rest.files.num_rows:
             return
-        if self._plan.overwrite == "predicate":
+        if plan.predicate is not None or plan.operation is Operation.MERGE:
             self._rest = self._run_rest(rest)
         else:
             self._rest = [self._remove_rest(rest)]
@@ -203,7 +252,7 @@ class SparkStaging:
 
     @property
     def _session(self) -> SparkSession:
-        return self._frames[0].sparkSession
+        return self._spark or self._frames[0].sparkSession
 
     def _places(self) -> set[Partition]:
         return {place for report in self._rows.values() for place in places_of(report.status)}
@@ -233,6 +282,18 @@ class SparkStaging:
         pending = load_pending(self._store)
         mine = (entry for entry in pending if entry.instant.nonce == self._plan.instant.nonce)
         return {place for entry in mine for place in entry.partitions}
+
+
+def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
+    """Leave out the buckets in which no row can match the predicate."""
+    matching = Matching.of(plan)
+    if matching is None:
+        return snapshot
+    found = matching.on(Existing(open_store(plan.store), snapshot, plan.spec)).buckets()
+    places = {(partition_text(partition), number) for partition, number in found}
+    files = snapshot.files
+    chosen = np.fromiter((pair in places for pair in _pairs(files)), np.bool_, files.num_rows)
+    return replace(snapshot, files=files.filter(pa.array(chosen)))
 
 
 def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:

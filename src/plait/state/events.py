@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes
+from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_rows
 from plait.model.decision import Decision
 from plait.model.plan import LIVE
 
@@ -59,7 +59,7 @@ TABLES: Mapping[str, pa.Schema] = {
     "tokens": TOKENS,
 }
 
-_NOTHING: Mapping[str, pa.Table] = {name: schema.empty_table() for name, schema in TABLES.items()}
+_NOTHING: Mapping[str, pa.Table] = {name: no_rows(schema) for name, schema in TABLES.items()}
 
 
 @dataclass(frozen=True, slots=True)

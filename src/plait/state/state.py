@@ -21,6 +21,7 @@ from plait.errors import (
 from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
 from plait.model.contract import Contract
 from plait.model.decision import Decision, Reserved
+from plait.model.instant import Instant
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
@@ -315,6 +316,14 @@ class State:
         """Load every token of every application, oldest first: TOKENS."""
         tables = [recover_part(store, part, ("tokens",)).tokens for part in self.parts]
         return pa.concat_tables([*tables, gathered(self.tail).tokens])
+
+    def find_instant(self, store: Store, instant: Instant) -> int | None:
+        """Find the version that an instant became."""
+        for rows in self._commits_backwards(store):
+            found = rows.filter(pc.equal(rows["instant"], str(instant)))
+            if found.num_rows:
+                return int(found["version"][0].as_py())
+        return None
 
     def find_version_at(self, store: Store, time_ms: int) -> int | None:
         """Find the newest version completed at or before a time."""

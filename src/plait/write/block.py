@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, Unpack
 
-from plait.engine import Engine, Staging, engine_for
+from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
     CommitError,
     CommitOutcomeUnknownError,
@@ -17,6 +17,7 @@ from plait.errors import (
 from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
+from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, CommitResult, ReadSet, Scope
 from plait.model.instant import Action, Operation
 from plait.model.plan import COW, Snapshot
@@ -150,6 +151,26 @@ class Block:
         Order.require_one(where, keys)
         self._run(self._order("delete", where=where), keys)
 
+    def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
+        """Give columns of the rows that match new values; see ``Table.update``."""
+        spec = self._require_open().base.table.spec
+        order = Order.update(values, spec, where=where, on_conflict=self._on_conflict)
+        self._run(order, None)
+
+    def merge(
+        self,
+        source: object,
+        *,
+        on: Sequence[str] | None = None,
+        matched: Sequence[Matched] = (),
+        not_matched: Sequence[Insert] = (),
+        not_matched_by_source: Sequence[Matched] = (),
+    ) -> None:
+        """Bring rows and the table's together by key; see ``Table.merge``."""
+        spec = self._require_open().base.table.spec
+        clauses = Clauses(tuple(matched), tuple(not_matched), tuple(not_matched_by_source))
+        self._run(Order.merge(clauses, on, spec, on_conflict=self._on_conflict), source)
+
     # --- inside ----------------------------------------------------------------------------
 
     def _order(self, operation: str, **asked: Unpack[Asked]) -> Order:
@@ -222,8 +243,11 @@ class Block:
             txn.abort("it did nothing")
             return
         try:
-            if self._reads:
-                txn.judge.read_set = ReadSet(txn.base.version, tuple(self._reads))
+            reads = [ReadSet(txn.base.version, tuple(self._reads))]
+            reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
+            if any(read.explicit for read in reads):
+                every = tuple(where for read in reads for where in read.reads)
+                txn.judge.read_set = ReadSet(min(read.version for read in reads), every)
             txn.request = replace(txn.request, action=self._action(txn))
             self._result = txn.commit(self._status(), self._scope(txn), self._redo)
         except AlreadyCommitted as found:

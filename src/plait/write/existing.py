@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.files import keys
 from plait.files.deletion import load_mask
 from plait.files.live import LiveFile, live_files, unmasked
 from plait.files.opened import OpenFile, Schemas
 from plait.model.bucket import BucketId, partition_parse
 from plait.model.plan import Snapshot, TableSpec
 from plait.storage.port import Store
-from plait.write import keys
 from plait.write.blocks import combined, taken
 from plait.write.merge import Block, Positions, Source
 from plait.write.ranges import KeyRange
@@ -72,7 +72,7 @@ class Existing:
         """
         blocks = self.blocks(file, columns, hidden=hidden, within=within)
         if not file.sorted_by_key:
-            blocks = _sorted(list(blocks), self.spec.key)
+            blocks = in_key_order(list(blocks), self.spec.key)
         return Source(blocks, existing=True)
 
     def blocks(
@@ -100,7 +100,8 @@ class Existing:
                     start += batch.num_rows
 
 
-def _sorted(blocks: Sequence[Block], key: Sequence[str]) -> Iterator[Block]:
+def in_key_order(blocks: Sequence[Block], key: Sequence[str]) -> Iterator[Block]:
+    """Sort rows of one file by key, in memory."""
     parts = [block.positions for block in blocks if block.positions is not None]
     if not parts:
         return

@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.write import keys
+from plait.errors import DuplicateKeyError
+from plait.files import keys
 from plait.write.resolve import winners
 
 Positions = npt.NDArray[np.uint64]
 _ROW_BYTES: Final = 64
 """Key, positions and flags of a row while it is merged, beside its columns."""
+_SAMPLE: Final = 5
 _NONE: keys.Indices = np.zeros(0, dtype=np.int64)
 
 
@@ -36,6 +38,8 @@ class Rule(enum.Enum):
     """It is an error: see ``Round.met``."""
     REMOVE = "remove"
     """Neither stays."""
+    ONCE = "once"
+    """Rows that come in have different keys; it is an error if not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +61,25 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
+    """Rows of one source, with their keys."""
+
     rows: pa.Table
     positions: Positions | None
     keys: keys.Keys
 
-    def cut(self, start: int, stop: int) -> _Part:
+    def cut(self, start: int, stop: int) -> Part:
+        """Give a stretch, without a copy."""
         positions = None if self.positions is None else self.positions[start:stop]
         table = self.rows.slice(start, stop - start)
-        return _Part(table, positions, keys.part(self.keys, start, stop))
+        return Part(table, positions, keys.part(self.keys, start, stop))
 
 
 @dataclass(slots=True)
 class _Cursor:
     source: Source
     key: Sequence[str]
-    ready: deque[_Part] = field(default_factory=deque)
+    ready: deque[Part] = field(default_factory=deque)
     held: int = 0
     """Rows that are ready."""
     width: int = _ROW_BYTES
@@ -90,7 +97,7 @@ class _Cursor:
                 self.width = block.rows.nbytes // rows + _ROW_BYTES
                 self.held += rows
                 found = keys.encode(block.rows, self.key)
-                self.ready.append(_Part(block.rows, block.positions, found))
+                self.ready.append(Part(block.rows, block.positions, found))
 
     @property
     def head(self) -> keys.Key:
@@ -110,8 +117,8 @@ class _Cursor:
             left -= rows
         return None
 
-    def take(self, bound: keys.Key | None) -> list[_Part]:
-        taken: list[_Part] = []
+    def take(self, bound: keys.Key | None) -> list[Part]:
+        taken: list[Part] = []
         while self.ready:
             part = self.ready[0]
             rows = part.rows.num_rows
@@ -168,19 +175,15 @@ class Merge:
 
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
         """Merge; take about ``size_bytes`` of memory at a time."""
-        cursors = [_Cursor(source, self.key) for source in sources]
-        while True:
-            bound = _next_bound(cursors, size_bytes)
-            parts = [(at, part) for at, c in enumerate(cursors) for part in c.take(bound)]
-            if not parts:
-                return
-            yield self._decide(parts, sources=cursors)
+        known = list(sources)
+        for parts in aligned(known, self.key, size_bytes):
+            yield self._decide(parts, known)
 
-    def _decide(self, parts: list[tuple[int, _Part]], sources: Sequence[_Cursor]) -> Round:
+    def _decide(self, parts: list[tuple[int, Part]], sources: Sequence[Source]) -> Round:
         rows = pa.concat_tables([part.rows for _, part in parts])
-        existing = sum(p.rows.num_rows for at, p in parts if sources[at].source.existing)
+        existing = sum(p.rows.num_rows for at, p in parts if sources[at].existing)
         origins = tuple((at, part.rows.num_rows, part.positions) for at, part in parts)
-        if len({at for at, _ in parts}) == 1 and sources[parts[0][0]].source.unique:
+        if len({at for at, _ in parts}) == 1 and sources[parts[0][0]].unique:
             inserted = rows.num_rows - existing
             if self.rule is Rule.REMOVE and inserted:
                 return Round(rows, _NONE, 0, _NONE, 0, 0, origins)
@@ -188,6 +191,9 @@ class Merge:
         found = keys.concat([part.keys for _, part in parts])
         order = keys.merge_order(found)
         first = keys.starts(keys.take(found, order))
+        if self.rule is Rule.ONCE and not first.all():
+            twice = rows.select(list(self.key)).take(pa.array(order[~first][:_SAMPLE]))
+            raise twice_error(twice.to_pylist(), None)
         begins = order[first]
         ends = order[np.append(first[1:], np.ones(1, dtype=np.bool_))]
         old, new = begins < existing, ends >= existing
@@ -202,6 +208,26 @@ class Merge:
             won[old] = begins[old]
         updated = int(np.count_nonzero(old & (won >= existing)))
         return Round(rows, won, existing, met, int(np.count_nonzero(~old)), updated, origins)
+
+
+def twice_error(sample: list[dict[str, object]], partition: str | None) -> DuplicateKeyError:
+    """Say that a merge's source has two rows of one key."""
+    message = f"the source of the merge has more than one row of the key {sample[0]}"
+    hint = "leave one row a key in the source: which of them counts is not for a merge to choose"
+    return DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
+
+
+def aligned(
+    sources: Sequence[Source], key: Sequence[str], size_bytes: int
+) -> Iterator[list[tuple[int, Part]]]:
+    """Give what all sources have up to one key after another: rows with one key come together."""
+    cursors = [_Cursor(source, key) for source in sources]
+    while True:
+        bound = _next_bound(cursors, size_bytes)
+        parts = [(at, part) for at, each in enumerate(cursors) for part in each.take(bound)]
+        if not parts:
+            return
+        yield parts
 
 
 def _next_bound(cursors: Sequence[_Cursor], size_bytes: int) -> keys.Key | None:

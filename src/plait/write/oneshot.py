@@ -8,10 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from plait.model.decision import CommitResult
+from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.write.check import prepare
+from plait.write.merging import Merging
 from plait.write.order import Order
 from plait.write.places import partitions_of
+from plait.write.rules import source_spec
 from plait.write.writer import Writer
 
 
@@ -26,6 +29,10 @@ def write_once(
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
+        if order.operation is Operation.MERGE and order.clauses is not None:
+            source = source_spec(spec, data.schema)
+            Merging.bind(order.clauses, spec, source)
+            spec = source
         checked = pa.Table.from_batches(
             list(prepare(data, spec, order.operation)),
             None if data.num_rows else data.schema,

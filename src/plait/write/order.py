@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, TypedDict, Unpack
 
@@ -10,6 +10,7 @@ from plait.errors import OptionError
 from plait.expr import Where, parse_where, to_json
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
+from plait.model.clauses import Clauses, Update
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -25,6 +26,8 @@ from plait.read.pinned import Pinned
 from plait.read.scan import Scan
 from plait.state.state import TableDef
 from plait.txn.site import Site
+from plait.write.merging import Merging
+from plait.write.rules import parsed
 
 OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
 
@@ -57,6 +60,8 @@ class Order:
     """What the rows were computed from, if the caller says so."""
     token: Token | None = None
     """Which epoch of a stream this is."""
+    clauses: Clauses | None = None
+    """What an update or a merge does to rows."""
 
     @classmethod
     def of(cls, operation: str, spec: TableSpec, **asked: Unpack[Asked]) -> Self:
@@ -85,6 +90,70 @@ class Order:
             None if where is None else to_json(parse_where(where, spec.schema.arrow)),
             read_set=asked.get("read_set"),
             token=asked.get("token"),
+        )
+        order._check(spec)
+        return order
+
+    @classmethod
+    def update(cls, values: Mapping[str, object], spec: TableSpec, **asked: Unpack[Asked]) -> Self:
+        """Check an update against the table, whole; raise before anything is written.
+
+        Raises:
+            OptionError: nothing is assigned, or a column of the key or of the partitions.
+            PredicateError: a value or ``where`` is not understood.
+            SchemaMismatchError: a column is not there, or a value does not fit it.
+        """
+        if not values:
+            message = "an update needs values"
+            raise OptionError(message, hint="update({column: value})", key="values", value="{}")
+        predicate = to_json(parse_where(asked.get("where"), spec.schema.arrow))
+        clauses = parsed(Clauses(by_source=(Update(values),)))
+        return cls._by_clauses(Operation.UPDATE, clauses, spec, predicate, asked)
+
+    @classmethod
+    def merge(
+        cls, clauses: Clauses, on: Sequence[str] | None, spec: TableSpec, **asked: Unpack[Asked]
+    ) -> Self:
+        """Check a merge against the table, as far as that goes without its source.
+
+        Raises:
+            OptionError: there is no clause or no key, or rows are matched by something else.
+            PredicateError: a value or a condition is not understood.
+        """
+        if not (clauses.matched or clauses.not_matched or clauses.by_source):
+            message = "a merge needs clauses"
+            hint = "for example matched=[Update()], not_matched=[Insert()]"
+            raise OptionError(message, hint=hint, key="matched", value="[]")
+        if not spec.keyed:
+            message = "merge needs a record key, and the table has none"
+            hint = "create the table with record_key=[...], or use update and append"
+            raise OptionError(message, hint=hint, key="operation", value="merge")
+        allowed = ({*spec.key}, {*spec.key, *spec.partition_by})
+        if on is not None and (isinstance(on, str) or set(on) not in allowed):
+            message = f"merge matches rows by the record key, not by {on!r}"
+            names = ", ".join(spec.key)
+            hint = f"leave on out, or give [{names}]; put further conditions into when="
+            raise OptionError(message, hint=hint, key="on", value=str(on))
+        predicate = {"always": True} if clauses.by_source else None
+        return cls._by_clauses(Operation.MERGE, parsed(clauses), spec, predicate, asked)
+
+    @classmethod
+    def _by_clauses(
+        cls,
+        operation: Operation,
+        clauses: Clauses,
+        spec: TableSpec,
+        predicate: Mapping[str, object] | None,
+        asked: Asked,
+    ) -> Self:
+        Merging.bind(clauses, spec, None)
+        order = cls(
+            operation,
+            asked.get("commit_id"),
+            asked.get("on_conflict", "raise"),
+            predicate=predicate,
+            read_set=asked.get("read_set"),
+            clauses=clauses,
         )
         order._check(spec)
         return order
@@ -135,6 +204,8 @@ def plan_of(
     order: Order, table: TableDef, store: StoreSpec, instant: Instant, *, step: int = 0
 ) -> WritePlan:
     """Give the plan that engines work by; ``step`` tells operations of one instant apart."""
+    merges = order.operation is Operation.MERGE
+    predicate = None if order.predicate is None or merges else dict(order.predicate)
     return WritePlan(
         store=store,
         instant=instant,
@@ -143,9 +214,11 @@ def plan_of(
         options=table.options,
         on_duplicate=order.on_duplicate,
         overwrite=order.overwrite,
-        predicate=None if order.predicate is None else dict(order.predicate),
+        predicate=predicate,
         step=step,
-        claims=order.read_set is not None,
+        # Where reads count, so do the rows that a merge looked at and left as they are.
+        claims=order.read_set is not None or (merges and table.isolation == "serializable"),
+        clauses=order.clauses,
     )
 
 

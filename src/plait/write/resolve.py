@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.write.keys import Indices
+from plait.files.keys import Indices
 
 Flags = npt.NDArray[np.bool_]
 

@@ -44,16 +44,20 @@ class Rows:
 
 def accepts(data: object) -> bool:
     """Tell whether ``open_rows`` takes such data."""
-    return isinstance(data, (pa.RecordBatchReader, pa.Table, _Stream, _Batch))
+    return isinstance(data, (Rows, pa.RecordBatchReader, pa.Table, _Stream, _Batch))
 
 
 def open_rows(data: object) -> Rows:
     """Open a table, batch or reader of Arrow, a pandas frame, or any Arrow C stream.
 
+    Rows that are open already are given back.
+
     Raises:
         OptionError: it is none of these.
         BadRecordError: pandas cannot give a column one type.
     """
+    if isinstance(data, Rows):
+        return data
     if isinstance(data, pa.Table):
         return Rows(data.schema, data)
     if isinstance(data, pa.RecordBatch):

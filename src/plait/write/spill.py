@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import StorageError
-from plait.write import keys
+from plait.files import keys
 from plait.write.blocks import combined, taken
 from plait.write.buffer import Order
 from plait.write.limits import Limits
@@ -120,6 +120,8 @@ class RunSink:
     limits: Limits
     directory: str | None = None
     """Where to make the temporary directory; None: where the system keeps temporary files."""
+    rule: Rule = Rule.REPLACE
+    """What becomes of a key that comes in twice."""
     runs: dict[Group, list[Run]] = field(default_factory=dict)
     _place: tempfile.TemporaryDirectory[str] | None = None
     _files: int = 0
@@ -139,7 +141,7 @@ class RunSink:
 
     def _write(self, orders: Sequence[Order]) -> None:
         schema = orders[0].batches[0].schema
-        merge = Merge(self.key, self.ordering, Rule.REPLACE)
+        merge = Merge(self.key, self.ordering, self.rule)
         with _RunFile(self._new_path(), schema) as file:
             for order in orders:
                 found = key_range(order.batches, self.key[0])
@@ -154,7 +156,7 @@ class RunSink:
         """Merge the runs of a bucket into one, so that never too many are open at once."""
         runs = self.runs[group]
         sources = [Source(Block(rows) for rows in run.blocks()) for run in runs]
-        merge = Merge(self.key, self.ordering, Rule.REPLACE)
+        merge = Merge(self.key, self.ordering, self.rule)
         blocks = (
             block
             for each in merge.rounds(sources, self.limits.round)

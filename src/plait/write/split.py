@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.files import keys
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.plan import TableSpec
 from plait.model.value import texts_of
-from plait.write import keys
 from plait.write.blocks import taken
 
 Group: TypeAlias = tuple[Partition | None, int]

@@ -11,7 +11,7 @@ from plait.errors import OptionError, TransactionClosedError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStats, WriteStatus
 from plait.model.instant import Operation
-from plait.model.plan import MOR, Snapshot, WritePlan
+from plait.model.plan import MOR, Snapshot, TableSpec, WritePlan
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.write.buffer import Buffer, Ledger
@@ -23,9 +23,13 @@ from plait.write.intake import Intake
 from plait.write.limits import Limits
 from plait.write.masks import Masks
 from plait.write.matching import Matching
+from plait.write.merge import Rule
+from plait.write.merging import Merging
 from plait.write.output import Output
 from plait.write.result import Staged, changes_of, stats_of
+from plait.write.rules import source_spec
 from plait.write.sinks import AppendSink, LogSink
+from plait.write.source import Rows, open_rows
 from plait.write.spill import RunSink
 from plait.write.split import Chunk, split
 from plait.write.steps import Came, Steps
@@ -77,6 +81,11 @@ class ArrowStaging:
         self._buffer = Buffer(self._limits, ledger)
         self._intake = Intake(self._limits)
         self._matching = Matching.of(plan)
+        self._source: TableSpec | None = None
+        """How the rows of a merge's source are laid out, once some came."""
+        self._merging = (
+            None if plan.clauses is None else Merging.bind(plan.clauses, plan.spec, None)
+        )
         self._incoming, self._logs, self._appends = self._sinks()
         sink = self._appends or self._logs or self._incoming.sink
         self._flusher = Flusher(sink, ledger)
@@ -98,17 +107,19 @@ class ArrowStaging:
         if self._settled:
             message = "rows came after the writer had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
-        if plan.operation is Operation.DELETE and self._matching is not None:
-            message = "a delete by predicate takes no rows"
-            raise OptionError(message, hint="give either keys or where", key="where", value="rows")
+        if plan.operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
+            message = f"{plan.operation} by predicate takes no rows"
+            hint = "give either keys or where" if plan.clauses is None else "use merge for rows"
+            raise OptionError(message, hint=hint, key="where", value="rows")
+        rows = open_rows(data)
         where = None if self._matching is None else self._matching.condition
         batches = prepare(
-            data, plan.spec, plan.operation, where=where, piece_bytes=self._limits.chunk
+            rows, self._layout(rows), plan.operation, where=where, piece_bytes=self._limits.chunk
         )
         for batch in batches:
             self._rows_in += batch.num_rows
-            for rows in self._intake.add(batch):
-                self._take(rows)
+            for full in self._intake.add(batch):
+                self._take(full)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Finish the files on top of a snapshot and give the status of the whole operation.
@@ -126,7 +137,7 @@ class ArrowStaging:
             self._settle(existing)
         came = Came(self._incoming, self._logs, self._appends, frozenset(self._task.partitions))
         matches = None if self._matching is None else self._matching.on(existing)
-        steps = Steps(self._output, existing, came, matches, self._budget())
+        steps = Steps(self._output, existing, came, matches, self._budget(), self._merging)
         todo = steps.buckets()
         if buckets is not None:
             # what did nothing was in no write set, and so in no window: it is asked again
@@ -155,20 +166,35 @@ class ArrowStaging:
 
     def _sinks(self) -> tuple[Incoming, LogSink | None, AppendSink | None]:
         plan, spec = self._plan, self._plan.spec
-        deletes = plan.operation is Operation.DELETE
+        deletes, merges = (plan.operation is o for o in (Operation.DELETE, Operation.MERGE))
         runs = RunSink(
-            spec.key, None if deletes else spec.ordering, self._limits, self._task.spill_directory
+            spec.key,
+            None if deletes or merges else spec.ordering,
+            self._limits,
+            self._task.spill_directory,
+            Rule.ONCE if merges else Rule.REPLACE,
         )
         incoming = Incoming(runs)
         if not spec.keyed:
             target = plan.options.size("file.size.target")
             return incoming, None, AppendSink(self._output, target)
-        if spec.table_type == MOR and not deletes:
+        if spec.table_type == MOR and not (deletes or merges):
             return incoming, LogSink(self._output), None
         return incoming, None, None
 
+    def _layout(self, rows: Rows) -> TableSpec:
+        """Give the layout of rows that come in; a merge's clauses are bound to the first."""
+        plan = self._plan
+        if plan.operation is not Operation.MERGE or plan.clauses is None:
+            return plan.spec
+        if self._source is None:
+            source = source_spec(plan.spec, rows.schema)
+            self._merging = Merging.bind(plan.clauses, plan.spec, source)
+            self._source = source
+        return self._source
+
     def _take(self, rows: pa.RecordBatch) -> None:
-        chunk = split(rows, self._plan.spec)
+        chunk = split(rows, self._source or self._plan.spec)
         if self._plan.operation is Operation.DELETE:
             chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))

@@ -9,11 +9,13 @@ from plait.files.live import LiveFile
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
 from plait.model.instant import Operation
+from plait.write.changing import ChangeStage
 from plait.write.existing import Existing, Hidden, as_live
 from plait.write.incoming import Incoming
 from plait.write.keyed import CowStage, MorStage, find_keys
 from plait.write.matching import Matches
 from plait.write.merge import Rule
+from plait.write.merging import MergeStage, Merging
 from plait.write.output import Output
 from plait.write.remove import remove_files, remove_rows
 from plait.write.result import Staged
@@ -54,6 +56,8 @@ class Steps:
     came: Came
     matches: Matches | None
     budget: int
+    merging: Merging | None = None
+    """What an update or a merge does."""
 
     def buckets(self) -> list[BucketId]:
         """Give the buckets that the operation may change, in a fixed order."""
@@ -67,6 +71,8 @@ class Steps:
         found = {bucket_id(group) for group in groups}
         if self.matches is not None:
             found |= self.matches.buckets()
+        elif self.merging is not None and self.merging.by_source.rules:
+            found |= set(self.existing.buckets())
         elif plan.operation is Operation.OVERWRITE:
             found |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
         return sorted(found, key=str)
@@ -75,6 +81,8 @@ class Steps:
         """Do the operation's work on one bucket."""
         operation = self.output.plan.operation
         files = self.existing.files(bucket)
+        if self.merging is not None:
+            return self._by_clauses(bucket, files, self.merging)
         if operation is Operation.DELETE and self.matches is None:
             return self._delete_keys(bucket, files)
         if operation is Operation.OVERWRITE and self.matches is None:
@@ -87,6 +95,13 @@ class Steps:
         if whole and not staged.empty:
             staged.touched = touched_row(bucket, KEYS_ALL, 0)
         return staged
+
+    def _by_clauses(self, bucket: BucketId, files: Sequence[LiveFile], merging: Merging) -> Staged:
+        if self.matches is None:
+            merge = MergeStage(self.output, self.existing, self.came.runs, merging, self.budget)
+            return merge.stage(bucket, files)
+        change = ChangeStage(self.output, self.existing, merging.by_source, self.budget)
+        return change.stage(bucket, files, self.matches.hidden(files))
 
     def _insert(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
         """Put what came in among rows of the table, some of which go."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from plait.engine import Engine, Staging, engine_for
+from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
     CommitOutcomeUnknownError,
     CorruptMetadataError,
@@ -138,6 +139,10 @@ class Writer:
         staging = self._staging or self._begin_staging(self._default, txn)
         try:
             status = staging.stage(self._snapshot(txn), None)
+            read = read_by(staging)
+            if self._order.read_set is None and read is not None:
+                at = min(read.version, txn.base.version)
+                txn.judge.read_set = replace(read, version=at)
             self._result = txn.commit(
                 status, scope_of(self._order, txn.base.table.spec, status), staging.stage
             )

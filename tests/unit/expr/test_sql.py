@@ -126,8 +126,8 @@ def test_a_number_that_a_float_cannot_hold_is_compared_exactly() -> None:
         ("day = 'soon'", "day", None),
         ("day = '20260101'", "2026-01-31", None),
         ("tn = TIMESTAMP '2026-01-01 00:00:00Z'", "without a zone", None),
-        ("id = 1; DROP TABLE x", "2 conditions", None),
-        ("", "0 conditions", None),
+        ("id = 1; DROP TABLE x", "2 predicates", None),
+        ("", "0 predicates", None),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(

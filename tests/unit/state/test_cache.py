@@ -109,11 +109,14 @@ def test_a_checkpoint_is_written_once_an_interval(store: MemoryStore) -> None:
     assert live_marks(store) == ["mark"] * 12
 
 
-def test_a_long_lived_client_holds_a_short_tail(store: MemoryStore) -> None:
+def test_a_long_lived_client_holds_a_short_tail(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.state.cache._TAIL_MAX", 20)
     site = client(store)
-    for number in range(130):
+    for number in range(50):
         upsert(site, number % 4)
-    assert len(site.cache.known().tail) <= 97
+    assert len(site.cache.known().tail) <= 21
     assert difference(store, site.cache.known(), cache(store).refresh()) is None
 
 

@@ -1,0 +1,55 @@
+"""What ``update`` and ``merge`` do to rows: frozen values that callers write and engines get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class Matched:
+    """A clause for rows of the table: ``Update`` or ``Delete``."""
+
+    __slots__ = ()
+    when: object
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Matched):
+    """Give columns of a row new values; a clause of ``Table.merge``.
+
+    A value is SQL text over the columns, a literal that is no text, a pyarrow expression, or a
+    function of the rows. In a merge ``s`` is the source's row and ``t`` the table's.
+    """
+
+    values: Mapping[str, object] | None = None
+    """Column: value. None: every column that the source has too."""
+    when: object = None
+    """A condition beside the match, as SQL text; None: always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Matched):
+    """Delete a row; a clause of ``Table.merge``."""
+
+    when: object = None
+    """A condition beside the match, as SQL text; None: always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Insert the source's row; a clause of ``Table.merge``."""
+
+    values: Mapping[str, object] | None = None
+    """Column: value; the others are null. None: every column that the source has too."""
+    when: object = None
+    """A condition on the source's row, as SQL text; None: always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """Everything that an update or a merge does; of each list the first that holds wins."""
+
+    matched: tuple[Matched, ...] = ()
+    not_matched: tuple[Insert, ...] = ()
+    by_source: tuple[Matched, ...] = ()
+    """For rows of the table that no row of the source matches."""

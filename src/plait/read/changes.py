@@ -1,0 +1,233 @@
+"""Change reads: what ``Table.changes()`` gives; which rows each commit changed, and how."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import SchemaMismatchError
+from plait.expr import Predicate, Where, columns_of, parse_where
+from plait.expr.tree import And, Opaque, all_of, leaves
+from plait.model.plan import LIVE, ChangeWindow
+from plait.read.ahead import read_ahead
+from plait.read.changed import CHANGE_TYPES, BucketChange, Changed
+from plait.read.condition import Condition
+from plait.read.frames import Frames
+from plait.read.plan import plan_scan
+from plait.read.scan import DEPTH, WIDTH_MAX, known_columns
+from plait.read.slices import SliceReader
+from plait.storage.port import Store
+
+TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+ADDED_COLUMNS: Final = pa.schema(
+    [
+        pa.field(TYPE, pa.string(), nullable=False),
+        pa.field(VERSION, pa.int64(), nullable=False),
+        pa.field(TIME, pa.timestamp("us", "UTC"), nullable=False),
+    ]
+)
+"""What a change read adds to the columns of the table."""
+
+_FILE_BYTES: Final = 1 << 20
+"""Opening a file counts like reading so much of it."""
+_GROUP_BYTES: Final = 32 << 20
+
+
+class ChangeScan(Frames):
+    """The rows that the commits between two versions changed, commit by commit.
+
+    ``_change_type`` is ``insert``, ``delete``, or, for an update of a table with a record key,
+    ``update_preimage`` for the row as it was and, next to it, ``update_postimage`` for the row as
+    it became. Rows that a commit wrote again as they were are no change, nor is anything that
+    compaction or clustering does. Commits come in order; a key changes once in each of them.
+
+    Nothing is read before a method asks for it, and each call reads anew, in bounded memory. Rows
+    have the columns of the last version.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        window: ChangeWindow,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+    ) -> None:
+        """Say what to read.
+
+        Args:
+            store: the table's.
+            window: the commits, and the files that they changed.
+            columns: names of the table's, in this order; None: all. The three that a change read
+                adds follow, unless some of them are named too.
+            where: SQL text, a pyarrow expression or a predicate, on any of these columns. Each
+                row is judged by itself, the two of an update too.
+
+        Raises:
+            SchemaMismatchError: there is no such column.
+            PredicateError: the predicate cannot be understood.
+        """
+        table = window.snapshot.spec.schema.arrow
+        _refuse_ours(table)
+        self._fields = pa.schema([*table, *ADDED_COLUMNS])
+        if columns is None or not set(columns) & set(ADDED_COLUMNS.names):
+            columns = [*(table.names if columns is None else columns), *ADDED_COLUMNS.names]
+        self._columns = known_columns(columns, self._fields)
+        self._store, self._where = store, where
+        self._condition = Condition.of(where, self._fields)
+        self._window = self._pruned(window)
+        self._reader = SliceReader.of(store, window.snapshot)
+
+    @property
+    def since(self) -> int:
+        """The version after which commits count."""
+        return self._window.since
+
+    @property
+    def until(self) -> int:
+        """The last version that counts."""
+        return self._window.until
+
+    @property
+    def store(self) -> Store:
+        """Where it is read from."""
+        return self._store
+
+    @property
+    def window(self) -> ChangeWindow:
+        """What is read, with just the files that are of use."""
+        return self._window
+
+    @property
+    def where(self) -> Where:
+        """Which rows are wanted."""
+        return self._where
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return pa.schema([self._fields.field(name).remove_metadata() for name in self._columns])
+
+    def count(self) -> dict[str, int]:
+        """Count the rows by ``_change_type``."""
+        only = ChangeScan(self._store, self._window, columns=[TYPE], where=self._where)
+        found: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
+        for batch in only._batches():
+            found.update({v["values"]: v["counts"] for v in batch[0].value_counts().to_pylist()})
+        return dict(found)
+
+    def divided(self, size_bytes: int) -> list[pa.Table]:
+        """Divide the files (CHANGED) into shares that can be read apart, of about this size."""
+        files = self._window.files
+        costs = files["bytes"].to_numpy() + _FILE_BYTES
+        shares: list[pa.Table] = []
+        start, size = 0, 0
+        for low, high in _buckets(files):
+            cost = int(costs[low:high].sum())
+            if size and size + cost > size_bytes:
+                shares.append(files.slice(start, low - start))
+                start, size = low, 0
+            size += cost
+        return [*shares, files.slice(start)] if files.num_rows else []
+
+    def __repr__(self) -> str:
+        """Show what is read."""
+        where = "" if self._where is None else f", where={str(self._where)!r}"
+        span = f"since={self.since}, until={self.until}"
+        return f"ChangeScan({span}, columns={list(self._columns)}{where})"
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _pruned(self, window: ChangeWindow) -> ChangeWindow:
+        """Leave out commits of a bucket in whose files no row can match, before or after."""
+        files = window.files
+        predicate = _of_table(self._where, self._fields, window)
+        if predicate is None or not files.num_rows:
+            return window
+        live = replace(window.snapshot, files=files.select(LIVE.names))
+        plan = plan_scan(live, where=predicate)
+        found = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
+        flags = found.to_numpy()
+        spans = list(_buckets(files))
+        kept = np.repeat([flags[a:b].any() for a, b in spans], [b - a for a, b in spans])
+        return replace(window, files=files.filter(pa.array(kept, pa.bool_())))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        sources = [functools.partial(self._read, share) for share in self.divided(_GROUP_BYTES)]
+        if len(sources) <= 1:
+            for source in sources:
+                yield from source()
+            return
+        yield from read_ahead(sources, width=min(WIDTH_MAX, os.cpu_count() or 1), depth=DEPTH)
+
+    def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
+        spec = self._window.snapshot.spec
+        asked = {*self._columns, *(self._condition.columns if self._condition else ())}
+        names = [name for name in spec.schema.names if name in asked]
+        # A file of which no column is wanted still tells how many rows there are.
+        names = names or spec.schema.names[:1]
+        for low, high in _buckets(files):
+            work = BucketChange.of(files.slice(low, high - low))
+            for found in work.rows(self._reader, spec.key, names):
+                yield from self._shown(found, work)
+
+    def _shown(self, found: Changed, work: BucketChange) -> Iterator[pa.RecordBatch]:
+        """Add what the commit says, and leave out what is not asked for."""
+        count = found.rows.num_rows
+        columns = dict(zip(found.rows.schema.names, found.rows.columns, strict=True))
+        time_us = pa.scalar(work.completed_ms * 1000, pa.int64()).cast(
+            ADDED_COLUMNS.field(TIME).type
+        )
+        columns[TYPE] = pa.array(CHANGE_TYPES).take(pa.array(found.kinds))
+        columns[VERSION] = pa.repeat(pa.scalar(work.version, pa.int64()), count)
+        columns[TIME] = pa.repeat(time_us, count)
+        rows = pa.RecordBatch.from_arrays([columns[n] for n in self._columns], schema=self.schema)
+        if self._condition is not None:
+            looked = self._condition.columns
+            judged = pa.RecordBatch.from_arrays([columns[n] for n in looked], names=list(looked))
+            rows = rows.filter(pa.array(self._condition.matches(judged)))
+        if rows.num_rows:
+            yield rows
+
+
+def _buckets(files: pa.Table) -> Iterable[tuple[int, int]]:
+    """Give the stretches of CHANGED that belong to one commit and bucket."""
+    if not files.num_rows:
+        return []
+    place = files["partition"].combine_chunks().dictionary_encode().indices.to_numpy()
+    ids = np.stack([files["at"].to_numpy(), place, files["bucket"].to_numpy()])
+    edges = np.flatnonzero((ids[:, 1:] != ids[:, :-1]).any(axis=0)) + 1
+    bounds = [0, *edges.tolist(), files.num_rows]
+    return itertools.pairwise(bounds)
+
+
+def _of_table(where: Where, fields: pa.Schema, window: ChangeWindow) -> Predicate | None:
+    """Give the part of a predicate that looks at the table's columns alone; None for none."""
+    if where is None:
+        return None
+    predicate = parse_where(where, fields)
+    items = predicate.items if isinstance(predicate, And) else (predicate,)
+    known = set(window.snapshot.spec.schema.names)
+    kept = [
+        item
+        for item in items
+        if columns_of(item) <= known and not any(isinstance(x, Opaque) for x in leaves(item))
+    ]
+    return all_of(*kept) if kept else None
+
+
+def _refuse_ours(table: pa.Schema) -> None:
+    for name in ADDED_COLUMNS.names:
+        if name in table.names:
+            message = f"the table has a column {name!r}, which change reads add"
+            hint = "rename the column of the table"
+            raise SchemaMismatchError(message, hint=hint, column=name)

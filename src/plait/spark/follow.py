@@ -1,0 +1,242 @@
+"""Follow a table commit by commit: what each batch of a stream takes in (RFC 0006).
+
+Nothing here knows Spark: offsets go in, offsets and windows of commits come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from plait.errors import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    SchemaMismatchError,
+    StreamError,
+)
+from plait.locks.identity import table_name
+from plait.model.plan import ChangeWindow
+from plait.model.schema import Schema
+from plait.services.changes import find_bound, instant_of, pin_changes, pin_rows, time_of
+from plait.spark.offsets import Offset
+from plait.state.state import State
+from plait.txn.lease import Lease
+from plait.txn.site import Site
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+Pin = tuple[ChangeWindow, Lease]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one batch takes in; None: no limit. One commit is never divided."""
+
+    versions: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return (self.versions, self.files, self.bytes) != (None, None, None)
+
+    def fitting(self, files: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+        """Count how many of these, from the first, go into one batch; at least one."""
+        count = len(files)
+        if self.versions is not None:
+            count = min(count, self.versions)
+        for limit, costs in ((self.files, files), (self.bytes, sizes)):
+            if limit is not None:
+                count = min(count, int(np.searchsorted(np.cumsum(costs), limit, side="right")))
+        return max(1, count)
+
+
+class Follower:
+    """Plans the batches of one stream, and keeps the files that the next ones need."""
+
+    def __init__(self, site: Site, schema: Schema, start: str | None, limits: Limits) -> None:
+        """Begin to follow.
+
+        Args:
+            site: the table.
+            schema: the columns that the stream was loaded with.
+            start: where a stream without a checkpoint begins.
+            limits: of one batch.
+        """
+        self._site, self._schema, self._start, self._limits = site, schema, start, limits
+        self._lease: Lease | None = None
+        self._target: int | None = None
+        self._table = table_name(site.store)
+        self.seen: int = -1
+        """The newest version that was met."""
+
+    def stop_at_head(self) -> None:
+        """Take in nothing that is committed from now on."""
+        self._target = self._head().version
+
+    def next(self, offset: Offset, *, limited: bool) -> Offset:
+        """Give the end of the batch after an offset; the offset itself if there is nothing new.
+
+        Raises:
+            InstantExpiredError: what the stream needs next was cleaned.
+            SchemaMismatchError: the next commit has newer columns.
+            StreamError: the offset is not one of this table.
+        """
+        state = self._head()
+        self._require_ours(offset, state)
+        head = state.version if self._target is None else min(state.version, self._target)
+        if offset.first:
+            offset = replace(self._begin(state, head), table=self._table)
+        self.hold(offset.version)
+        if offset.files is not None:
+            return self._rows(offset, limited=limited)
+        return self._commits(offset, head, limited=limited) if offset.version < head else offset
+
+    def window(self, start: Offset, end: Offset) -> ChangeWindow:
+        """Give what a batch reads; the same whenever it is asked (INV-01).
+
+        Raises:
+            InstantExpiredError: it was cleaned.
+            StreamError: the offsets are not those of this table.
+        """
+        self._require_ours(end, self._head())
+        if end.began < 0 and (start.first or start.files is not None):
+            window = self._pinned(lambda: pin_rows(self._site, end.version), end.version)
+            low = start.files or 0
+            high = window.files.num_rows if end.files is None else end.files
+            window = replace(window, files=window.files.slice(low, high - low))
+        else:
+            since = end.began if start.first else start.version
+            window = self._changes(since, end.version)
+        snapshot = window.snapshot
+        schemas = {**snapshot.schemas, self._schema.id: self._schema}
+        spec = replace(snapshot.spec, schema=self._schema)
+        return replace(window, snapshot=replace(snapshot, spec=spec, schemas=schemas))
+
+    def hold(self, version: int) -> None:
+        """Keep the files of a version, and no longer those of versions before."""
+        if self._lease is None or self._lease.version != version:
+            self._hold(Lease(self._site, version))
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        self._hold(None)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _head(self) -> State:
+        state = self._site.cache.refresh()
+        self.seen = state.version
+        return state
+
+    def _require_ours(self, offset: Offset, state: State) -> None:
+        """Refuse a checkpoint that another table left, or a later state of this one."""
+        if offset.first or (offset.table == self._table and offset.version <= state.version):
+            return
+        uri, head = self._site.store.spec.uri, state.version
+        message = f"the checkpoint stands at version {offset.version}, which {uri} does not have"
+        if offset.table != self._table:
+            message = f"the checkpoint is of another table than the one that is at {uri} now"
+        hint = "give the stream the checkpoint that belongs to this table, or a new one"
+        raise StreamError(message, hint=hint, uri=uri, version=offset.version, head=head)
+
+    def _begin(self, state: State, head: int) -> Offset:
+        """Decide where a stream without a checkpoint begins."""
+        start = self._start
+        if start is None or start == EARLIEST:
+            if state.table.spec.schema.id > self._schema.id:
+                raise _columns_changed(state.version)
+            return Offset(head if start is None else state.horizon, files=0)
+        if start == LATEST:
+            return Offset(head, head)
+        after = self._before(state, start)
+        if after > head:
+            message = f"start={start}: there is no such version yet, nor is it the next"
+            hint = f"the newest is {head}; start=latest waits for what comes"
+            raise InstantNotFoundError(message, hint=hint, version=after + 1)
+        return Offset(after, after)
+
+    def _before(self, state: State, start: str) -> int:
+        """Give the version before the first commit to be delivered."""
+        if start.isascii() and start.isdigit():
+            return max(0, int(start) - 1)
+        instant = instant_of(start)
+        if instant is not None:
+            return find_bound(self._site, state, instant, key="start") - 1
+        found = state.find_version_at(self._site.store, time_of(start, "start") - 1)
+        return 0 if found is None else found
+
+    def _rows(self, offset: Offset, *, limited: bool) -> Offset:
+        """Take in the rows of the first version, or more of their files."""
+        files = self._pinned(lambda: pin_rows(self._site, offset.version), offset.version).files
+        done = offset.files or 0
+        left = files.slice(done)
+        count = left.num_rows
+        if limited and count:
+            sizes = left["bytes"].to_numpy()
+            limits = replace(self._limits, versions=None)
+            count = limits.fitting(np.ones(count, dtype=np.int64), sizes)
+        ended = done + count >= files.num_rows
+        return replace(offset, files=None if ended else done + count)
+
+    def _commits(self, offset: Offset, head: int, *, limited: bool) -> Offset:
+        """Take in commits that are whole."""
+        end = self._same_columns(offset.version, head)
+        if limited and self._limits.any:
+            files = self._changes(offset.version, end).files
+            versions, first, counts = np.unique(
+                files["at"].to_numpy(), return_index=True, return_counts=True
+            )
+            if len(versions):
+                sizes = np.add.reduceat(files["bytes"].to_numpy(), first)
+                count = self._limits.fitting(counts, sizes)
+                end = end if count == len(versions) else int(versions[count]) - 1
+        return replace(offset, version=end)
+
+    def _same_columns(self, since: int, head: int) -> int:
+        """Give the newest version that has no newer columns than the stream."""
+        state = self._site.cache.known()
+        commits = state.commits(self._site.store, since=since)
+        newer = commits.filter(pc.greater(commits["schema_id"], self._schema.id))
+        first = head + 1 if not newer.num_rows else int(pc.min(newer["version"]).as_py())
+        if first == since + 1:
+            raise _columns_changed(first)
+        return min(head, first - 1)
+
+    def _changes(self, since: int, until: int) -> ChangeWindow:
+        return self._pinned(lambda: pin_changes(self._site, since, until), since)
+
+    def _pinned(self, pin: Callable[[], Pin], version: int) -> ChangeWindow:
+        """Keep what was pinned until the stream has gone past it."""
+        try:
+            window, lease = pin()
+        except InstantExpiredError as error:
+            oldest = self._site.cache.known().horizon
+            message = (
+                f"the stream needs version {version} to tell what came after it, and it was "
+                f"cleaned; the oldest that can be read is {oldest}"
+            )
+            hint = (
+                "begin anew with a new checkpoint; for longer pauses raise clean.retain.time "
+                "and clean.retain.versions beforehand"
+            )
+            raise InstantExpiredError(message, hint=hint, version=version, oldest=oldest) from error
+        self._hold(lease)
+        return window
+
+    def _hold(self, lease: Lease | None) -> None:
+        held, self._lease = self._lease, lease
+        if held is not None:
+            held.release()
+
+
+def _columns_changed(version: int) -> SchemaMismatchError:
+    message = f"the columns of the table changed at version {version}"
+    hint = "load the stream anew and start it from its checkpoint: it gets the new columns"
+    return SchemaMismatchError(message, hint=hint, column="", version=version)
