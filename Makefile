@@ -11,7 +11,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress schedules spec spec-long bench fmt lint types docs reference certificate peers clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress stream-kills schedules spec spec-long bench fmt lint types docs reference certificate peers clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -61,6 +61,10 @@ stress: ## 16 processes, 1,000 commits, stopped and killed: disk, S3, ZooKeeper 
 	$(call ready,$(ALL))
 	@$(PY) -m tests.services.jars
 	@$(PY) -m tests.processes.stress $(or $(ARGS),local s3 s3-lease zookeeper)
+
+stream-kills: ## A Spark stream of 1,000 epochs, its driver killed 50 times (ARGS="--seed 1")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.processes.stream_kills $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)
