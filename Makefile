@@ -12,7 +12,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress stress-spark schedules spec spec-long bench fmt lint types docs reference certificate peers clean
+.PHONY: help quickstart test test-fast test-unit cover soak stress stress-spark stream-kills schedules spec spec-long bench fmt lint types docs reference certificate peers clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -67,6 +67,10 @@ stress-spark: ## Four Spark jobs on one table, 50 commits each (ARGS="-k mor")
 	$(call ready,$(ALL))
 	@$(PY) -m tests.services.jars
 	@PLAIT_ROUNDS=$(ROUNDS) $(PY) -m pytest -q --timeout=7200 tests/integration/spark/test_concurrent_jobs.py $(ARGS)
+
+stream-kills: ## A Spark stream of 1,000 epochs, its driver killed 50 times (ARGS="--seed 1")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.processes.stream_kills $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

@@ -26,6 +26,7 @@ from plait.services.opening import create_site, open_expected, reopen
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
 from plait.services.upkeep import after_commit, before_writer
 from plait.services.verify import VerifyReport, verify
+from plait.stream.stream import Stream
 from plait.txn.definition import Definition
 from plait.txn.lease import release_with
 from plait.txn.properties import set_properties
@@ -208,6 +209,10 @@ class Table(Writes):
             default=ArrowEngine(store=self._site.store),
             after=lambda: after_commit(self._site),
         )
+
+    def stream(self, application: str) -> Stream:
+        """Give one application's stream into this table: where it is, and how it goes on."""
+        return Stream(self._site, application, after=lambda: after_commit(self._site))
 
     # --- reading ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from plait.errors import InstantExpiredError
 from plait.model.bucket import UNKEYED, BucketId
-from plait.model.decision import CommitResult
+from plait.model.decision import CommitResult, Token
 from plait.model.instant import Operation
 from plait.services.rollback import roll_back_failed
 from plait.services.upkeep import after_commit
@@ -37,6 +37,7 @@ class Writer:
     on_conflict: str = "raise"
     kind: type[Transaction] = Transaction
     hand: type[Hand] = Hand
+    tokens: tuple[Token, ...] = ()
 
     def __call__(self, site: Site) -> CommitResult:
         return self.begin(site).commit()
@@ -52,6 +53,7 @@ class Writer:
             operation=Operation.APPEND if unkeyed else Operation.UPSERT,
             kind=self.kind,
             hand=self.hand,
+            tokens=self.tokens,
         )
 
 

@@ -70,8 +70,10 @@ def leaves(draw: st.DrawFn) -> Predicate:
 
 PREDICATES = st.recursive(
     leaves(),
-    lambda inner: st.lists(inner, min_size=1, max_size=3).flatmap(
-        lambda items: st.sampled_from([all_of(*items), any_of(*items)])
+    lambda inner: st.builds(
+        lambda items, every: all_of(*items) if every else any_of(*items),
+        st.lists(inner, min_size=1, max_size=3),
+        st.booleans(),
     ),
     max_leaves=6,
 )

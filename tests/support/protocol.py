@@ -34,7 +34,7 @@ from plait.model.changes import (
     WriteStatus,
 )
 from plait.model.contract import Contract
-from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope
+from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope, Token
 from plait.model.instant import Action, Operation
 from plait.model.plan import Snapshot
 from plait.ports import Observer
@@ -238,11 +238,17 @@ class Work:
         on_conflict: str = "raise",
         kind: type[Transaction] = Transaction,
         hand: type[Hand] = Hand,
+        tokens: tuple[Token, ...] = (),
     ) -> Work:
         wanted = list(buckets)
         partitions: tuple[Partition, ...] = tuple(dict.fromkeys(p for p, _ in wanted))
         request = Request(
-            operation, Action.COMMIT, partitions, commit_id=commit_id, on_conflict=on_conflict
+            operation,
+            Action.COMMIT,
+            partitions,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            tokens=tokens,
         )
         txn = kind.begin(site, request)
         by_hand = hand(site.store, txn, wanted, mark)

@@ -36,6 +36,7 @@ ENTRIES = {
     "conflict": Entry(
         "plait.cli.commands.conflict", "Tell whom an instant met, and what that meant."
     ),
+    "stream": Entry("plait.cli.commands.stream", "Prove that a stream's epochs follow each other."),
     "verify": Entry(_SERVICES, "Check the invariants on the table as it is."),
     "quickstart": Entry(
         "plait.cli.commands.quickstart", "Five PySpark processes, one table, one is killed."

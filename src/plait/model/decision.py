@@ -40,6 +40,15 @@ class Token:
     start: str
     end: str
 
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "application": self.application,
+            "epoch": self.epoch,
+            "start": self.start,
+            "end": self.end,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:

@@ -36,7 +36,20 @@ WRITING = {
     "where": "with mode('overwrite'): the rows that go",
     "partitions": "dynamic, with mode('overwrite'): just the partitions of the rows go",
 }
-_PURPOSES = {"reading": READING, "streaming reads": FOLLOWING, "writing": WRITING}
+STREAMING = {
+    "path": "where the table is",
+    "application": "the stream's name in the table; by default the id of the query",
+    "operation": "append, insert or upsert; overwrite goes with outputMode('complete')",
+    "on_conflict": "retry (default) or raise",
+    "on_duplicate": "raise or skip, for insert of keys that are there",
+    "checkpointlocation": "Spark's own; not looked at",
+}
+_PURPOSES = {
+    "reading": READING,
+    "streaming reads": FOLLOWING,
+    "writing": WRITING,
+    "streaming writes": STREAMING,
+}
 STORAGE = "storage."
 """Keys with this prefix go to the file system of the path, without it."""
 

@@ -1,4 +1,4 @@
-"""Batch writes through the data source: correct whatever rows a task is given.
+"""Writes through the data source: correct whatever rows a task is given.
 
 A data source cannot ask Spark for a distribution, so any number of tasks may meet any bucket.
 Tasks therefore stage their rows as run files, which no reader ever sees; the commit, in a Python
@@ -6,60 +6,58 @@ process beside the driver, divides and merges them in bounded memory with the Ar
 names them as garbage in the decision. Rows of a table without a key are final files at once.
 
 The writer lives in several processes one after the other: ``writer()``, a task on each executor,
-``commit()`` or ``abort()``. What they share is the instant and its pending records. The first
-record is written by the first task that has a row, not by ``writer()``, since hours of query may
-lie between the two, in which nothing of ours is alive to send a heartbeat. Tasks send them while
-they run. The base is the head that the commit finds.
+``commit()`` or ``abort()``. What they share is a ``Job``: the instant and its pending records. The
+first record is written by the first task that has a row, not by ``writer()``, since hours of query
+may lie between the two, in which nothing of ours is alive to send a heartbeat. Tasks send them
+while they run. The base is the head that the commit finds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import datasource as ds
 
-from plait.errors import OptionError, RetryableConflictError, RolledBackError, StorageError
+from plait.errors import OptionError, RolledBackError, StorageError
 from plait.files.data import DataFileWriter
 from plait.files.data import Place as FilePlace
 from plait.files.names import RUN, data_path
-from plait.model.bucket import UNKEYED, BucketId, Partition
+from plait.model.bucket import UNKEYED
 from plait.model.changes import WriteStatus
 from plait.model.instant import Action, State
 from plait.model.plan import Snapshot, WritePlan
 from plait.ports import Ports
+from plait.services.upkeep import after_commit
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
-from plait.spark.staged import files_of, named, places_of, together, with_garbage
-from plait.spark.task import Announcer, Place
+from plait.spark.task import Place
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
 from plait.timeline import paths
-from plait.timeline.pending import PendingInstant, load_pending, write_requested
+from plait.timeline.pending import PendingInstant, write_requested
 from plait.txn.site import client
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
+from plait.write.announce import Announcer
 from plait.write.check import prepare
 from plait.write.found import find_result
+from plait.write.gather import RUN_HOME, Gathered, decide
 from plait.write.order import Order
-from plait.write.staging import ArrowStaging, Task
+from plait.write.staging import ArrowStaging
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _APPENDING = ("append", "insert", "upsert")
-_HOME: Partition = ()
-"""Runs lie in the place of unpartitioned files: their rows may be of any partition."""
 _PATIENCE = 10
 """A write counts as dead after so many heartbeat time-outs: between tasks nothing sends beats."""
 
 Batches = Iterator[pa.RecordBatch]
-Announce = Callable[[Iterable[Partition]], None]
 
 
 @dataclass(frozen=True)
@@ -71,45 +69,10 @@ class Message(ds.WriterCommitMessage):
     status: bytes | None = None
 
 
-def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) -> PlaitWriter:
-    """Check a write and choose its instant; nothing is written yet.
-
-    Raises:
-        OptionError: an option is not known, or does not fit the table.
-        SchemaMismatchError: columns do not fit the table.
-    """
-    table = options.table()
-    site = table.site
-    state = site.cache.refresh()
-    order = _order(options, table, overwrite=overwrite)
-    spec = state.table.spec
-    check_frame(arrow_schema(schema), spec, order.operation)
-    done = order.commit_id is not None and find_result(site, order.commit_id) is not None
-    plan = WritePlan(
-        store=site.store.spec,
-        instant=site.new_instant(state),
-        operation=order.operation,
-        spec=spec,
-        options=state.table.options,
-        on_duplicate=order.on_duplicate,
-        overwrite=order.overwrite,
-        predicate=None if order.predicate is None else dict(order.predicate),
-    )
-    pending = PendingInstant(
-        plan.instant,
-        State.REQUESTED,
-        order.operation,
-        state.version,
-        (),
-        host=str(client()["host"]),
-        pid=int(str(client()["pid"])),
-        started_ms=site.store.now_ms(),
-        timeout_s=_PATIENCE * plan.options.seconds("heartbeat.timeout"),
-    )
-    return PlaitWriter(plan, order, pending, done=done)
-
-
-def _order(options: SourceOptions, table: Table, *, overwrite: bool) -> Order:
+def order_of(
+    options: SourceOptions, table: Table, *, overwrite: bool, on_conflict: str = "raise"
+) -> Order:
+    """Take what is asked of a write from its options; raise OptionError for what makes no sense."""
     operation = options.find("operation") or ("overwrite" if overwrite else "append")
     if overwrite != (operation == "overwrite") or operation not in (*_APPENDING, "overwrite"):
         message = f"operation={operation!r} does not go with this mode"
@@ -119,77 +82,139 @@ def _order(options: SourceOptions, table: Table, *, overwrite: bool) -> Order:
         operation,
         table.site.cache.known().table.spec,
         commit_id=options.find("commit_id"),
-        on_conflict=options.find("on_conflict") or "raise",
+        on_conflict=options.find("on_conflict") or on_conflict,
         on_duplicate=options.find("on_duplicate") or "raise",
         where=options.find("where"),
         partitions=options.find("partitions"),
     )
 
 
-class PlaitWriter(ds.DataSourceArrowWriter):
-    """One write. Pickled by Spark to its tasks, and to the process that commits."""
+@dataclass(frozen=True)
+class Job:
+    """One instant's work, as its tasks and the process that decides share it."""
 
-    def __init__(
-        self, plan: WritePlan, order: Order, pending: PendingInstant, *, done: bool
-    ) -> None:
-        self._plan, self._order, self._pending = plan, order, pending
-        self._done = done
-        """Its commit id was applied before."""
+    plan: WritePlan
+    order: Order
+    pending: PendingInstant
 
-    def write(self, iterator: Batches) -> Message:
+    @classmethod
+    def prepare(cls, table: Table, order: Order, schema: StructType) -> Job:
+        """Check the columns and choose the instant; nothing is written yet.
+
+        Raises:
+            SchemaMismatchError: columns do not fit the table.
+        """
+        site = table.site
+        state = site.cache.known()
+        check_frame(arrow_schema(schema), state.table.spec, order.operation)
+        plan = WritePlan(
+            store=site.store.spec,
+            instant=site.new_instant(state),
+            operation=order.operation,
+            spec=state.table.spec,
+            options=state.table.options,
+            on_duplicate=order.on_duplicate,
+            overwrite=order.overwrite,
+            predicate=None if order.predicate is None else dict(order.predicate),
+        )
+        pending = PendingInstant(
+            plan.instant,
+            State.REQUESTED,
+            order.operation,
+            state.version,
+            (),
+            host=str(client()["host"]),
+            pid=int(str(client()["pid"])),
+            started_ms=site.store.now_ms(),
+            timeout_s=_PATIENCE * plan.options.seconds("heartbeat.timeout"),
+        )
+        return cls(plan, order, pending)
+
+    def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
-        plan, place = self._plan, Place.here()
-        first = None if self._done else next((b for b in iterator if b.num_rows), None)
+        plan, place = self.plan, Place.here()
+        first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
             return Message(place.attempt)
         store = open_store(plan.store)
-        write_requested(store, self._pending)
+        write_requested(store, self.pending)
         beat = Ports().background.every(
             plan.options.seconds("heartbeat.interval"),
             lambda: store.put(paths.heartbeat(plan.instant), place.label.encode()),
         )
         announcer = Announcer(store, plan, place.label)
-        rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], iterator))
+        reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
         try:
             if plan.spec.keyed:
-                announcer([_HOME])
-                return Message(place.attempt, run=_write_run(plan, store, place, rows))
-            return Message(place.attempt, status=_write_files(plan, announcer, place, rows))
+                announcer([RUN_HOME])
+                return Message(place.attempt, run=_write_run(plan, store, place, reader))
+            return Message(place.attempt, status=_write_files(plan, announcer, place, reader))
         finally:
             beat()
 
-    def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
         """Merge what the tasks staged, and publish it in one decision."""
-        if self._done:
-            return
         table = self._table()
         staged = [message for message in messages if isinstance(message, Message)]
-        store = table.site.store
-        write_requested(store, self._pending)  # no task may have had a row
-        engine = _Engine(store, staged)
-        with (
-            _heartbeat_removed(store, self._plan),
-            table.resume(self._order, self._plan.instant, engine) as writer,
-        ):
-            if table.site.cache.known().table.spec != self._plan.spec:
-                message = "the table's layout changed while rows were staged for it"
-                hint = "run the write again"
-                raise RetryableConflictError(message, hint=hint, ours=str(self._plan.instant))
-            runs = [message.run for message in staged if message.run is not None]
-            if runs:
-                writer.write(_rows(store, runs, self._plan))
+        write_requested(table.site.store, self.pending)  # no task may have had a row
+        statuses = (m.status for m in staged if m.status is not None)
+        gathered = Gathered(
+            self.plan.spec,
+            tuple(map(WriteStatus.from_bytes, statuses)),
+            tuple(message.run for message in staged if message.run is not None),
+            retried=any(message.attempt for message in staged),
+        )
+        site = table.site
+        with _heartbeat_removed(site.store, self.plan):
+            decide(site, self.order, self.plan.instant, gathered, after=lambda: after_commit(site))
 
-    def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+    def abort(self) -> None:
         """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
         table = self._table()
-        request = Request(self._order.operation, Action.COMMIT)
+        request = Request(self.order.operation, Action.COMMIT)
         ended = contextlib.suppress(RolledBackError, AlreadyCommitted)
-        with _heartbeat_removed(table.site.store, self._plan), ended:
-            Transaction.resume(table.site, request, self._plan.instant).abort("Spark gave it up")
+        with _heartbeat_removed(table.site.store, self.plan), ended:
+            Transaction.resume(table.site, request, self.plan.instant).abort("Spark gave it up")
 
     def _table(self) -> Table:
-        store = self._plan.store
+        store = self.plan.store
         return Table.open(store.uri, storage_options=dict(store.options) or None)
+
+
+def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) -> PlaitWriter:
+    """Check a write and choose its instant; nothing is written yet.
+
+    Raises:
+        OptionError: an option is not known, or does not fit the table.
+        SchemaMismatchError: columns do not fit the table.
+    """
+    table = options.table()
+    order = order_of(options, table, overwrite=overwrite)
+    job = Job.prepare(table, order, schema)
+    done = order.commit_id is not None and find_result(table.site, order.commit_id) is not None
+    return PlaitWriter(job, done=done)
+
+
+class PlaitWriter(ds.DataSourceArrowWriter):
+    """One write. Pickled by Spark to its tasks, and to the process that commits."""
+
+    def __init__(self, job: Job, *, done: bool) -> None:
+        self._job = job
+        self._done = done
+        """Its commit id was applied before."""
+
+    def write(self, iterator: Batches) -> Message:
+        """Stage the rows of one task."""
+        return Message() if self._done else self._job.stage(iterator)
+
+    def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
+        """Merge what the tasks staged, and publish it in one decision."""
+        if not self._done:
+            self._job.commit(messages)
+
+    def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+        """Roll back what the tasks staged."""
+        self._job.abort()
 
 
 @contextlib.contextmanager
@@ -204,8 +229,8 @@ def _heartbeat_removed(store: Store, plan: WritePlan) -> Iterator[None]:
 
 def _write_run(plan: WritePlan, store: Store, place: Place, rows: pa.RecordBatchReader) -> str:
     """Write the rows of a task as they come, checked and in the table's types."""
-    path = data_path(_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
-    with DataFileWriter(store, FilePlace(path, _HOME, UNKEYED, RUN), plan.spec) as writer:
+    path = data_path(RUN_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
+    with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), plan.spec) as writer:
         for batch in prepare(rows, plan.spec, plan.operation):
             writer.write(batch)
         writer.close()
@@ -223,75 +248,3 @@ def _write_files(
         return staging.stage(Snapshot(0, plan.spec, {schema.id: schema}), None).to_bytes()
     finally:
         staging.close()
-
-
-def _rows(store: Store, runs: Iterable[str], plan: WritePlan) -> pa.RecordBatchReader:
-    schema = pa.schema([field.remove_metadata() for field in plan.spec.schema.arrow])
-
-    def batches() -> Batches:
-        for run in runs:
-            with store.filesystem().open_input_file(run) as file:
-                for batch in pq.ParquetFile(file).iter_batches():
-                    yield batch.cast(schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-@dataclass(frozen=True)
-class _Engine:
-    """The Arrow engine, with what the tasks have staged already."""
-
-    store: Store
-    messages: list[Message]
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return "spark-source"
-
-    def accepts(self, data: object) -> bool:
-        """Tell whether these are rows of runs."""
-        return isinstance(data, pa.RecordBatchReader)
-
-    def staging(self, plan: WritePlan, announce: Announce) -> _Staging:
-        """Begin."""
-        return _Staging(plan, announce, self.store, self.messages)
-
-
-class _Staging:
-    """Stages runs through the Arrow writer, beside the final files of the tasks."""
-
-    def __init__(
-        self, plan: WritePlan, announce: Announce, store: Store, messages: list[Message]
-    ) -> None:
-        self._plan, self._announce, self._store, self._messages = plan, announce, store, messages
-        statuses = [WriteStatus.from_bytes(m.status) for m in messages if m.status is not None]
-        self._done = together(statuses, keyed=False)
-        self._runs = [message.run for message in messages if message.run is not None]
-        task = Task("commit", partitions=tuple(places_of(self._done)))
-        self._inner = ArrowStaging(plan, announce, task=task, store=store)
-
-    def write(self, data: object) -> None:
-        """Take the rows of the runs."""
-        self._inner.write(data)
-
-    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Stage on a snapshot. The runs are garbage from the start."""
-        staged = self._inner.stage(snapshot, buckets)
-        status = together([self._done, staged], keyed=self._plan.spec.keyed)
-        self._announce(places_of(status))
-        return with_garbage(status, [*self._runs, *self._strays(status)])
-
-    def close(self) -> None:
-        """Drop what is held locally."""
-        self._inner.close()
-
-    def _strays(self, status: WriteStatus) -> set[str]:
-        """Find what attempts left that did not bring their task to its end."""
-        if not any(message.attempt for message in self._messages):
-            return set()
-        nonce = self._plan.instant.nonce
-        pending = (p for p in load_pending(self._store) if p.instant.nonce == nonce)
-        places = {place for entry in pending for place in entry.partitions}
-        places |= places_of(status) | {_HOME}
-        return files_of(self._store, self._plan.instant, places) - named(status.changes)

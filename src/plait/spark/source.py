@@ -23,9 +23,10 @@ from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
 from plait.spark.changes import ChangeReader
 from plait.spark.frame import check_types, spark_schema
-from plait.spark.options import FOLLOWING, READING, WRITING, SourceOptions
+from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter, begin_write
+from plait.spark.stream import PlaitStreamWriter, begin_epoch
 from plait.storage import open_store
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class PlaitSource(ds.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
         """Check the columns and begin a write."""
         return begin_write(SourceOptions.of(self.options, WRITING), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PlaitStreamWriter:  # noqa: FBT001, N802 - Spark's
+        """Check the columns and begin an epoch."""
+        return begin_epoch(self._options(STREAMING), schema, overwrite=overwrite)
 
     def _options(self, known: Mapping[str, str]) -> SourceOptions:
         return SourceOptions.of(self.options, known)

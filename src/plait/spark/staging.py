@@ -37,7 +37,6 @@ from plait.spark.lineage import find_reads, read_set_of
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report
 from plait.spark.route import Route
-from plait.spark.staged import files_of, leftovers, named, places_of, together, with_garbage
 from plait.spark.task import StageRest, StageRows
 from plait.storage import open_store
 from plait.timeline.pending import load_pending
@@ -45,6 +44,7 @@ from plait.write.existing import Existing
 from plait.write.matching import Matching
 from plait.write.merging import Merging
 from plait.write.rules import source_spec
+from plait.write.staged import files_of, leftovers, named, places_of, together, with_garbage
 from plait.write.staging import ArrowStaging, Task
 
 if TYPE_CHECKING:

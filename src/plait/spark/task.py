@@ -7,7 +7,7 @@ twice, or goes on after everybody has stopped waiting for it: what it wrote has 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,15 +17,13 @@ from pyspark import TaskContext
 
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
-from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
 from plait.model.plan import Snapshot, WritePlan
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report, marked
 from plait.spark.route import Route
 from plait.storage import open_store
-from plait.storage.port import Store
-from plait.timeline.pending import write_inflight
+from plait.write.announce import Announcer
 from plait.write.staging import ArrowStaging, Task
 
 Batches = Iterator[pa.RecordBatch]
@@ -54,24 +52,6 @@ class Place:
         """Give the names and the place for temporary files of this attempt."""
         spill = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
         return Task(self.label, spill if spill and Path(spill).is_dir() else None)
-
-
-@dataclass(slots=True)
-class Announcer:
-    """Names partitions on storage before a file of this attempt appears in them."""
-
-    store: Store
-    plan: WritePlan
-    label: str
-    _records: int = 0
-
-    def __call__(self, partitions: Iterable[Partition]) -> None:
-        """Write one record; where a table has one partition, recovery knows it anyway."""
-        if not self.plan.spec.partition_by:
-            return
-        attempt = f"{self.plan.label(self.label)}-{self._records}"
-        write_inflight(self.store, self.plan.instant, partitions, attempt=attempt)
-        self._records += 1
 
 
 @dataclass(frozen=True, slots=True)

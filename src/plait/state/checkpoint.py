@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.model.bucket import Partition
+from plait.model.decision import Token
+from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.events import Events, compact, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
@@ -155,6 +157,7 @@ def _document(state: State) -> dict[str, object]:
         "horizon": state.horizon,
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
+        "streams": [[*_values(p.token), p.version] for p in state.streams.values()],
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
     }
@@ -179,6 +182,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         horizon=int(str(document["horizon"])),
         late=_late(document["late"]),
         reservations=_reservations(document["reservations"]),
+        streams=_streams(document["streams"]),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )
@@ -198,3 +202,17 @@ def _reservations(value: object) -> tuple[Reservation, ...]:
     if not isinstance(value, list):
         raise TypeError(value)
     return tuple(Reservation(int(version), parse_reserved(entry)) for version, entry in value)
+
+
+def _values(token: Token) -> tuple[str, int, str, str]:
+    return token.application, token.epoch, token.start, token.end
+
+
+def _streams(value: object) -> dict[str, Position]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    found = (
+        Position(Token(str(application), int(epoch), str(start), str(end)), int(version))
+        for application, epoch, start, end, version in value
+    )
+    return {position.token.application: position for position in found}

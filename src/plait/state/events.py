@@ -38,6 +38,15 @@ COMMITS = pa.schema(
         pa.field("client", pa.string(), nullable=False),
     ]
 )
+TOKENS = pa.schema(
+    [
+        _VERSION,
+        pa.field("application", pa.string(), nullable=False),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("start", pa.string(), nullable=False),
+        pa.field("end", pa.string(), nullable=False),
+    ]
+)
 
 TABLES: Mapping[str, pa.Schema] = {
     "added": pa.schema([*ADDED, _VERSION]),
@@ -47,6 +56,7 @@ TABLES: Mapping[str, pa.Schema] = {
     "condemned": CONDEMNED,
     "deleted": PATHS,
     "commits": COMMITS,
+    "tokens": TOKENS,
 }
 
 _NOTHING: Mapping[str, pa.Table] = {name: no_rows(schema) for name, schema in TABLES.items()}
@@ -63,6 +73,7 @@ class Events:
     condemned: pa.Table = field(default_factory=lambda: _NOTHING["condemned"])
     deleted: pa.Table = field(default_factory=lambda: _NOTHING["deleted"])
     commits: pa.Table = field(default_factory=lambda: _NOTHING["commits"])
+    tokens: pa.Table = field(default_factory=lambda: _NOTHING["tokens"])
 
     def tables(self) -> dict[str, pa.Table]:
         """Give the tables by name."""
@@ -141,6 +152,7 @@ def events_of(decisions: Sequence[Decision]) -> Events:
         condemned=_condemned(condemned),
         deleted=_paths(deleted),
         commits=pa.Table.from_pylist([_commit(each) for each in decisions], schema=COMMITS),
+        tokens=_tokens(decisions),
     )
 
 
@@ -174,6 +186,11 @@ def _paths(paths: Sequence[str]) -> pa.Table:
     if not paths:
         return _NOTHING["deleted"]
     return pa.table([pa.array(paths, pa.string())], schema=PATHS)
+
+
+def _tokens(decisions: Sequence[Decision]) -> pa.Table:
+    rows = [{"version": d.version, **t.to_dict()} for d in decisions for t in d.tokens]
+    return pa.Table.from_pylist(rows, schema=TOKENS) if rows else _NOTHING["tokens"]
 
 
 def _commit(decision: Decision) -> dict[str, object]:
@@ -283,6 +300,7 @@ def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
         condemned=condemned.combine_chunks(),
         deleted=deleted.combine_chunks(),
         commits=events.commits.combine_chunks(),
+        tokens=events.tokens.combine_chunks(),
     )
 
 

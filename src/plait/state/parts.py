@@ -15,7 +15,7 @@ from plait.timeline.log import Timeline
 
 _log = logging.getLogger(__name__)
 
-COMMIT_TABLES = ("commits",)
+COMMIT_TABLES = ("commits", "tokens")
 FILE_TABLES = tuple(name for name in TABLES if name not in COMMIT_TABLES)
 _ROWS_MAX = 1 << 31
 

@@ -25,6 +25,7 @@ from plait.model.instant import Instant
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
+from plait.model.stream import Position
 from plait.state.events import Entry, Events, Folded, compact, fold, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
@@ -152,6 +153,8 @@ class State:
     late: tuple[Late, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     """Those whose holders are undecided, oldest first."""
+    streams: Mapping[str, Position] = field(default_factory=dict)
+    """The last token of each application that ever wrote: for ever, also where history is gone."""
     parts: tuple[Part, ...] = ()
     tail: tuple[Entry, ...] = ()
     checkpoint: int = -1
@@ -170,9 +173,14 @@ class State:
             message = f"{where} does not create a table"
             raise CorruptMetadataError(message, path=where)
         table = TableDef.from_dict(decision.table, where=where)
-        tail = (Entry(0, decision),)
         return cls(
-            0, decision.checksum, decision.completed_ms, decision.instant.time, table, tail=tail
+            0,
+            decision.checksum,
+            decision.completed_ms,
+            decision.instant.time,
+            table,
+            streams=_streams({}, decision),
+            tail=(Entry(0, decision),),
         )
 
     def apply(self, decision: Decision, *, where: str) -> State:
@@ -204,6 +212,7 @@ class State:
             horizon=horizon,
             late=late,
             reservations=_reservations(self.reservations, decision),
+            streams=_streams(self.streams, decision),
             tail=(*self.tail, Entry(decision.version, decision)),
             seen=[],
         )
@@ -278,7 +287,7 @@ class State:
     def commits(self, store: Store, *, since: int = -1) -> pa.Table:
         """Load one row a decision after a version: COMMITS, oldest first."""
         parts = [part for part in self.parts if part.last > since]
-        tables = [recover_part(store, part, COMMIT_TABLES).commits for part in parts]
+        tables = [recover_part(store, part, ("commits",)).commits for part in parts]
         tables.append(gathered([e for e in self.tail if e.version > since]).commits)
         rows = pa.concat_tables(tables)
         return rows.filter(pc.greater(rows["version"], since))
@@ -303,6 +312,11 @@ class State:
                 return int(found["version"][0].as_py())
         return None
 
+    def tokens(self, store: Store) -> pa.Table:
+        """Load every token of every application, oldest first: TOKENS."""
+        tables = [recover_part(store, part, ("tokens",)).tokens for part in self.parts]
+        return pa.concat_tables([*tables, gathered(self.tail).tokens])
+
     def find_instant(self, store: Store, instant: Instant) -> int | None:
         """Find the version that an instant became."""
         for rows in self._commits_backwards(store):
@@ -323,7 +337,7 @@ class State:
         if self.tail:
             yield gathered(self.tail).commits
         for part in reversed(self.parts):
-            yield recover_part(store, part, COMMIT_TABLES).commits
+            yield recover_part(store, part, ("commits",)).commits
 
     # --- upkeep ----------------------------------------------------------------------------
 
@@ -343,6 +357,13 @@ def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[
     if decision.rolled_back is not None:
         ended.add(decision.rolled_back.instant.nonce)
     return tuple(each for each in before if each.reserved.holder.nonce not in ended)
+
+
+def _streams(before: Mapping[str, Position], decision: Decision) -> Mapping[str, Position]:
+    if not decision.tokens:
+        return before
+    fresh = {t.application: Position(t, decision.version) for t in decision.tokens}
+    return {**before, **fresh}
 
 
 def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, StreamError
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.contract import Contract
-from plait.model.decision import Decision, ReadSet, Scope
+from plait.model.decision import Decision, ReadSet, Scope, Token
 from plait.model.instant import Instant, Operation
 from plait.state.state import State
 from plait.timeline import paths
 from plait.txn.conflict import Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, Keys, Met
 from plait.txn.matrix import Verdict
-from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended
+from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.site import Site
+from plait.txn.tokens import find_applied
 
 _WINDOW_MAX = 100_000
 
@@ -36,6 +37,7 @@ class Judge:
     """What the staged files rest on: the head at begin, or that of the last redo."""
     read_set: ReadSet
     """Since when the same keys conflict."""
+    tokens: tuple[Token, ...] = ()
     taken: set[str] = field(default_factory=set)
     """Instant times decided since v0."""
     _keys: Keys | None = None
@@ -55,6 +57,21 @@ class Judge:
                 raise Ended(version, "found before its base")
             if instant.endswith(self.instant.nonce):
                 raise AlreadyCommitted(version)
+
+    def continue_streams(self, state: State) -> None:
+        """See whether our tokens are the next of their streams (INV-09).
+
+        Raises:
+            AlreadyCommitted: one was applied, by whomever.
+            Refused: one does not continue its stream.
+        """
+        for token in self.tokens:
+            try:
+                applied = find_applied(self.site.store, state, token)
+            except StreamError as error:
+                raise Refused(error) from None
+            if applied is not None:
+                raise AlreadyCommitted(applied)
 
     def _decided(self, state: State, since: int) -> Iterator[tuple[int, str, str | None]]:
         """Give version, instant and ended instant of each decision after a version."""
@@ -111,8 +128,9 @@ class Judge:
 
         Raises:
             Ended: we were rolled back.
-            AlreadyCommitted: by another process that resumed us, or under our commit id.
+            AlreadyCommitted: by another process that resumed us, or under our commit id or token.
             ContractChanged: the table has another contract now.
+            Refused: our token does not continue its stream any more.
         """
         intent = self.intent(status, scope, head)
         conflicts: list[Conflict] = []
@@ -149,6 +167,8 @@ class Judge:
             raise ContractChanged(newer.table.contract)
         if decision.commit_id is not None and decision.commit_id == self.commit_id:
             raise AlreadyCommitted(decision.version)
+        if decision.tokens:
+            self.continue_streams(newer)
         conflict = self._decide(intent, status, decision, newer)
         if conflict is not None:
             conflicts.append(conflict)

@@ -8,6 +8,7 @@ from plait.errors import (
     ConflictError,
     ContractError,
     RolledBackError,
+    StreamError,
 )
 from plait.model.contract import Contract
 from plait.model.instant import Instant
@@ -40,7 +41,7 @@ class ContractChanged(Exception):  # noqa: N818 - control flow: the transaction 
 class Refused(Exception):  # noqa: N818 - control flow: the transaction rolls back first
     """The commit cannot go through; ``error`` is to be raised."""
 
-    def __init__(self, error: CommitError) -> None:
+    def __init__(self, error: CommitError | StreamError) -> None:
         super().__init__(error)
         self.error = error
 

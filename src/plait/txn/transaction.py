@@ -161,6 +161,7 @@ class Transaction:
                 base.table.contract,
                 base.version,
                 request.read_set or ReadSet(base.version),
+                request.tokens,
             ),
         )
         try:
@@ -180,11 +181,15 @@ class Transaction:
     def _look_back(self) -> None:
         try:
             self.judge.look_back(self.base, self.v0)
+            self.judge.continue_streams(self.base)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
             self.abort("committed already")
             raise
+        except Refused as refused:
+            self.abort(refused.error.message)
+            raise refused.error from None
 
     def _require_contract(self) -> None:
         """Refuse a client that was opened under another contract (INV-12)."""
@@ -233,6 +238,7 @@ class Transaction:
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
+            StreamError: another writer took the stream elsewhere.
             CommitRetriesExhaustedError: it was, again and again.
             RolledBackError: this instant was ended by a recoverer.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.

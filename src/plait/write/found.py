@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from plait.errors import InvariantError
-from plait.model.decision import CommitResult
+from plait.errors import InvariantError, StreamError
+from plait.model.decision import CommitResult, Token
 from plait.txn.site import Site
+from plait.txn.tokens import find_applied
 
 
 def find_result(site: Site, commit_id: str) -> CommitResult | None:
@@ -14,6 +15,19 @@ def find_result(site: Site, commit_id: str) -> CommitResult | None:
     if version is None:
         state = site.cache.refresh()
         version = state.find_commit(site.store, commit_id)
+    return None if version is None else result_at(site, version)
+
+
+def find_epoch(site: Site, token: Token) -> CommitResult | None:
+    """Find what this very epoch of a stream led to; None if it is the next to come.
+
+    Raises:
+        StreamError: it does not continue the stream.
+    """
+    try:
+        version = find_applied(site.store, site.cache.known(), token)
+    except StreamError:  # what is known may be old
+        version = find_applied(site.store, site.cache.refresh(), token)
     return None if version is None else result_at(site, version)
 
 

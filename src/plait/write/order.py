@@ -18,6 +18,7 @@ from plait.model.decision import (
     SCOPE_TABLE,
     ReadSet,
     Scope,
+    Token,
 )
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec, WritePlan
@@ -40,6 +41,7 @@ class Asked(TypedDict, total=False):
     where: Where
     partitions: str | None
     read_set: ReadSet | None
+    token: Token | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Order:
     """Partitions known before any data is written."""
     read_set: ReadSet | None = None
     """What the rows were computed from, if the caller says so."""
+    token: Token | None = None
+    """Which epoch of a stream this is."""
     clauses: Clauses | None = None
     """What an update or a merge does to rows."""
 
@@ -85,6 +89,7 @@ class Order:
             "predicate" if where is not None else "partitions" if partitions else "table",
             None if where is None else to_json(parse_where(where, spec.schema.arrow)),
             read_set=asked.get("read_set"),
+            token=asked.get("token"),
         )
         order._check(spec)
         return order

@@ -19,7 +19,7 @@ from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot
 from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.found import find_result, result_at
+from plait.write.found import find_epoch, find_result, result_at
 from plait.write.order import Order, plan_of, scope_of
 
 
@@ -68,7 +68,7 @@ class Writer:
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
         order = self._order
-        if order.commit_id is not None and self._begun is None and self._find_first():
+        if self._begun is None and self._find_first():
             return self
         request = Request(
             order.operation,
@@ -76,6 +76,7 @@ class Writer:
             order.partitions,
             commit_id=order.commit_id,
             on_conflict=order.on_conflict,
+            tokens=() if order.token is None else (order.token,),
             read_set=order.read_set,
         )
         try:
@@ -146,7 +147,7 @@ class Writer:
                 status, scope_of(self._order, txn.base.table.spec, status), staging.stage
             )
         except AlreadyCommitted as found:
-            txn.abort("its commit id was applied meanwhile")
+            txn.abort("its commit id or token was applied meanwhile")
             self._result = result_at(self._site, found.version)
         except CommitOutcomeUnknownError:
             raise
@@ -189,11 +190,11 @@ class Writer:
         return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
 
     def _find_first(self) -> bool:
-        """Give the first result of this commit id, for ever."""
-        commit_id = self._order.commit_id
-        if commit_id is None:
-            return False
-        found = find_result(self._site, commit_id)
+        """Give the first result of this commit id or token, for ever."""
+        order = self._order
+        found = None if order.token is None else find_epoch(self._site, order.token)
+        if found is None and order.commit_id is not None:
+            found = find_result(self._site, order.commit_id)
         self._result = found
         return found is not None
 

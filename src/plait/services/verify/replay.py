@@ -15,6 +15,7 @@ from plait.state.events import TABLES, Folded
 from plait.state.parts import Part, load_part
 from plait.state.state import State
 from plait.storage.port import Store
+from plait.stream.audit import break_of, told
 from plait.timeline import paths
 from plait.timeline.log import Timeline
 
@@ -37,6 +38,7 @@ class Replay:
         if not self.whole:
             return
         path = paths.slot(decision.version)
+        self._follow(decision, path)
         try:
             if self.state is None:
                 self.state = State.create(decision, where=path)
@@ -48,6 +50,16 @@ class Replay:
             return
         if len(self.state.tail) > _TAIL_MAX:
             self.state = self.state.squeezed()
+
+    def _follow(self, decision: Decision, path: str) -> None:
+        """See whether the tokens of a decision continue their streams."""
+        for token in decision.tokens:
+            known = None if self.state is None else self.state.streams.get(token.application)
+            last = None if known is None else known.token
+            kind = break_of(last, token)
+            if kind is not None:
+                message = f"stream {token.application!r}: {told(kind, last, token)}"
+                self.findings.problem("INV-09", path, message)
 
 
 @dataclass(slots=True)
@@ -119,7 +131,7 @@ class Checkpoints:
 def difference(store: Store, one: State, other: State) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
     facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "late"]
-    facts.append("reservations")
+    facts += ["reservations", "streams"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name
@@ -132,6 +144,8 @@ def difference(store: Store, one: State, other: State) -> str | None:
             return name
     if not _ordered(one.commits(store)).equals(_ordered(other.commits(store))):
         return "commits"
+    if not _ordered(one.tokens(store)).equals(_ordered(other.tokens(store))):
+        return "tokens"
     return None
 
 

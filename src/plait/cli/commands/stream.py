@@ -1,0 +1,81 @@
+"""How far streams are, proved from the timeline."""
+
+from __future__ import annotations
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import bare_command, storage_option
+from plait.cli.exits import CheckFailedError, NotKnownError
+from plait.cli.view import Block, Facts, Grid, number, time_short
+from plait.model.stream import Audit
+from plait.table import Table
+
+_SHOWN = 20
+
+
+@bare_command(
+    "stream",
+    "stream audit ./orders orders-loader",
+    "stream audit ./orders orders-loader --limit 0 --jsonl",
+)
+@click.argument("action", type=click.Choice(["audit"]))
+@click.argument("uri")
+@click.argument("application")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_SHOWN,
+    show_default=True,
+    help="The newest so many epochs; 0 for all. All are checked.",
+)
+@storage_option
+@click.pass_obj
+def stream(
+    app: Application,
+    action: str,
+    uri: str,
+    application: str,
+    *,
+    limit: int,
+    storage: dict[str, str],
+) -> None:
+    """Prove from the timeline alone that each epoch of a stream continues the one before.
+
+    Lists the epochs with their offsets, versions, instants and rows. Ends with 8 if offsets have
+    a gap, or an epoch is repeated, rewound or missing.
+    """
+    del action  # there is one
+    table = Table.open(uri, storage_options=storage or None)
+    found = table.stream(application).audit()
+    if not found.epochs:
+        names = ", ".join(sorted(table.site.cache.known().streams)) or "none"
+        message = f"the table knows no stream {application!r}"
+        raise NotKnownError(message, hint=f"it knows: {names}")
+    app.show(found.to_dict(), *_blocks(found, limit), items=[e.to_dict() for e in found.epochs])
+    if found.problems:
+        message = f"stream {application!r}: {len(found.problems)} epochs do not continue another"
+        raise CheckFailedError(message, hint="two writers may have used one name")
+
+
+def _blocks(found: Audit, limit: int) -> list[Block]:
+    last = found.epochs[-1]
+    facts = Facts(
+        (
+            ("application", found.application),
+            ("epochs", number(len(found.epochs))),
+            ("rows", number(found.rows)),
+            ("ends at", last.end),
+            ("contiguous", not found.problems),
+        )
+    )
+    columns = (">epoch", "from", "to", ">version", "completed (UTC)", ">rows", "instant")
+    rows = [
+        [e.epoch, e.start, e.end, e.version, time_short(e.completed_ms), number(e.rows), e.instant]
+        for e in found.epochs[-limit:]
+    ]
+    blocks: list[Block] = [facts, Grid(columns, rows)]
+    if found.problems:
+        told = [[p.kind, p.version, p.message] for p in found.problems]
+        blocks.append(Grid(("problem", ">version", "what"), told))
+    return blocks

@@ -1,0 +1,97 @@
+"""How far streams are: what an application has applied, as decisions say it (RFC 0007)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plait.model.decision import Token
+from plait.model.history import iso
+from plait.model.instant import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far an application is: its last token, and the version whose decision holds it.
+
+    A writer goes on from here, whatever it believed: ``end`` is where its source is read next.
+    """
+
+    token: Token
+    version: int
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that was applied."""
+        return self.token.epoch
+
+    @property
+    def end(self) -> str:
+        """The offsets up to which everything is in the table."""
+        return self.token.end
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {**self.token.to_dict(), "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEntry:
+    """One epoch as the timeline has it."""
+
+    epoch: int
+    start: str
+    end: str
+    version: int
+    instant: Instant
+    completed_ms: int
+    rows: int
+    """Rows that came in."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "epoch": self.epoch,
+            "start": self.start,
+            "end": self.end,
+            "version": self.version,
+            "instant": str(self.instant),
+            "completed": iso(self.completed_ms),
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProblem:
+    """An epoch that does not continue the one before it."""
+
+    kind: str
+    """``gap``, ``repeat``, ``rewind`` or ``jump``."""
+    version: int
+    message: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {"kind": self.kind, "version": self.version, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the timeline says of one application, oldest epoch first."""
+
+    application: str
+    epochs: tuple[EpochEntry, ...]
+    problems: tuple[StreamProblem, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that came in, in all epochs."""
+        return sum(entry.rows for entry in self.epochs)
+
+    def to_dict(self) -> dict[str, object]:
+        """Give it as plain values."""
+        return {
+            "application": self.application,
+            "rows": self.rows,
+            "epochs": [entry.to_dict() for entry in self.epochs],
+            "problems": [problem.to_dict() for problem in self.problems],
+        }

@@ -1,0 +1,66 @@
+"""Prove from the timeline alone that the epochs of an application follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plait.model.decision import Decision, Token
+from plait.model.instant import Outcome
+from plait.model.stream import Audit, EpochEntry, StreamProblem
+from plait.txn.site import Site
+
+
+def audit(site: Site, application: str) -> Audit:
+    """Read every decision, and check the tokens of one application against each other."""
+    head = site.cache.refresh().version
+    return audit_of(application, site.cache.timeline.load_after(-1, limit=head + 1))
+
+
+def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
+    """Check the tokens that decisions, oldest first, hold for an application."""
+    epochs: list[EpochEntry] = []
+    problems: list[StreamProblem] = []
+    last: Token | None = None
+    for decision in decisions:
+        if decision.outcome is not Outcome.COMMITTED:
+            continue
+        for token in decision.tokens:
+            if token.application != application:
+                continue
+            epochs.append(_entry(token, decision))
+            kind = break_of(last, token)
+            if kind is not None:
+                problems.append(StreamProblem(kind, decision.version, told(kind, last, token)))
+            last = token
+    return Audit(application, tuple(epochs), tuple(problems))
+
+
+def _entry(token: Token, decision: Decision) -> EpochEntry:
+    return EpochEntry(
+        token.epoch,
+        token.start,
+        token.end,
+        decision.version,
+        decision.instant,
+        decision.completed_ms,
+        decision.stats.rows_in,
+    )
+
+
+def break_of(last: Token | None, token: Token) -> str | None:
+    """Name how a token fails to continue the last one; None if it does."""
+    if last is None:
+        return "gap" if token.start else None
+    if token == last:
+        return "repeat"
+    if token.epoch <= last.epoch:
+        return "rewind"
+    if token.epoch > last.epoch + 1:
+        return "jump"
+    return "gap" if token.start != last.end else None
+
+
+def told(kind: str, last: Token | None, token: Token) -> str:
+    """Tell such a break."""
+    before = "the beginning" if last is None else f"epoch {last.epoch}, which ended at {last.end!r}"
+    return f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"

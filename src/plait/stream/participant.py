@@ -1,0 +1,307 @@
+"""One of several writers of a stream: buffers, stages, reports; decides nothing (RFC 0007)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from plait.errors import (
+    CorruptMetadataError,
+    OffsetGapError,
+    PlanStaleError,
+    StreamError,
+    TableError,
+    TransactionClosedError,
+)
+from plait.model.changes import WriteStatus
+from plait.model.instant import Operation
+from plait.model.plan import Snapshot, WritePlan
+from plait.stream.messages import Hello, Report, Turn, encode, understood
+from plait.stream.transport import Endpoint
+from plait.txn.site import Site
+from plait.write.announce import Announcer
+from plait.write.runs import RunStaging
+from plait.write.staging import ArrowStaging, Task
+
+_ASK_S = 1.0
+"""An answer that has not come after so long is asked for again."""
+
+
+class Participant:
+    """Takes rows with their offsets, and has them ready when the coordinator asks.
+
+    Rows are buffered by bucket: one that exceeds ``write.bucket.size`` is flushed, and all are
+    when they exceed ``write.buffer.size`` or a turn ends. Buffering goes on meanwhile, under the
+    instant of the next turn; so at most two buffers are in memory. For one thread; the flushing has
+    its own.
+
+    It knows nothing that outlives it: where to read on is what the table says. After whatever
+    failure, ``offset`` gives that place again, and rows from anywhere else are refused.
+    """
+
+    def __init__(self, site: Site, endpoint: Endpoint, name: str) -> None:
+        self._site, self._endpoint, self._name = site, endpoint, name
+        self._life = site.ports.ids.nonce()
+        self._turn: _Open | None = None
+        self._offsets: dict[str, str] = {}
+        self._unheard: list[Report] = []
+        self._lock = threading.Lock()
+        self._finishing: list[tuple[_Open, Future[None]]] = []
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
+        self._seen: dict[str, int] = {}
+        """By coordinator: the newest turn that was begun."""
+        self._asked: float | None = None
+        self._welcome = self._closed = False
+        """Welcome: a coordinator has counted this life in."""
+
+    def __enter__(self) -> Self:
+        """Say hello."""
+        self.poll(0)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Go; what was not reported is dropped, and read again by the next life."""
+        self.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a turn, so that rows can be taken."""
+        return self._turn is not None
+
+    def offset(self, source: str = "") -> str:
+        """Give where a source is to be read next; "" is its beginning."""
+        return self._offsets.get(source, "")
+
+    def poll(self, wait_s: float = 0) -> None:
+        """Hear what the coordinator says; ``write`` does so too.
+
+        Raises:
+            StreamError: another writer has taken this name.
+        """
+        self._require_open()
+        if self._turn is None:
+            self._say_hello()
+        while (body := self._endpoint.receive(wait_s)) is not None:
+            wait_s = 0
+            message = understood(body)
+            if isinstance(message, Turn):
+                self._hear(message)
+
+    def write(self, data: object, *, start: str, end: str, source: str = "") -> None:
+        """Take rows of a source that reach from one offset to another.
+
+        Raises:
+            OffsetGapError: they do not go on where this writer is: read on from ``offset``.
+            TransactionClosedError: no coordinator has begun a turn yet.
+            SchemaError: they do not fit the table. Everything undecided is dropped.
+        """
+        self.poll()
+        turn = self._turn
+        if turn is None:
+            message = "no coordinator has begun a turn"
+            raise TransactionClosedError(message, hint="start one, and poll until ready")
+        expected = self.offset(source)
+        if start != expected:
+            message = f"rows of source {source!r} start at {start!r}, and {expected!r} is next"
+            hint = "read on from Participant.offset: what was not decided is to be read again"
+            raise OffsetGapError(message, hint=hint, expected=expected, given=start, source=source)
+        try:
+            turn.write(data)
+        except BaseException as error:
+            self._give_up(turn, error)
+            raise
+        turn.starts.setdefault(source, start)
+        turn.ends[source] = self._offsets[source] = end
+
+    def settle(self) -> None:
+        """Wait until every turn that has ended is reported."""
+        wait([future for _, future in self._finishing])
+
+    def close(self) -> None:
+        """Go; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._drop()
+        self._thread.shutdown(wait=True)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _say_hello(self) -> None:
+        """Ask for the turn, again if no answer comes."""
+        now = self._site.ports.clock.monotonic()
+        if self._asked is None or now >= self._asked + _ASK_S:
+            self._asked = now
+            self._endpoint.send(encode(Hello(self._name, self._life)))
+
+    def _hear(self, turn: Turn) -> None:
+        life = turn.lives.get(self._name)
+        if life is None:
+            self._introduce(turn)
+            return
+        if life != self._life and not self._welcome:
+            return  # it was sent before the coordinator knew of us
+        if life != self._life:
+            self._drop()
+            message = f"another writer has taken the name {self._name!r}"
+            raise StreamError(message, hint="stop this one, or name it otherwise")
+        self._welcome = True
+        if turn.number <= self._seen.get(turn.session, -1):
+            self._hear_again(turn)
+            return
+        self._seen[turn.session] = turn.number
+        known = self._turn
+        if known is not None and known.turn.session == turn.session and not turn.reset:
+            self._turn = None
+            self._end(known)
+            for missed in range(known.turn.number + 1, turn.number):
+                self._report(self._about(turn.session, missed))
+            self._send_again(turn.decided)
+        else:
+            self._drop()
+            self._offsets = dict(turn.offsets)
+        self._begin(turn)
+
+    def _introduce(self, turn: Turn) -> None:
+        """Hear of a coordinator that does not count on us: a new one, or it dismissed us."""
+        known = self._turn
+        if known is None or known.turn.session != turn.session:
+            self._endpoint.send(encode(Hello(self._name, self._life)))
+        else:
+            self._drop()
+
+    def _hear_again(self, turn: Turn) -> None:
+        """Tell again what is not decided; a turn that was given up is not begun a second time.
+
+        Files of the first time have no owner but the instant: it must be rolled back.
+        """
+        known = self._turn
+        if known is not None and known.turn.session == turn.session:
+            self._send_again(turn.decided)
+        else:
+            about = self._about(turn.session, turn.number)
+            self._report(replace(about, error="the turn was given up"))
+
+    def _about(self, session: str, number: int) -> Report:
+        return Report(session, self._name, self._life, number)
+
+    def _begin(self, turn: Turn) -> None:
+        label = f"{self._life}-{turn.number}"
+        try:
+            self._turn = _Open.begin(self._site, turn, label)
+        except TableError as error:
+            about = self._about(turn.session, turn.number)
+            self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+
+    def _end(self, turn: _Open) -> None:
+        """Have what was taken staged and reported, beside the rows that come now."""
+        self._finishing = [pair for pair in self._finishing if not pair[1].done()]
+        self._finishing.append((turn, self._thread.submit(self._finish, turn)))
+
+    def _finish(self, turn: _Open) -> None:
+        about = self._about(turn.turn.session, turn.turn.number)
+        try:
+            self._report(turn.finish(about))
+        except Exception as error:  # noqa: BLE001 - the coordinator is told, and begins anew
+            self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+        finally:
+            turn.close()
+
+    def _give_up(self, turn: _Open, error: BaseException) -> None:
+        about = self._about(turn.turn.session, turn.turn.number)
+        self._drop()
+        self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+
+    def _report(self, report: Report) -> None:
+        with self._lock:
+            self._unheard.append(report)
+        self._endpoint.send(encode(report))
+
+    def _send_again(self, decided: int) -> None:
+        """Send what the coordinator may not have heard: a transport may lose messages."""
+        with self._lock:
+            self._unheard = [report for report in self._unheard if report.number > decided]
+            again = list(self._unheard)
+        for report in again:
+            self._endpoint.send(encode(report))
+
+    def _drop(self) -> None:
+        """Forget everything that is not decided."""
+        for turn, future in self._finishing:
+            if future.cancel():
+                turn.close()
+        self.settle()
+        self._finishing.clear()
+        with self._lock:
+            self._unheard.clear()
+        if self._turn is not None:
+            self._turn.close()
+        self._turn = self._asked = None
+
+    def _require_open(self) -> None:
+        if self._closed:
+            message = f"the writer {self._name!r} is closed"
+            raise TransactionClosedError(message, hint="make a new one")
+
+
+@dataclass(slots=True)
+class _Open:
+    """What a writer has taken in one turn."""
+
+    turn: Turn
+    plan: WritePlan
+    work: ArrowStaging | RunStaging
+    starts: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, site: Site, turn: Turn, label: str) -> _Open:
+        """Take the table's layout as the turn has it; nothing is written yet.
+
+        Raises:
+            PlanStaleError: the layout is another one by now: the next turn will have it.
+        """
+        table = site.cache.refresh().table
+        spec = table.spec
+        if (spec.schema.id, spec.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
+            message = f"turn {turn.number} is of another layout than the table has"
+            raise PlanStaleError(message, hint="the coordinator begins another one")
+        operation = Operation(turn.operation)
+        plan = WritePlan(site.store.spec, turn.instant, operation, spec, table.options)
+        announce = Announcer(site.store, plan, label)
+        if spec.keyed:
+            return cls(turn, plan, RunStaging(plan, announce, label=label, store=site.store))
+        return cls(turn, plan, ArrowStaging(plan, announce, task=Task(label), store=site.store))
+
+    @property
+    def write(self) -> Callable[[object], None]:
+        """Take rows."""
+        return self.work.write
+
+    def finish(self, about: Report) -> Report:
+        """Flush everything, and say what there is."""
+        report = replace(about, starts=self.starts, ends=self.ends)
+        if not self.starts:
+            return report
+        if isinstance(self.work, RunStaging):
+            runs = tuple(self.work.finish())
+            return replace(report, runs=runs, rows=self.work.rows, flushes=self.work.flushes)
+        spec = self.plan.spec
+        status = self.work.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
+        return replace(report, rows=status.stats.rows_in, status=status.to_bytes())
+
+    def close(self) -> None:
+        """Drop what is in memory."""
+        self.work.close()
+
+
+def status_of(report: Report) -> WriteStatus:
+    """Read the status of a report; raise CorruptMetadataError if it is none."""
+    try:
+        return WriteStatus.from_bytes(report.status) if report.status else WriteStatus()
+    except (OSError, ValueError) as error:
+        message = f"the report of {report.writer!r} is damaged: {error}"
+        raise CorruptMetadataError(message, path="") from error

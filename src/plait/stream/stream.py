@@ -1,0 +1,148 @@
+"""One application's stream into a table: its position, its epochs, its audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait.errors import OptionError
+from plait.model.decision import CommitResult, Token
+from plait.model.stream import Audit, Position
+from plait.stream.audit import audit
+from plait.stream.coordinator import Coordinator
+from plait.stream.participant import Participant
+from plait.stream.transport import Endpoint
+from plait.txn.site import Site
+from plait.write.engine import ArrowEngine
+from plait.write.order import Order
+from plait.write.writer import Writer
+
+_NAME_MAX = 200
+_OFFSETS_MAX = 64 << 10
+
+
+class Stream:
+    """What one application has applied to a table, and how it goes on.
+
+    Every epoch is one commit that carries the token (application, epoch, start, end). The table
+    takes each once, for ever: the same token again gives the first result, and one that does not
+    continue the last one is an error, whoever sends it and however often.
+
+    >>> import pyarrow as pa
+    >>> from plait import Table
+    >>> table = Table.create("memory://doc-stream", "id bigint")
+    >>> stream = table.stream("loader")
+    >>> for start, end in [("", "2"), ("2", "4")]:
+    ...     with stream.writer("append", after=stream.position, end=end) as epoch:
+    ...         epoch.write(pa.table({"id": range(int(start or 0), int(end))}))
+    >>> stream.position.epoch, stream.position.end, table.scan().count()
+    (1, '4', 4)
+    """
+
+    def __init__(self, site: Site, application: str, *, after: Callable[[], None]) -> None:
+        check_application(application)
+        self._site, self._application, self._after = site, application, after
+
+    @property
+    def application(self) -> str:
+        """Its name in the tokens."""
+        return self._application
+
+    @property
+    def position(self) -> Position | None:
+        """How far the table is, as its newest decision says; None before the first epoch."""
+        return self._site.cache.refresh().streams.get(self._application)
+
+    def writer(
+        self,
+        operation: str = "append",
+        *,
+        after: Position | None,
+        end: str,
+        on_conflict: str = "retry",
+        on_duplicate: str = "raise",
+    ) -> Writer:
+        """Open a writer for the epoch that follows a position; used like ``Table.writer``.
+
+        Args:
+            operation: append, insert, upsert, overwrite or delete.
+            after: the position that the rows were read from, as ``position`` gave it then: not
+                the one of now, which another process may have moved.
+            end: the offsets up to which the rows reach, as text of the caller's own.
+            on_conflict: ``retry`` to do touched buckets again, or ``raise``.
+            on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
+
+        Raises:
+            StreamError: somebody went on from there already, to other offsets.
+        """
+        if after is not None and after.token.application != self._application:
+            message = f"the position is of stream {after.token.application!r}"
+            hint = f"give one of {self._application!r}"
+            raise OptionError(message, hint=hint, key="after", value=after.token.application)
+        epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
+        token = self.token(epoch, start, end)
+        return self.writer_of(token, operation, on_conflict=on_conflict, on_duplicate=on_duplicate)
+
+    def writer_of(
+        self, token: Token, operation: str, *, on_conflict: str, on_duplicate: str
+    ) -> Writer:
+        """Open a writer for a token that an engine made."""
+        spec = self._site.cache.known().table.spec
+        order = Order.of(
+            operation, spec, on_conflict=on_conflict, on_duplicate=on_duplicate, token=token
+        )
+        default = ArrowEngine(store=self._site.store)
+        return Writer(self._site, order, default=default, after=self._after)
+
+    def begin_at(self, *, epoch: int, end: str) -> CommitResult:
+        """Take over a stream whose epochs up to this one are here already, or are not wanted.
+
+        For a name that the table does not know yet, such as after a change of name.
+
+        Raises:
+            StreamError: the table knows this application.
+        """
+        token = self.token(epoch, "", end)
+        with self.writer_of(token, "append", on_conflict="retry", on_duplicate="raise") as writer:
+            pass
+        return writer.result
+
+    def audit(self) -> Audit:
+        """Read the whole timeline, and tell whether every epoch continues the one before."""
+        return audit(self._site, self._application)
+
+    def coordinator(
+        self,
+        endpoint: Endpoint,
+        operation: str = "append",
+        *,
+        on_conflict: str = "retry",
+        on_duplicate: str = "raise",
+    ) -> Coordinator:
+        """Make the one that decides for several writers; see ``Coordinator``."""
+        order = Order.of(
+            operation,
+            self._site.cache.known().table.spec,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+        )
+        return Coordinator(self._site, self._application, order, endpoint, after=self._after)
+
+    def participant(self, endpoint: Endpoint, name: str) -> Participant:
+        """Make one of several writers; see ``Participant``."""
+        return Participant(self._site, endpoint, name)
+
+    def token(self, epoch: int, start: str, end: str) -> Token:
+        """Make a token of this application; raise OptionError for what cannot be one."""
+        if epoch < 0 or not end or max(len(start), len(end)) > _OFFSETS_MAX:
+            message = f"epoch {epoch} to {end[:80]!r} is no epoch of a stream"
+            hint = f"epochs count from 0; offsets are texts of 1 to {_OFFSETS_MAX} characters"
+            raise OptionError(message, hint=hint, key="end", value=end[:80])
+        return Token(self._application, epoch, start, end)
+
+
+def check_application(name: str) -> None:
+    """Refuse a name that cannot stand in a token; raise OptionError."""
+    if not name or len(name) > _NAME_MAX or not name.isprintable():
+        message = f"{name[:80]!r} is no name of an application"
+        hint = f"1 to {_NAME_MAX} printable characters, the same at every start"
+        raise OptionError(message, hint=hint, key="application", value=name[:80])

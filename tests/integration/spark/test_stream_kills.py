@@ -1,0 +1,18 @@
+"""The short form of ``tests.processes.stream_kills``: a real driver, killed in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes import stream_kills
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def test_every_row_is_there_once_though_the_driver_is_killed(tmp_path: Path) -> None:
+    """INV-09: append and upsert beside each other, six epochs, two kills at random moments."""
+    done = stream_kills.run(tmp_path, epochs=6, kills=2, seed=3)
+    assert done.epochs >= 6
+    assert done.drivers == 3

@@ -1,0 +1,68 @@
+"""``tablectl stream audit``: what it proves, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.storage import open_store
+from plait.timeline import codec, paths
+
+
+@pytest.fixture(name="table")
+def table_fixture(tmp_path):
+    """A stream of three epochs, and commits of others between them."""
+    table = Table.create(str(tmp_path / "t"), "id bigint")
+    stream = table.stream("loader")
+    for end in (3, 5, 9):
+        position = stream.position
+        start = int(position.end) if position else 0
+        with stream.writer(after=position, end=str(end)) as writer:
+            writer.write(pa.table({"id": range(start, end)}))
+        table.append(pa.table({"id": [0]}))
+    return str(tmp_path / "t")
+
+
+def test_an_audit_lists_every_epoch(tablectl, table):
+    ran = tablectl("stream", "audit", table, "loader", "--json")
+    assert ran.code == 0
+    assert (ran.data["rows"], ran.data["problems"]) == (9, [])
+    assert [(e["epoch"], e["start"], e["end"], e["rows"]) for e in ran.data["epochs"]] == [
+        (0, "", "3", 3),
+        (1, "3", "5", 2),
+        (2, "5", "9", 4),
+    ]
+    assert [e["version"] for e in ran.data["epochs"]] == [1, 3, 5]
+    lines = tablectl("stream", "audit", table, "loader", "--jsonl").out.splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
+    text = tablectl("stream", "audit", table, "loader", "--limit", 1).out
+    assert "contiguous   yes" in text
+    assert len(text.splitlines()) == 8, "of the epochs only the newest"
+
+
+def test_an_unknown_stream_is_told_with_those_that_are_known(tablectl, table):
+    ran = tablectl("stream", "audit", table, "loder", "--json")
+    assert (ran.code, ran.error["error"]) == (3, "not_found")
+    assert "loader" in ran.error["hint"]
+
+
+def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
+    """Forged: the table itself takes no such token."""
+    site = Table.open(table).site
+    last = site.cache.timeline.find(5)
+    forged = replace(last, tokens=(replace(last.tokens[0], start="4"),))
+    store = open_store(site.store.spec)
+    store.put(paths.slot(5), codec.encode(forged))
+    following = site.cache.timeline.find(6)
+    seal = codec.sealed_checksum(codec.encode(forged))
+    store.put(paths.slot(6), codec.encode(replace(following, previous=seal)))
+    ran = tablectl("stream", "audit", table, "loader", "--json")
+    assert ran.code == 8
+    assert [p["kind"] for p in ran.data["problems"]] == ["gap"]
+    assert ran.data["problems"][0]["version"] == 5
+    found = {problem.invariant for problem in Table.open(table).verify().problems}
+    assert found == {"INV-09"}

@@ -1,0 +1,243 @@
+"""Two coordinators of one application, crashes of one, and what audits say."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import CorruptMetadataError, EpochUnknownError, OptionError, StreamError, Table
+from plait.model.decision import Token
+from plait.model.instant import Instant
+from plait.services.rollback import roll_back_failed
+from plait.state.cache import StateCache
+from plait.stream.audit import audit_of
+from plait.stream.messages import Hello, Report, Turn, decode, encode
+from plait.testing import Fault, FaultStore, SimulatedCrashError
+from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
+
+
+def test_of_two_coordinators_one_applies_each_epoch(make: Make) -> None:
+    """INV-09: the table fences the other, which goes on from where the first one is."""
+    first = make("a")
+    second = Group(Table(first.table.site), "append")
+    second.join("a")
+    first.take("a", 10)
+    second.take("a", 7)
+    first.turn()
+    second.turn()
+    assert first.coordinator.complete() is not None
+    with pytest.raises(StreamError):
+        second.coordinator.complete()
+    second.pump()
+    assert second.writers["a"].offset("a") == "10"
+    second.take("a", 15)
+    assert second.epoch() is not None
+    assert first.ids() == list(range(15))
+    second.close()
+
+
+def test_of_two_coordinators_with_the_same_epoch_both_get_its_result(make: Make) -> None:
+    first = make("a")
+    second = Group(Table(first.table.site), "append")
+    second.join("a")
+    for group in (first, second):
+        group.take("a", 10)
+        group.turn()
+    one, two = first.coordinator.complete(), second.coordinator.complete()
+    assert one is not None
+    assert two is not None
+    assert (one.version, one.instant) == (two.version, two.instant)
+    assert first.ids() == list(range(10))
+    second.close()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
+def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed: bool) -> None:
+    """INV-09: at every storage call of an epoch; then another one goes on from the table."""
+    for nth in range(1, 200):
+        table = Table.create(
+            f"memory://dying-{kind}-{keyed}-{nth}",
+            "id bigint, note string",
+            record_key=["id"] if keyed else [],
+            buckets=2 if keyed else None,
+            properties=PROPERTIES,
+        )
+        operation = "upsert" if keyed else "append"
+        ended = dies(table, operation, kind, nth)
+        group = Group(table, operation)
+        group.join("a")
+        group.take("a", 30)
+        group.epoch()
+        group.close()
+        roll_back_failed(table.site, reason="its time-out is not awaited", everything=True)
+        assert group.ids() == list(range(30))
+        assert table.stream("app").audit().problems == ()
+        assert table.verify().problems == ()
+        if ended:
+            return
+    pytest.fail("the epoch never ended")
+
+
+def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
+    """Run an epoch of which the coordinator dies at a call; tell whether it lived on."""
+    group = Group(table, operation)
+    group.join("a")
+    group.take("a", 20)
+    site = table.site
+    faulty = FaultStore(site.store, [Fault(kind, nth=nth)])
+    cache = StateCache(faulty, site.ports)
+    group.coordinator._site = replace(site, store=faulty, cache=cache)
+    try:
+        group.epoch()
+        group.close()
+    except SimulatedCrashError:
+        for each in group.coordinator._open:
+            each.heartbeat.stop()
+        group.writers["a"].close()
+        return False
+    return True
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_new_coordinator_takes_over_the_writers_that_are_there(
+    make: Make, *, keyed: bool
+) -> None:
+    """What was reported to the old one, and never decided, is read again."""
+    group = make("a", "b", keyed=keyed)
+    group.take("a", 10)
+    assert group.epoch() is not None
+    group.take("a", 20)
+    group.take("b", 5)
+    group.turn()
+    group.coordinator.close()
+    operation = "upsert" if keyed else "append"
+    group.coordinator = group.table.stream("app").coordinator(group.hub.coordinator(), operation)
+    group.coordinator.start()
+    group.pump()
+    group.coordinator.poll()
+    group.pump()
+    assert group.writers["a"].offset("a") == "10"
+    assert group.writers["b"].offset("b") == ""
+    group.take("a", 30)
+    group.take("b", 7)
+    assert group.epoch() is not None
+    assert group.ids() == [*range(30), *range(1_000_000, 1_000_007)]
+
+
+def test_threads_write_epoch_after_epoch(make: Make) -> None:
+    """Two writers in threads of their own, and a coordinator that only commits."""
+    group = make(keyed=False)
+    stream = group.table.stream("app")
+    stop = threading.Event()
+
+    def run(name: str) -> None:
+        with stream.participant(group.hub.writer(), name) as writer:
+            while not stop.is_set():
+                if not writer.ready:
+                    writer.poll(0.01)
+                    continue
+                at = int(writer.offset(name) or 0)
+                if at < 2_000:
+                    batch = rows(at, at + 50, name)
+                    writer.write(batch, source=name, start=writer.offset(name), end=str(at + 50))
+                writer.poll(0.005)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    try:
+        done = '{"one":"2000","two":"2000"}'
+        while (at := group.coordinator.position) is None or at.end != done:
+            group.coordinator.commit(wait_s=30)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert group.ids() == sorted([*range(2_000)] * 2)
+
+
+def test_messages_survive_their_way_as_bytes() -> None:
+    turn = Turn("s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {"a": "1"}, False, {"w": "l"})
+    report = Report("s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 1, ("data/x",), b"\x00\xff", "")
+    for message in (turn, report, Hello("w", "l")):
+        assert decode(encode(message)) == message
+    for body in (b"", b"[]", b'{"kind":"other"}', b'{"kind":"hello"}', b"\xff"):
+        with pytest.raises(CorruptMetadataError):
+            decode(body)
+
+
+def test_what_is_no_message_is_passed_over(make: Make) -> None:
+    """Others may write to a topic too."""
+    group = make("a")
+    group.hub.coordinator().send(b"{}")
+    group.hub.writer().send(b"hello?")
+    group.take("a", 10)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(10))
+
+
+def test_a_writer_whose_name_was_taken_stops(make: Make) -> None:
+    group = make("a")
+    old = group.writers["a"]
+    group.join("a")
+    with pytest.raises(StreamError, match="taken the name"):
+        old.poll()
+    old.close()
+
+
+def test_a_writer_that_will_not_come_again_is_dismissed(make: Make) -> None:
+    group = make("a", "b")
+    group.take("a", 10)
+    group.writers.pop("b").close()
+    group.turn()
+    assert group.coordinator.complete() is None, "b takes part"
+    group.coordinator.dismiss("b")
+    group.pump()
+    group.take("a", 10)
+    assert group.epoch() is not None
+
+
+def test_an_idle_turn_leaves_no_decision(make: Make) -> None:
+    group = make("a")
+    version = group.table.version
+    for _ in range(3):
+        assert group.epoch() is None
+    assert group.table.version == version
+    assert len(group.table.timeline.pending) == 1, "the instant of the next turn"
+
+
+def test_a_coordinator_does_not_go_on_with_offsets_that_it_cannot_read(make: Make) -> None:
+    group = make("a")
+    table = group.table
+    with table.stream("plain").writer(after=None, end="42") as writer:
+        writer.write(pa.table({"id": [1], "note": ["x"]}))
+    with pytest.raises(EpochUnknownError):
+        table.stream("plain").coordinator(group.hub.coordinator()).start()
+    with pytest.raises(OptionError):
+        table.stream("x").coordinator(group.hub.coordinator(), "overwrite")
+    with pytest.raises(OptionError):
+        table.stream("")
+
+
+def test_an_audit_finds_what_does_not_continue(make: Make) -> None:
+    """Made by hand: the table itself takes none of these."""
+    group = make("a")
+    with group.table.stream("s").writer(after=None, end="1") as writer:
+        writer.write(pa.table({"id": [1], "note": ["x"]}))
+    decision = group.table.site.cache.timeline.find(writer.result.version)
+    assert decision is not None
+    tokens = [
+        Token("s", 0, "0", "1"),
+        Token("s", 1, "1", "2"),
+        Token("s", 1, "1", "2"),
+        Token("s", 0, "", "1"),
+        Token("s", 5, "1", "6"),
+        Token("s", 6, "7", "8"),
+    ]
+    found = audit_of("s", [replace(decision, tokens=(token,)) for token in tokens])
+    assert [p.kind for p in found.problems] == ["gap", "repeat", "rewind", "jump", "gap"]
+    assert found.rows == 6
