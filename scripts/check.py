@@ -47,7 +47,9 @@ CHECKS = (
     Check("crashes", 4, ("python", "scripts/certificate.py", "--check")),
     Check("spec", 8, ("python", "-m", "scripts.spec")),
     # Together these five are every test: a marker that a suite excludes is another's.
-    Check("fast", 9, pytest("-m", "not processes and not spark and not s3 and not zookeeper")),
+    Check(
+        "fast", 9, pytest("-n2", "-m", "not processes and not spark and not s3 and not zookeeper")
+    ),
     Check("doctests", 3, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("processes", 7, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
     Check("s3", 4, pytest("-m", "s3 and not spark and not zookeeper")),

@@ -36,7 +36,9 @@ ENTRIES = {
     "conflict": Entry(
         "plait.cli.commands.conflict", "Tell whom an instant met, and what that meant."
     ),
-    "stream": Entry("plait.cli.commands.stream", "Prove that a stream's epochs follow each other."),
+    "stream": Entry(
+        "plait.cli.commands.stream", "Prove that each epoch of a stream continues the last."
+    ),
     "verify": Entry(_SERVICES, "Check the invariants on the table as it is."),
     "quickstart": Entry(
         "plait.cli.commands.quickstart", "Five PySpark processes, one table, one is killed."

@@ -40,9 +40,9 @@ def stream(
     limit: int,
     storage: dict[str, str],
 ) -> None:
-    """Prove from the timeline alone that each epoch of a stream continues the one before.
+    """Prove that each epoch of a stream continues the last.
 
-    Lists the epochs with their offsets, versions, instants and rows. Ends with 8 if offsets have
+    Looks at the timeline alone. Lists the epochs with their offsets, versions, instants and rows. Ends with 8 if offsets have
     a gap, or an epoch is repeated, rewound or missing.
     """
     del action  # there is one
