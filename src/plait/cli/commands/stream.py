@@ -42,8 +42,8 @@ def stream(
 ) -> None:
     """Prove that each epoch of a stream continues the last.
 
-    Looks at the timeline alone. Lists the epochs with their offsets, versions, instants and rows. Ends with 8 if offsets have
-    a gap, or an epoch is repeated, rewound or missing.
+    Looks at the timeline alone. Lists the epochs with their offsets, versions, instants and rows.
+    Ends with 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
     """
     del action  # there is one
     table = Table.open(uri, storage_options=storage or None)
