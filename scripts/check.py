@@ -51,12 +51,12 @@ CHECKS = (
         "fast", 9, pytest("-n2", "-m", "not processes and not spark and not s3 and not zookeeper")
     ),
     Check("doctests", 3, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
-    Check("processes", 7, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
-    Check("s3", 4, pytest("-m", "s3 and not spark and not zookeeper")),
+    Check("processes", 9, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
+    Check("s3", 6, pytest("-m", "s3 and not spark and not zookeeper")),
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 5, ("python", "-m", "tests.services.jars")),
     Check("zookeeper", 5, pytest("-m", "zookeeper and not spark")),
-    Check("spark", 15, pytest("-m", "spark")),
+    Check("spark", 30, pytest("-m", "spark")),
     Check("docs", 3, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
 )
 

