@@ -29,7 +29,7 @@ PROPERTIES = {
 }
 STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
-PEACE_S = 1.5
+PEACE_S = 4.0
 """How long a process is left alone, on average."""
 HUSH_S = 4.0
 """So long nobody is stopped or killed while nothing lands: a slow machine gets there too."""

@@ -85,7 +85,7 @@ def work(job: Job) -> None:
     while True:
         if kind is None:
             sequence += 1
-            kind = chance.choices((OWN, INCREMENT, BOTH), (5, 3, 2))[0]
+            kind = chance.choices((OWN, INCREMENT, BOTH), (10, 2, 1))[0]
             journal.note(intent=_commit_id(job, sequence), kind=kind, sequence=sequence)
         if _try(table, job, journal, sequence, kind):
             kind = None
