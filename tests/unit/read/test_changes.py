@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -83,6 +84,7 @@ def test_bounds_are_versions_instants_and_times(kind: str) -> None:
     early = table.writer("upsert")
     early.__enter__()
     early.write(rows([1], 1))
+    time.sleep(0.005)  # an instant whose time is taken meanwhile gets a later one
     table.upsert(rows([2], 2))
     early.__exit__(None, None, None)
     table.upsert(rows([3], 3))
