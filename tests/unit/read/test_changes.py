@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from plait.errors import CorruptMetadataError
 from plait.model.changes import ADDED, PATHS
 from plait.model.decision import Decision
 from plait.model.instant import Action, Operation
+from plait.ports import SystemClock
 from plait.read.changes import ADDED_COLUMNS, TYPE, ChangeScan
 from plait.read.join import joined
 from plait.testing import open_wrapped
@@ -84,7 +84,7 @@ def test_bounds_are_versions_instants_and_times(kind: str) -> None:
     early = table.writer("upsert")
     early.__enter__()
     early.write(rows([1], 1))
-    time.sleep(0.005)  # an instant whose time is taken meanwhile gets a later one
+    SystemClock().sleep(0.005)  # an instant whose time is taken meanwhile gets a later one
     table.upsert(rows([2], 2))
     early.__exit__(None, None, None)
     table.upsert(rows([3], 3))
