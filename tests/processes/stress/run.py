@@ -29,8 +29,8 @@ PROPERTIES = {
 }
 STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
-PEACE_S = 4.0
-"""How long a process is left alone, on average."""
+PAUSE_S = 0.25
+"""Between two blows, on average."""
 HUSH_S = 4.0
 """So long nobody is stopped or killed while nothing lands: a slow machine gets there too."""
 
@@ -142,7 +142,7 @@ class _Fleet:
 
     def disturb(self, chance: random.Random, signals: Counter[str], landed: int) -> None:
         """Do one thing to one process, and wait a little."""
-        time.sleep(chance.uniform(0, 2 * PEACE_S / self._stress.processes))
+        time.sleep(chance.uniform(0, 2 * PAUSE_S))
         now = time.monotonic()
         for number in [n for n, until in self._stopped.items() if until <= now]:
             self._send(number, signal.SIGCONT, signals)
