@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 _PR_SET_PDEATHSIG = 1
 _STOP_S = 10
@@ -20,6 +23,25 @@ def die_with_parent() -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Service(ABC):
+    """A server for a block of a test; whatever ends the block stops it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
 
 
 class Process:

@@ -6,15 +6,13 @@ import json
 import sys
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tests.services.process import Process
+from tests.services.process import Process, Service
 
 _SERVER = Path(__file__).with_name("s3_server.py")
 
 
-class S3Server:
+class S3Server(Service):
     """A server with one bucket, for as long as the block lasts."""
 
     bucket = "bucket"
@@ -24,15 +22,8 @@ class S3Server:
         self.url = f"http://127.0.0.1:{self._process.wait_for('serving on')}"
         self.make_bucket(self.bucket)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
+        """End it."""
         self._process.stop()
 
     @property

@@ -15,12 +15,10 @@ from collections.abc import Iterable
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from plait.spark.java import launch_home, require_java
 from plait.spark.pack import PROVIDED
-from tests.services.process import Process
+from tests.services.process import Process, Service
 
 _WORKER = "PLAIT_TESTS_WORKER"
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -83,7 +81,7 @@ def _executor_python(folder: Path) -> Path:
     return python
 
 
-class Cluster:
+class Cluster(Service):
     """One master and two workers of one core each, whose executors have no Plait."""
 
     def __init__(self, folder: Path, *, workers: int = 2) -> None:
@@ -133,19 +131,8 @@ class Cluster:
         for process in reversed(self._processes):
             process.stop()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-class ConnectServer:
+class ConnectServer(Service):
     """A server of Spark Connect with two cores, on whose Python Plait is installed."""
 
     def __init__(self, folder: Path) -> None:
@@ -177,14 +164,3 @@ class ConnectServer:
     def stop(self) -> None:
         """End it."""
         self._process.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

@@ -8,12 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from plait.spark.java import require_java
 from tests.services.jars import find_jars
-from tests.services.process import Process
+from tests.services.process import Process, Service
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _READY_S = 30
@@ -129,7 +127,7 @@ class Server:
             self._process.resume()
 
 
-class ZooKeeper:
+class ZooKeeper(Service):
     """So many servers that know each other, for as long as the block lasts."""
 
     def __init__(self, folder: Path, *, members: int = 1) -> None:
@@ -163,14 +161,3 @@ class ZooKeeper:
         """Kill every server: their data go with the test."""
         for server in self.servers:
             server.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

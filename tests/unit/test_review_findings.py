@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from plait.errors import (
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.decision import Decision, Scope
 from plait.model.instant import Operation
-from plait.services import contract
+from plait.txn import properties
 from plait.txn.conflict import Intent
 from plait.txn.reserve import publish_reservation
 from plait.txn.service import Draft, publish_service
@@ -28,31 +27,7 @@ from plait.txn.site import Site
 from plait.write.engine import ArrowEngine
 from plait.write.order import Order
 from plait.write.writer import Writer
-
-SCHEMA = "id bigint, ts bigint, value string"
-TYPES = ["cow", "mor"]
-_NAMES = itertools.count()
-
-
-def make(table_type: str, **definition: object) -> Table:
-    arguments: dict[str, object] = {
-        "record_key": ["id"],
-        "buckets": 1,
-        "table_type": table_type,
-        **definition,
-    }
-    return Table.create(f"memory://findings-{next(_NAMES)}", SCHEMA, **arguments)  # type: ignore[arg-type]  # by name
-
-
-def rows(*values: tuple[int, int, str]) -> pa.Table:
-    ids, times, texts = zip(*values, strict=True)
-    return pa.table({"id": ids, "ts": times, "value": texts})
-
-
-def content(table: Table) -> dict[int, str]:
-    found = table.scan().to_arrow().to_pylist()
-    assert len({row["id"] for row in found}) == len(found), "INV-08"
-    return {row["id"]: row["value"] for row in found}
+from tests.support.keyed import TYPES, content, make, rows
 
 
 def by_bucket(table: Table) -> list[list[int]]:
@@ -187,7 +162,7 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
             Table.open(uri).change_contract(concurrency=others.pop())
         return publish_service(site, draft)
 
-    monkeypatch.setattr(contract, "publish_service", second)
+    monkeypatch.setattr(properties, "publish_service", second)
     with pytest.raises(OptionError):
         table.change_contract(failed_writes="eager")
     Table.open(uri).site.cache.known().table.contract.check()

@@ -76,6 +76,14 @@ class Changes:
         """Give the five tables by name."""
         return {name: getattr(self, name) for name in SECTIONS}
 
+    def named(self) -> list[str]:
+        """Give the files of this operation that readers or conflict checks will open."""
+        return [
+            *self.added["path"].to_pylist(),
+            *filter(None, self.masked["dv_path"].to_pylist()),
+            *filter(None, self.touched["key_path"].to_pylist()),
+        ]
+
     @property
     def rows(self) -> int:
         """Entries in all: the size of this value, not of the data."""

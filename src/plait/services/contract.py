@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.errors import ContractError, InvariantError, OptionError
+from plait.errors import ContractError, OptionError
 from plait.locks import arbiter_of, open_lock, settle_lock
-from plait.model.decision import CommitResult, Decision
-from plait.model.instant import Action, Operation, Outcome
+from plait.model.decision import CommitResult
 from plait.services.rollback import list_pending
-from plait.state.state import State
-from plait.txn.service import publish_service
-from plait.txn.site import Site, client
+from plait.state.state import TableDef
+from plait.txn.properties import change_table
+from plait.txn.site import Site
 
 _POLL_S = 0.2
 
@@ -39,30 +38,13 @@ def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0)
     open_lock(parts["lock"], site.store, site.ports)
     _require_alone(site, wait_s)
 
-    def draft(state: State) -> Decision:
-        contract = state.table.contract.with_parts(parts)
+    def changed(table: TableDef) -> TableDef:
+        contract = table.contract.with_parts(parts)
         contract.check()  # somebody else may have changed the other parts meanwhile
-        _require_same_arbiter(state.table.contract.lock, contract.lock)
-        table = replace(state.table, contract=contract)
-        return Decision(
-            version=0,
-            instant=site.new_instant(state),
-            outcome=Outcome.COMMITTED,
-            action=Action.PROPERTY,
-            operation=Operation.PROPERTY,
-            base=state.version,
-            completed_ms=0,
-            attempt="",
-            previous="",
-            table=table.to_dict(),
-            client=client(),
-        )
+        _require_same_arbiter(table.contract.lock, contract.lock)
+        return replace(table, contract=contract)
 
-    decision = publish_service(site, draft)
-    if decision is None:
-        message = "a change of the contract was not decided"
-        raise InvariantError(message)
-    return CommitResult(decision.version, decision.instant, decision.stats)
+    return change_table(site, changed)
 
 
 def _require_alone(site: Site, wait_s: float) -> None:

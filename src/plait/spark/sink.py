@@ -47,7 +47,7 @@ from plait.write.announce import Announcer
 from plait.write.check import prepare
 from plait.write.found import find_result
 from plait.write.gather import RUN_HOME, Gathered, decide
-from plait.write.order import Order
+from plait.write.order import Order, plan_of
 from plait.write.staging import ArrowStaging
 
 if TYPE_CHECKING:
@@ -107,16 +107,7 @@ class Job:
         site = table.site
         state = site.cache.known()
         check_frame(arrow_schema(schema), state.table.spec, order.operation)
-        plan = WritePlan(
-            store=site.store.spec,
-            instant=site.new_instant(state),
-            operation=order.operation,
-            spec=state.table.spec,
-            options=state.table.options,
-            on_duplicate=order.on_duplicate,
-            overwrite=order.overwrite,
-            predicate=None if order.predicate is None else dict(order.predicate),
-        )
+        plan = plan_of(order, state.table, site.store.spec, site.new_instant(state))
         pending = PendingInstant(
             plan.instant,
             State.REQUESTED,

@@ -39,12 +39,18 @@ from plait.spark.report import Report
 from plait.spark.route import Route
 from plait.spark.task import StageRest, StageRows
 from plait.storage import open_store
-from plait.timeline.pending import load_pending
 from plait.write.existing import Existing
 from plait.write.matching import Matching
 from plait.write.merging import Merging
 from plait.write.rules import source_spec
-from plait.write.staged import files_of, leftovers, named, places_of, together, with_garbage
+from plait.write.staged import (
+    announced_places,
+    files_of,
+    leftovers,
+    places_of,
+    together,
+    with_garbage,
+)
 from plait.write.staging import ArrowStaging, Task
 
 if TYPE_CHECKING:
@@ -263,7 +269,7 @@ class SparkStaging:
         if not again and not speculates(self._session):
             return set()
         places = self._pending_places() | places_of(status)
-        return files_of(self._store, self._plan.instant, places) - named(status.changes)
+        return files_of(self._store, self._plan.instant, places).difference(status.changes.named())
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
@@ -279,9 +285,7 @@ class SparkStaging:
         """Give the partitions that the records of our tasks name."""
         if not self._plan.spec.partition_by:
             return {()}
-        pending = load_pending(self._store)
-        mine = (entry for entry in pending if entry.instant.nonce == self._plan.instant.nonce)
-        return {place for entry in mine for place in entry.partitions}
+        return announced_places(self._store, self._plan.instant)
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:

@@ -1,14 +1,14 @@
-"""Changes of a table's options: one decision, whole."""
+"""Changes of what a table is, its rows aside: one decision, whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from plait.errors import InvariantError
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Operation, Outcome
-from plait.state.state import State
+from plait.state.state import State, TableDef
 from plait.txn.service import publish_service
 from plait.txn.site import Site, client
 
@@ -20,8 +20,16 @@ def set_properties(site: Site, values: Mapping[str, object]) -> CommitResult:
         OptionError: a key or value that is not known; nothing was written.
     """
 
+    def changed(table: TableDef) -> TableDef:
+        return replace(table, options=table.options.merged(values))
+
+    return change_table(site, changed)
+
+
+def change_table(site: Site, change: Callable[[TableDef], TableDef]) -> CommitResult:
+    """Publish a change of the definition; it is computed anew from each head that is met."""
+
     def draft(state: State) -> Decision:
-        table = replace(state.table, options=state.table.options.merged(values))
         return Decision(
             version=0,
             instant=site.new_instant(state),
@@ -32,12 +40,12 @@ def set_properties(site: Site, values: Mapping[str, object]) -> CommitResult:
             completed_ms=0,
             attempt="",
             previous="",
-            table=table.to_dict(),
+            table=change(state.table).to_dict(),
             client=client(),
         )
 
     decision = publish_service(site, draft)
     if decision is None:
-        message = "a change of properties was not decided"
+        message = "a change of the table was not decided"
         raise InvariantError(message)
     return CommitResult(decision.version, decision.instant, decision.stats)

@@ -10,7 +10,6 @@ from typing import Self, Unpack
 from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
     CommitError,
-    CommitOutcomeUnknownError,
     CorruptMetadataError,
     TransactionClosedError,
 )
@@ -23,9 +22,10 @@ from plait.model.instant import Action, Operation
 from plait.model.plan import COW, Snapshot
 from plait.read.scan import Scan
 from plait.txn.site import Site
-from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.found import find_result, result_at
+from plait.txn.transaction import Request, Transaction
+from plait.write.found import find_result
 from plait.write.order import Asked, Order, plan_of, scope_of
+from plait.write.outcome import commit_or_abort
 from plait.write.several import advance, together
 from plait.write.several import scope_of as widest
 
@@ -242,26 +242,16 @@ class Block:
         if not self._parts:
             txn.abort("it did nothing")
             return
-        try:
-            reads = [ReadSet(txn.base.version, tuple(self._reads))]
-            reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
-            if any(read.explicit for read in reads):
-                every = tuple(where for read in reads for where in read.reads)
-                txn.judge.read_set = ReadSet(min(read.version for read in reads), every)
-            txn.request = replace(txn.request, action=self._action(txn))
-            self._result = txn.commit(self._status(), self._scope(txn), self._redo)
-        except AlreadyCommitted as found:
-            txn.abort("its commit id was applied meanwhile")
-            self._result = result_at(self._site, found.version)
-        except CommitOutcomeUnknownError:
-            raise
-        except CorruptMetadataError:
-            txn.require_standing()  # else the damage is real
-            txn.abort("a file was damaged or missing")
-            raise
-        except BaseException as problem:
-            txn.abort(f"{type(problem).__name__} while committing")
-            raise
+        self._result = commit_or_abort(self._site, txn, lambda: self._publish(txn))
+
+    def _publish(self, txn: Transaction) -> CommitResult:
+        reads = [ReadSet(txn.base.version, tuple(self._reads))]
+        reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
+        if any(read.explicit for read in reads):
+            every = tuple(where for read in reads for where in read.reads)
+            txn.judge.read_set = ReadSet(min(read.version for read in reads), every)
+        txn.request = replace(txn.request, action=self._action(txn))
+        return txn.commit(self._status(), self._scope(txn), self._redo)
 
     def _scope(self, txn: Transaction) -> Scope:
         spec = txn.base.table.spec

@@ -21,10 +21,9 @@ from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot, TableSpec, WritePlan
 from plait.storage.port import Store
-from plait.timeline.pending import load_pending
 from plait.txn.site import Site
 from plait.write.order import Order
-from plait.write.staged import files_of, named, places_of, together, with_garbage
+from plait.write.staged import announced_places, files_of, places_of, together, with_garbage
 from plait.write.staging import ArrowStaging, Task
 from plait.write.writer import Writer
 
@@ -131,8 +130,6 @@ class _Staging:
         """Find what attempts left that did not bring their task to its end."""
         if not self._gathered.retried:
             return set()
-        nonce = self._plan.instant.nonce
-        pending = (p for p in load_pending(self._store) if p.instant.nonce == nonce)
-        places = {place for entry in pending for place in entry.partitions}
-        places |= places_of(status) | {RUN_HOME}
-        return files_of(self._store, self._plan.instant, places) - named(status.changes)
+        instant = self._plan.instant
+        places = announced_places(self._store, instant) | places_of(status) | {RUN_HOME}
+        return files_of(self._store, instant, places).difference(status.changes.named())

@@ -10,9 +10,10 @@ import pyarrow as pa
 from plait.errors import InvariantError
 from plait.files.names import parse_path
 from plait.model.bucket import Partition, partition_parse, partition_path
-from plait.model.changes import PATHS, TOUCHED, Changes, WriteStatus
+from plait.model.changes import PATHS, TOUCHED, WriteStatus
 from plait.model.instant import Instant
 from plait.storage.port import Store
+from plait.timeline.pending import load_pending
 
 
 def together(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatus:
@@ -49,19 +50,10 @@ def together(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatus:
     return replace(whole, changes=changes)
 
 
-def named(changes: Changes) -> set[str]:
-    """Give the files of this operation that readers or conflict checks will open."""
-    return {
-        *changes.added["path"].to_pylist(),
-        *filter(None, changes.masked["dv_path"].to_pylist()),
-        *filter(None, changes.touched["key_path"].to_pylist()),
-    }
-
-
 def with_garbage(status: WriteStatus, paths: Iterable[str]) -> WriteStatus:
     """Name more files as garbage, unless the status uses them."""
     known = set(status.changes.garbage["path"].to_pylist())
-    garbage = sorted((known | set(paths)) - named(status.changes))
+    garbage = sorted((known | set(paths)).difference(status.changes.named()))
     changes = replace(status.changes, garbage=pa.table({"path": garbage}, schema=PATHS))
     return replace(status, changes=changes)
 
@@ -70,7 +62,7 @@ def leftovers(statuses: Iterable[WriteStatus]) -> set[str]:
     """Give every file of statuses that others have taken the place of."""
     found: set[str] = set()
     for status in statuses:
-        found |= named(status.changes) | set(status.changes.garbage["path"].to_pylist())
+        found.update(status.changes.named(), status.changes.garbage["path"].to_pylist())
     return found
 
 
@@ -92,3 +84,9 @@ def files_of(store: Store, instant: Instant, partitions: Iterable[Partition]) ->
             if name is not None and name.instant.nonce == instant.nonce:
                 found.add(info.path)
     return found
+
+
+def announced_places(store: Store, instant: Instant) -> set[Partition]:
+    """Give the partitions that the records of an instant name."""
+    mine = (entry for entry in load_pending(store) if entry.instant.nonce == instant.nonce)
+    return {place for entry in mine for place in entry.partitions}

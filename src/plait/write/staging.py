@@ -225,12 +225,7 @@ class ArrowStaging:
         changes = changes_of(self._staged, self._output.written)
         flushes = self._buffer.policy.flushes
         stats = stats_of(self._staged, changes, WriteStats(rows_in=self._rows_in, flushes=flushes))
-        named = [
-            *changes.added["path"].to_pylist(),
-            *filter(None, changes.masked["dv_path"].to_pylist()),
-            *filter(None, changes.touched["key_path"].to_pylist()),
-        ]
-        fresh = [path for path in dict.fromkeys(named) if path not in self._persisted]
+        fresh = [path for path in dict.fromkeys(changes.named()) if path not in self._persisted]
         if fresh:
             self._output.store.persist(fresh)
             self._persisted.update(fresh)

@@ -9,8 +9,6 @@ from typing import Self
 
 from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
-    CommitOutcomeUnknownError,
-    CorruptMetadataError,
     OptionError,
     TransactionClosedError,
 )
@@ -21,6 +19,7 @@ from plait.txn.site import Site
 from plait.txn.transaction import AlreadyCommitted, Request, Transaction
 from plait.write.found import find_epoch, find_result, result_at
 from plait.write.order import Order, plan_of, scope_of
+from plait.write.outcome import commit_or_abort
 
 
 class Writer:
@@ -137,27 +136,16 @@ class Writer:
 
     def _commit(self, txn: Transaction) -> None:
         staging = self._staging or self._begin_staging(self._default, txn)
-        try:
-            status = staging.stage(self._snapshot(txn), None)
-            read = read_by(staging)
-            if self._order.read_set is None and read is not None:
-                at = min(read.version, txn.base.version)
-                txn.judge.read_set = replace(read, version=at)
-            self._result = txn.commit(
-                status, scope_of(self._order, txn.base.table.spec, status), staging.stage
-            )
-        except AlreadyCommitted as found:
-            txn.abort("its commit id or token was applied meanwhile")
-            self._result = result_at(self._site, found.version)
-        except CommitOutcomeUnknownError:
-            raise
-        except CorruptMetadataError:
-            txn.require_standing()  # else the damage is real
-            txn.abort("a file was damaged or missing")
-            raise
-        except BaseException as error:
-            txn.abort(f"{type(error).__name__} while committing")
-            raise
+        self._result = commit_or_abort(self._site, txn, lambda: self._publish(txn, staging))
+
+    def _publish(self, txn: Transaction, staging: Staging) -> CommitResult:
+        status = staging.stage(self._snapshot(txn), None)
+        read = read_by(staging)
+        if self._order.read_set is None and read is not None:
+            at = min(read.version, txn.base.version)
+            txn.judge.read_set = replace(read, version=at)
+        scope = scope_of(self._order, txn.base.table.spec, status)
+        return txn.commit(status, scope, staging.stage)
 
     def _snapshot(self, txn: Transaction) -> Snapshot:
         """Give what the operation works on; rows without keys are added to anything."""
