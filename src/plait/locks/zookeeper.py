@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
+_ATTEMPTS = 3
+"""To connect, in a session's time. A server that is starting may take a call and never answer it,
+and kazoo waits for an answer for the session's time divided by the hosts it was given."""
 _WAIT_S_MIN = 0.1
 _log = logging.getLogger(__name__)
 _client_log = logging.getLogger("plait.kazoo")
@@ -55,7 +58,7 @@ class Session:
         self._hosts, self._patience_s = address.hosts, address.session_s
         self._clock = clock or SystemClock()
         self._client: KazooClient = kazoo.client.KazooClient(
-            hosts=address.hosts,
+            hosts=_repeated(address.hosts),
             timeout=address.session_s,
             connection_retry=_RETRY,
             logger=_client_log,
@@ -281,6 +284,16 @@ class Session:
             self._ask(lambda: self._client.delete_async(path))
         except self._no_node:
             return
+
+
+def _repeated(hosts: str) -> str:
+    """Name each host so often that an attempt to connect to one waits for a part of a session.
+
+    >>> _repeated("h1:2181"), _repeated("h1:2181,h2:2181,h3:2181")
+    ('h1:2181,h1:2181,h1:2181', 'h1:2181,h2:2181,h3:2181')
+    """
+    names = hosts.split(",")
+    return ",".join(names * -(-_ATTEMPTS // len(names)))
 
 
 def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:

@@ -169,8 +169,11 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         message = f"{path} uses features that this Plait does not know: {features}"
         raise CorruptMetadataError(message, path=path)
     table, parts = document["table"], document["parts"]
-    if document["version"] != version or not isinstance(table, dict):
-        raise ValueError(document["version"])
+    horizon = int(str(document["horizon"]))
+    if document["version"] != version or not 0 <= horizon <= version:
+        raise ValueError(horizon)
+    if not isinstance(table, dict):
+        raise TypeError(table)
     if not isinstance(parts, list):
         raise TypeError(parts)
     return State(
@@ -179,7 +182,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         completed_ms=int(str(document["completed_ms"])),
         newest_time=str(document["newest_time"]),
         table=TableDef.from_dict(table, where=path),
-        horizon=int(str(document["horizon"])),
+        horizon=horizon,
         late=_late(document["late"]),
         reservations=_reservations(document["reservations"]),
         streams=_streams(document["streams"]),

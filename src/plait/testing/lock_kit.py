@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,8 +35,8 @@ from plait.ports import Ports, SystemClock
 from plait.storage.port import Store
 from plait.testing.expect import refused
 
-Turn = tuple[float, float, str]
-"""Entered, left, by whom."""
+Turn = tuple[float, float, str, float]
+"""Entered, left, by whom, and when it was asked for."""
 
 
 class Counter(Protocol):
@@ -81,11 +82,12 @@ def take_turns(provider: LockProvider, name: str, turns: int, counter: Counter) 
     """Hold the lock so many times, briefly; tell when."""
     taken: list[Turn] = []
     for _ in range(turns):
+        asked = time.monotonic()
         with provider.acquire(wait_s=60, owner=name) as held:
             entered = time.monotonic()
             counter.increase()
             lost = held.lost
-            taken.append((entered, time.monotonic(), name))
+            taken.append((entered, time.monotonic(), name, asked))
         assert lost is None
     return taken
 
@@ -97,12 +99,14 @@ def overlaps(turns: Sequence[Turn]) -> list[tuple[Turn, Turn]]:
 
 
 def longest_wait(turns: Sequence[Turn]) -> int:
-    """Count the most turns that others had between two of one owner."""
-    last: dict[str, int] = {}
-    longest = 0
-    for number, (_, _, name) in enumerate(sorted(turns)):
-        longest = max(longest, number - last.get(name, number) - 1)
-        last[name] = number
+    """Count the most turns that began while one owner waited for another turn after its first."""
+    ordered = sorted(turns)
+    began = [turn[0] for turn in ordered]
+    seen, longest = set[str](), 0
+    for entered, _, name, asked in ordered:
+        if name in seen:
+            longest = max(longest, bisect_left(began, entered) - bisect_right(began, asked))
+        seen.add(name)
     return longest
 
 
@@ -324,7 +328,7 @@ class Worker:
         """Wait for the answer."""
         line = "" if self._process.stdout is None else self._process.stdout.readline()
         assert line, f"the worker ended with {self._process.wait()}"
-        return [(entered, left, name) for entered, left, name in json.loads(line)]
+        return [(entered, left, name, asked) for entered, left, name, asked in json.loads(line)]
 
     def pause(self) -> None:
         """Stop it in its tracks."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Close, Connect, int_struct
 
 from plait.locks import zookeeper
 from plait.locks.address import Address
@@ -18,13 +20,21 @@ def session_in_use(lock: str) -> Session:
 
 
 def expire(lock: str) -> None:
-    """End that session on the server: who takes over a session and closes it ends it for all."""
+    """End that session on the server: who takes over a session and closes it ends it for all.
+
+    Both are sent in one piece, before its owner can take it back.
+    """
     session = session_in_use(lock)
     assert session.wait(10)
-    thief = KazooClient(session._hosts, client_id=session._client.client_id, timeout=2)
-    thief.start()
-    thief.stop()
-    thief.close()
+    number, password = session._client.client_id
+    calls = [
+        Connect(0, 0, 2000, number, password, False).serialize(),
+        int_struct.pack(0) + int_struct.pack(Close.type),
+    ]
+    with socket.create_connection(session._client.hosts[0], timeout=10) as thief:
+        thief.sendall(b"".join(int_struct.pack(len(call)) + call for call in calls))
+        while thief.recv(4096):
+            pass  # until the server hangs up
 
 
 @contextmanager

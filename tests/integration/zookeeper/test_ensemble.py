@@ -79,10 +79,11 @@ def test_turns_go_on_while_leaders_die(ensemble: ZooKeeper) -> None:
 
     def run(name: str) -> None:
         for _ in range(40):
+            asked = time.monotonic()
             with provider(lock).acquire(wait_s=60, owner=name):
                 entered = time.monotonic()
                 counter.increase()
-                turns.append((entered, time.monotonic(), name))
+                turns.append((entered, time.monotonic(), name, asked))
 
     workers = [threading.Thread(target=run, args=(f"thread {n}",)) for n in range(3)]
     for worker in workers:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -164,8 +167,31 @@ def test_a_server_that_comes_back_keeps_the_lock_and_frees_what_was_let_go_of(
             assert until(lambda: held.lost is not None)
         own.servers[0].start()
         own.servers[0].wait_ready()
-        with provider(other).acquire(wait_s=10, owner="another session") as held:
+        with provider(other).acquire(wait_s=20, owner="another session") as held:
             assert held.lost is None
+
+
+def test_a_server_that_answers_nothing_is_called_again_within_the_session() -> None:
+    """One that is starting may take a call and forget it: that must not cost the session."""
+    calls = list[float]()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def take_calls() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    kept.append(silent.accept()[0])
+                    calls.append(time.monotonic())
+
+        kept = list[socket.socket]()
+        threading.Thread(target=take_calls, daemon=True).start()
+        lock = f"zookeeper://127.0.0.1:{silent.getsockname()[1]}/silent?session=3s"
+        with pytest.raises(LockUnavailableError), provider(lock).acquire(wait_s=3, owner="patient"):
+            pass
+        assert until(lambda: len(calls) >= 3)
+        session_in_use(lock).close()
+    for call in kept:
+        call.close()
+    assert all(0.5 < then - now < 2.5 for now, then in itertools.pairwise(calls[:3]))
 
 
 def test_a_forked_child_holds_nothing_and_has_a_session_of_its_own(zookeeper: ZooKeeper) -> None:
