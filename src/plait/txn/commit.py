@@ -13,8 +13,8 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import Decision, Scope, Token
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.model.plan import Snapshot
-from plait.state.state import Reservation, State
-from plait.txn.conflict import Conflict, conflict_error
+from plait.state.state import State
+from plait.txn.conflict import Conflict, Intent, conflict_error
 from plait.txn.judge import Judge
 from plait.txn.manifests import Manifests
 from plait.txn.matrix import Verdict
@@ -60,6 +60,7 @@ class Commit:
     rebased: int = 0
     """Buckets that were redone, each time counted."""
     met: list[Conflict] = field(default_factory=list)
+    _started: float = 0.0
     _reserved: bool = False
     _redone: bool = False
     """Whether what is staged comes from a redo that has not been judged."""
@@ -72,7 +73,7 @@ class Commit:
             Ended, AlreadyCommitted, ContractChanged: see ``Judge.window``.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        started = self.site.ports.clock.monotonic()
+        self._started = self.site.ports.clock.monotonic()
         patience = Patience(self.site, self.instant)
         head = self.base
         while True:
@@ -80,25 +81,23 @@ class Commit:
             self.attempts += 1
             with self._order(head) as ordered:
                 conflicts, head = self._validate(status, head)
-                while not conflicts:
-                    blocked = self._blocked(patience, status, head)
-                    if blocked is not None:
-                        break
+                while not conflicts and not self._blocked(patience, status, head):
                     outcome = self._publish(head, status)
                     if isinstance(outcome, Won):
                         return outcome.decision
                     scope = self.subject.scope
                     conflicts, head = self.judge.window(status, scope, head, outcome.theirs)
-                    if not ordered or self._late(started):
+                    if not ordered or self._late():
                         break
                     # Whoever left the queue now would stand behind all who lost a slot since.
                     self.check_alive()
                     self.attempts += 1
-            self._require_time(conflicts, started)
+            self._require_time(conflicts)
             if conflicts:
-                status, head = self._redo(redo, status, head, conflicts)
-            elif blocked is not None:
-                patience.wait(blocked, until=started + self._deadline_s())
+                self._allowed(redo, conflicts)
+            more, head = self._take_turn(patience, status, head, lost=bool(conflicts))
+            if conflicts or more:
+                status, head = self._redo(redo, head, [*conflicts, *more])
 
     def facts(self) -> dict[str, object]:
         """Tell what it took, for the timeline."""
@@ -129,20 +128,31 @@ class Commit:
             return nullcontext(enter_result=False)
         return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
 
-    def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> Reservation | None:
-        if not head.reservations:
-            return None
-        return patience.before_us(head, self.judge.intent(status, self.subject.scope, head))
+    def _take_turn(
+        self, patience: Patience, status: WriteStatus, head: State, *, lost: bool
+    ) -> tuple[list[Conflict], State]:
+        """Wait for those before us; after too many losses, keep a place first.
+
+        They will be through first: what we did again before would be for nothing.
+        """
+        scope = self.subject.scope
+        intent = self.judge.intent(status, scope, head)
+        reserves = (
+            lost
+            and not self._reserved
+            and self.rounds + 1 >= head.table.options.count("commit.reserve.after")
+        )
+        if reserves:
+            self._reserve(intent, head)
+        state = self.site.cache.known() if reserves else head
+        if patience.wait(state, intent, until=self._until) or reserves:
+            return self.judge.window(status, scope, head, None)
+        return [], head
 
     def _redo(
-        self, redo: Redo | None, status: WriteStatus, head: State, conflicts: list[Conflict]
+        self, redo: Redo | None, head: State, conflicts: list[Conflict]
     ) -> tuple[WriteStatus, State]:
         allowed = self._allowed(redo, conflicts)
-        after = head.table.options.count("commit.reserve.after")
-        if self.rounds + 1 >= after and not self._reserved:
-            more, head = self._reserve(status, head)
-            conflicts = [*conflicts, *more]
-            allowed = self._allowed(redo, conflicts)
         self.met += conflicts
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
         self.rounds += 1
@@ -154,6 +164,11 @@ class Commit:
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
         )
         return allowed(head.snapshot(self.site.store), buckets), head
+
+    def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> bool:
+        if not head.reservations:
+            return False
+        return bool(patience.before_us(head, self.judge.intent(status, self.subject.scope, head)))
 
     def _allowed(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
         """Give the function that does buckets again, if that is allowed; else give up."""
@@ -167,36 +182,34 @@ class Commit:
             raise Refused(conflict_error(self.instant, conflicts))
         return redo
 
-    def _reserve(self, status: WriteStatus, head: State) -> tuple[list[Conflict], State]:
-        """Keep the place before the next round; without it the commit goes on all the same."""
+    def _reserve(self, intent: Intent, head: State) -> None:
+        """Keep our place; without it the commit goes on all the same."""
         self._reserved = True
-        scope = self.subject.scope
         with Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant)):
             try:
-                intent = self.judge.intent(status, scope, head)
                 publish_reservation(self.site, self.instant, intent, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
-        return self.judge.window(status, scope, head, None)
 
-    def _require_time(self, conflicts: list[Conflict], started: float) -> None:
+    def _require_time(self, conflicts: list[Conflict]) -> None:
         """Give up when the table allows no more attempts: by count of redos, and by time."""
         refused = any(conflict.verdict is not Verdict.REBASE for conflict in conflicts)
         if refused and self.subject.on_conflict != "retry":
             return  # the conflict itself is raised
-        elapsed = self.site.ports.clock.monotonic() - started
+        elapsed = self.site.ports.clock.monotonic() - self._started
         spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
-        if spent or self._late(started):
+        if spent or self._late():
             last = conflict_error(self.instant, conflicts) if conflicts else None
             self.met += conflicts
             error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
             raise Refused(error)
 
-    def _late(self, started: float) -> bool:
-        return self.site.ports.clock.monotonic() - started > self._deadline_s()
+    def _late(self) -> bool:
+        return self.site.ports.clock.monotonic() > self._until
 
-    def _deadline_s(self) -> float:
-        return self.base.table.options.seconds("commit.deadline")
+    @property
+    def _until(self) -> float:
+        return self._started + self.base.table.options.seconds("commit.deadline")
 
     def _publish(self, head: State, status: WriteStatus) -> Won | Lost:
         subject, judge = self.subject, self.judge

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 
 from plait.model.decision import Decision, Reserved
 from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.state.state import Reservation, State
-from plait.timeline import paths
+from plait.state.state import State
 from plait.txn.conflict import Intent, meeting
 from plait.txn.service import publish_service
 from plait.txn.site import Site, client
 
 _POLL_S, _POLL_S_MAX = 0.005, 0.25
-_BEAT_BYTES_MAX = 64
+_POLL_S_NEXT = 0.03
+"""Who is next in the queue looks so often, and those behind less."""
+_SILENT = 3
+"""Heartbeats that did not come."""
 
 
 def publish_reservation(site: Site, holder: Instant, intent: Intent, *, since: int) -> None:
@@ -65,50 +67,57 @@ def _ended(site: Site, state: State, holder: Instant, since: int) -> bool:
 
 @dataclass(slots=True)
 class Patience:
-    """Waits for those that reserved our place before us."""
+    """Waits for those that reserved our place before us.
+
+    A holder is silent after ``_SILENT`` heartbeats that did not come; it is passed over long before
+    it may be taken for dead, for that costs it another round at most.
+    """
 
     site: Site
     instant: Instant
     _given_up: set[str] = field(default_factory=set)
-    """Holders that seem dead, by nonce."""
+    """Holders that were silent, by nonce."""
 
-    def before_us(self, head: State, intent: Intent) -> Reservation | None:
-        """Give a reservation that we respect: an older one, of a living holder, in our place."""
+    def before_us(self, head: State, intent: Intent) -> list[Instant]:
+        """Give the holders that we respect, oldest first: older, alive, and in our place."""
+        found: list[Instant] = []
         for each in head.reservations:
-            holder = each.reserved.holder.nonce
-            if holder == self.instant.nonce:
-                return None  # ours is older than those that follow
-            if holder not in self._given_up and _meets(intent, each.reserved):
-                return each
-        return None
+            holder = each.reserved.holder
+            if holder.nonce == self.instant.nonce:
+                break  # ours is older than those that follow
+            if _meets(intent, each.reserved) and not self._silent(holder):
+                found.append(holder)
+        return found
 
-    def wait(self, reservation: Reservation, *, until: float) -> None:
-        """Wait for its end, but no longer than its holder gives signs of life.
+    def wait(self, head: State, intent: Intent, *, until: float) -> bool:
+        """Wait until nobody is before us; tell whether there was anybody.
 
         Args:
-            reservation: somebody else's.
+            head: the state in which we look first.
+            intent: our place.
             until: by the monotonic clock: not longer in any case.
         """
-        site, holder = self.site, reservation.reserved.holder
+        if not head.reservations or not (holders := self.before_us(head, intent)):
+            return False
+        site, pause_s = self.site, _POLL_S
         clock = site.ports.clock
-        site.ports.observer.phase("wait", instant=str(self.instant), holder=str(holder))
-        timeout_s = site.cache.known().table.options.seconds("heartbeat.timeout")
-        beat, since, pause_s = self._beat(holder), clock.monotonic(), _POLL_S
-        while clock.monotonic() < until:
+        site.ports.observer.phase("wait", instant=str(self.instant), holder=str(holders[0]))
+        while holders and clock.monotonic() < until:
             clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
-            pause_s = min(2 * pause_s, _POLL_S_MAX)
-            state = site.cache.refresh()
-            if all(r.reserved.holder.nonce != holder.nonce for r in state.reservations):
-                return
-            now = self._beat(holder)
-            if now != beat:
-                beat, since = now, clock.monotonic()
-            elif clock.monotonic() - since > timeout_s:
-                self._given_up.add(holder.nonce)
-                return
+            pause_s = min(2 * pause_s, _POLL_S_NEXT * len(holders), _POLL_S_MAX)
+            holders = self.before_us(site.cache.refresh(), intent)
+        site.sightings.keep(each.reserved.holder for each in site.cache.known().reservations)
+        return True
 
-    def _beat(self, holder: Instant) -> bytes | None:
-        return self.site.store.find(paths.heartbeat(holder), size_max=_BEAT_BYTES_MAX)
+    def _silent(self, holder: Instant) -> bool:
+        if holder.nonce in self._given_up:
+            return True
+        site = self.site
+        limit_s = _SILENT * site.cache.known().table.options.seconds("heartbeat.interval")
+        silent = site.sightings.silence_s(site.store, site.ports.clock, holder) > limit_s
+        if silent:
+            self._given_up.add(holder.nonce)
+        return silent
 
 
 def _meets(intent: Intent, reserved: Reserved) -> bool:

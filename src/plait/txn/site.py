@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from plait.errors import CapabilityMissingError
 from plait.locks import open_lock
@@ -16,6 +16,7 @@ from plait.state.cache import StateCache
 from plait.state.state import State
 from plait.storage.port import Store
 from plait.timeline.lent import LentStore
+from plait.txn.sightings import Sightings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Site:
     lock: LockProvider
     contract: Contract | None = None
     """What this client was opened under; None: whatever the table says."""
+    sightings: Sightings = field(default_factory=Sightings)
 
     def new_instant(self, known: State) -> Instant:
         """Give an instant later than every one that is known: ``max(now, newest + 1)``."""

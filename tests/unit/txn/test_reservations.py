@@ -134,6 +134,29 @@ def test_a_dead_holder_costs_one_time_out_and_nothing_else(
     assert store.find(newest(other, 2)) == b"small"
 
 
+def test_a_client_waits_for_a_dead_holder_once(store: MemoryStore, clock: SimClock) -> None:
+    """Until somebody rolls it back, its reservation stands before every commit."""
+    holder = client(store, clock)
+    reserve(holder, large(holder))
+    other = client(store, clock)
+    upsert(other, 2, mark="the first")
+    before = clock.monotonic()
+    for number in range(5):
+        upsert(other, number % 4, mark=f"another {number}")
+    assert clock.monotonic() - before < 1
+
+
+def test_of_several_dead_holders_all_are_watched_at_once(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    for _ in range(4):
+        holder = client(store, clock)
+        reserve(holder, large(holder))
+    before = clock.monotonic()
+    upsert(client(store, clock), 2)
+    assert clock.monotonic() - before < 35
+
+
 def test_a_living_holder_is_waited_for_longer_than_the_time_out(
     store: MemoryStore, clock: SimClock
 ) -> None:
