@@ -56,7 +56,8 @@ CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 5, ("python", "-m", "tests.services.jars")),
     Check("zookeeper", 5, pytest("-m", "zookeeper and not spark")),
-    Check("spark", 30, pytest("-m", "spark")),
+    # Two files at a time, each with a JVM of its own.
+    Check("spark", 30, pytest("-n2", "--dist", "loadfile", "-m", "spark")),
     Check("docs", 3, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
 )
 

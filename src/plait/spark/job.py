@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,11 @@ from plait.spark.task import Batches, Place, on_executor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
+_A_CORE = 2
+"""Tasks of one core: while one writes the other reads."""
 
 
 def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> list[Report]:
@@ -37,10 +43,18 @@ def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> li
     return reports
 
 
-def tasks_wanted(spark: SparkSession) -> int:
-    """Give the number of tasks that Spark is told to shuffle into."""
+def tasks_wanted(spark: SparkSession, *, into_files: bool = False) -> int:
+    """Give the number of tasks that Spark is told to shuffle into.
+
+    Args:
+        spark: the session.
+        into_files: whether rows meet files that are there. What comes is then mostly little, and
+            more than two tasks a core cost more than they balance, where all cores are known.
+    """
     text = str(spark.conf.get("spark.sql.shuffle.partitions", "200"))
-    return max(1, int(text)) if text.isascii() and text.isdigit() else 1
+    wanted = max(1, int(text)) if text.isascii() and text.isdigit() else 1
+    local = _LOCAL.fullmatch(str(spark.conf.get("spark.master", "")))
+    return min(wanted, _A_CORE * int(local[1])) if into_files and local else wanted
 
 
 def speculates(spark: SparkSession) -> bool:

@@ -31,7 +31,7 @@ class PackedSnapshot:
 def packed(files: pa.Table) -> bytes:
     """Write rows about files, and of a slice only those that it shows."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, files.schema, options=options) as stream:
         stream.write_table(files)
     body: bytes = sink.getvalue().to_pybytes()
@@ -40,5 +40,6 @@ def packed(files: pa.Table) -> bytes:
 
 def unpacked(body: bytes) -> pa.Table:
     """Read what ``packed`` wrote."""
-    with pa.ipc.open_stream(body) as stream:
+    # A few rows: to hand them to other threads takes longer than to unpack them.
+    with pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
         return stream.read_all()

@@ -186,7 +186,7 @@ class SparkStaging:
         return Route.plan(
             self._plan.spec,
             columns=frame.columns,
-            wanted=tasks_wanted(frame.sparkSession),
+            wanted=tasks_wanted(frame.sparkSession, into_files=snapshot.files.num_rows > 0),
             groups=groups.aggregate([]).num_rows,
         )
 

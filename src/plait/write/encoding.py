@@ -13,7 +13,10 @@ import pyarrow.compute as pc
 
 from plait.files.stats import leaf_paths
 
+_SAMPLE_ROWS_MIN: Final = 1024
 _SAMPLE_ROWS: Final = 8192
+_SAMPLE_SHARE: Final = 3
+"""One row in so many is looked at: in a small file a dictionary matters less than the look."""
 _DISTINCT_MAX: Final = 0.5
 _T = pa.types
 
@@ -24,7 +27,8 @@ def repeating_columns(rows: pa.Table) -> list[str]:
     >>> repeating_columns(pa.table({"a": [1, 1, 1, 1], "b": [1, 2, 3, 4]}))
     ['a']
     """
-    sample = rows.slice(0, _SAMPLE_ROWS)
+    most = max(_SAMPLE_ROWS_MIN, rows.num_rows // _SAMPLE_SHARE)
+    sample = rows.slice(0, min(most, _SAMPLE_ROWS))
     return [
         path
         for field, column in zip(rows.schema, sample.columns, strict=True)

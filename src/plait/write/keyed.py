@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +19,17 @@ from plait.write.output import Output
 from plait.write.ranges import KeyRange, hull
 from plait.write.remove import hide
 from plait.write.result import Staged
+from plait.write.sieve import Sieve
 from plait.write.sinks import Log
 from plait.write.spill import kept_rows
 from plait.write.split import Group
 from plait.write.touched import Digest, touched_row
 
 _SAMPLE = 5
+_FEW_BYTES = 64
+"""That a key that is looked up may take."""
+_MANY_FOLD = 4
+"""Rows of the table a row that came in, from which on to look keys up is faster than to merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +136,14 @@ class MorStage:
     ) -> list[Source]:
         spec = self.output.spec
         names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
-        old = (
+        old: Iterable[Source] = (
             self.existing.source(file, names, hidden=hidden.get(file.path), within=within)
             for file in files
         )
+        few = sum(file.rows for file in own)
+        if few * _FEW_BYTES <= self.budget and few * _MANY_FOLD <= sum(f.rows for f in files):
+            blocks = (block for file in own for block in self.existing.blocks(file, spec.key))
+            old = map(Sieve.of(blocks, spec.key).source, old)
         new = (Source(self.existing.blocks(file, names)) for file in own)
         return [*old, *new]
 
