@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.peers.chart import draw
 from benchmarks.peers.prepare import jars_of, python_for
-from benchmarks.peers.systems import SYSTEMS
+from benchmarks.peers.systems import SYSTEMS, source_of
 from plait.spark.java import launch_home, require_java
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ def main() -> int:
         place = (asked.keep or Path(scratch)).absolute()
         place.mkdir(parents=True, exist_ok=True)
         size = ["--rows", str(asked.rows), "--upsert", str(asked.upsert)]
-        if not (place / "source" / "base").exists():
+        if not (source_of(place, asked.rows, asked.upsert) / "base").exists():
             _run("source", sys.executable, place, size, asked.minutes)
         lines, failed = [], []
         for name in wanted:

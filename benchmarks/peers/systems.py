@@ -19,6 +19,11 @@ COLUMNS = (
 PARTITIONS, BUCKETS = 8, 2
 
 
+def source_of(place: Path, rows: int, upsert: int) -> Path:
+    """Say where the source data of this size is."""
+    return place / f"source-{rows}-{upsert}"
+
+
 class System:
     """Plain Parquet, which the others are compared with on their own Spark; it has no upsert."""
 
@@ -81,6 +86,11 @@ class Plait(System):
     """This library: the same partitions and file groups as the others."""
 
     kind = "cow"
+
+    def settings(self) -> dict[str, str]:
+        from plait.spark.session import RECOMMENDED
+
+        return dict(RECOMMENDED)
 
     def create(self, table: str) -> None:
         from plait import Table

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from systems import PARTITIONS, SYSTEMS, System
+from systems import PARTITIONS, SYSTEMS, System, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,15 +36,16 @@ def main() -> None:
     parser.add_argument("--upsert", type=int, required=True)
     parser.add_argument("--jar", action="append", default=[])
     asked = parser.parse_args()
+    source = source_of(asked.place, asked.rows, asked.upsert)
     if asked.system == "source":
         spark = start("source", {}, [])
-        make_source(spark, asked.place / "source", asked.rows, asked.upsert)
+        make_source(spark, source, asked.rows, asked.upsert)
         spark.stop()
         return
     system = SYSTEMS[asked.system](asked.system, asked.place / "tables")
     spark = start(asked.system, system.settings(), asked.jar)
     system.session = spark
-    Work(system, asked.place / "source", asked.rows, asked.upsert).run()
+    Work(system, source, asked.rows, asked.upsert).run()
     spark.stop()
 
 

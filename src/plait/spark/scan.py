@@ -7,6 +7,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -37,6 +38,8 @@ _OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",  # files hold proleptic Gregorian dates
     "int96RebaseMode": "CORRECTED",
 }
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTED_HERE = 1000
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
 _scans: WeakKeyDictionary[object, Scan | ChangeScan] = WeakKeyDictionary()
@@ -105,10 +108,30 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
         written = known.get(schema_id, reading)
         stored, fitted = _columns(reading, written, wanted)
         frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
-        rows = frame.parquet(*_locations(scan, spark, chosen))
+        places = _locations(scan, spark, chosen)
+        with _listed_here(spark, local=not any("://" in place for place in places)):
+            rows = frame.parquet(*places)
         if masked:
             rows = without_hidden(rows, spark, scan.store, chosen)
         yield rows.selectExpr(*fitted)
+
+
+@contextmanager
+def _listed_here(spark: SparkSession, *, local: bool) -> Iterator[None]:
+    """Let the driver look at files of a disk itself: Spark starts a job for more than 32 of them.
+
+    Of an object store each look is a request, and a job makes many at once; and a client of Spark
+    Connect looks at nothing.
+    """
+    if not local or ".connect." in type(spark).__module__:
+        yield
+        return
+    before = str(spark.conf.get(_LISTING))
+    spark.conf.set(_LISTING, str(max(_LISTED_HERE, int(before))))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING, before)
 
 
 def _columns(

@@ -20,13 +20,7 @@ _MASTER = "spark.master"
 _PYTHON = "spark.pyspark.python"
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
-_DEFAULTS = {
-    "spark.app.name": "plait",
-    "spark.driver.extraJavaOptions": (
-        f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
-        # Spark's own code fills Arrow's vectors; checking each index costs a tenth of a job.
-        " -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-    ),
+RECOMMENDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # With a limit Spark adds up the size of a batch anew for each row: half of the time that rows
     # take to Python. Batches are bounded by their rows (arrow.maxRecordsPerBatch) all the same.
@@ -34,6 +28,20 @@ _DEFAULTS = {
     # A bucket is a file. With Spark's 128 MiB a table of a few hundred MiB becomes three tasks, the
     # last of them small, and the cores wait for one another.
     "spark.sql.files.maxPartitionBytes": "64m",
+    # Spark's own code fills Arrow's vectors; checking each index costs a tenth of a job.
+    "spark.driver.extraJavaOptions": (
+        "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+    ),
+}
+"""What makes Plait fast in a session that others start; see the guide on Spark."""
+
+_DEFAULTS = {
+    **RECOMMENDED,
+    "spark.app.name": "plait",
+    "spark.driver.extraJavaOptions": (
+        f"-Dlog4j2.configurationFile={_QUIET.as_uri()} "
+        + RECOMMENDED["spark.driver.extraJavaOptions"]
+    ),
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from plait import InstantExpiredError, Table
+from plait.files.live import live_files
 from plait.spark import masks
 from tests.integration.spark.tables import frame, make, revisions
 
@@ -40,23 +42,35 @@ def masked(spark: SparkSession, tmp_path: Path) -> Table:
     return table
 
 
-@pytest.mark.parametrize("words_max", [masks.WORDS_MAX, 0])
 def test_hidden_rows_are_hidden_by_a_native_filter(
-    spark: SparkSession,
-    masked: Table,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words_max: int,
+    spark: SparkSession, masked: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """INV-04: with bitmaps in the query, and broadcast when they are many."""
-    monkeypatch.setattr(masks, "WORDS_MAX", words_max)
+    """INV-04."""
     found = masked.scan().to_spark(spark)
     assert rows(found.toArrow()) == rows(masked.scan().to_arrow())
     shown = plan_of(found, capsys)
     assert "FileScan parquet" in shown
     assert "Python" not in shown, "no row goes through a Python worker"
-    assert ("BroadcastHashJoin" in shown) is not words_max
+    assert "BroadcastHashJoin" in shown
+    assert "Exchange hashpartitioning" not in shown, "no row is shuffled"
     assert found.where("rev = 2").count() == len([r for r in revisions(masked).values() if r == 2])
+
+
+@pytest.mark.parametrize("sizes", ["of their own", "all the same"])
+def test_each_file_has_its_own_bitmap_even_if_two_have_one_size(
+    spark: SparkSession, masked: Table, sizes: str
+) -> None:
+    scan = masked.scan()
+    files = [file for file in live_files(scan.plan.files) if file.masked]
+    assert len(files) > 1
+    every = spark.read.parquet(*(scan.store.location(file.path) for file in files))
+    if sizes == "all the same":
+        files = [replace(file, size_bytes=1) for file in files]
+    found = masks.without_hidden(every, spark, scan.store, files)
+    assert found.columns == every.columns
+    assert found.count() == sum(file.live_rows for file in files)
+    hidden = {3, 10, 17, 47}
+    assert not hidden & {row["id"] for row in found.select("id").collect()}
 
 
 def test_files_without_hidden_rows_are_read_as_plain_parquet(
