@@ -88,9 +88,9 @@ class Plait(System):
     kind = "cow"
 
     def settings(self) -> dict[str, str]:
-        from plait.spark.session import RECOMMENDED
+        from plait.spark.session import RECOMMENDED, RECOMMENDED_JVM
 
-        return dict(RECOMMENDED)
+        return {**RECOMMENDED, "spark.driver.extraJavaOptions": RECOMMENDED_JVM}
 
     def create(self, table: str) -> None:
         from plait import Table

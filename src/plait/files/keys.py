@@ -168,7 +168,7 @@ def _fixed(array: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _big_endian(values: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint8]:
     swapped = np.ascontiguousarray(values.astype(values.dtype.newbyteorder(">")))
-    return swapped.view(np.uint8).reshape(len(values), -1)
+    return swapped.view(np.uint8).reshape(len(values), values.dtype.itemsize)
 
 
 def _packed(matrix: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

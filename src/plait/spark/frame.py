@@ -140,7 +140,7 @@ def routed(frame: DataFrame, route: Route, only: frozenset[int] | None) -> DataF
     task = route.sql()
     if only is not None:
         frame = frame.where(f"{task} IN ({', '.join(map(str, sorted(only)))})")
-    return frame.repartitionById(route.tasks, _expression(frame, task))
+    return frame.repartitionById(route.tasks, expression(frame, task))
 
 
 def numbered(frame: DataFrame) -> DataFrame:
@@ -148,7 +148,7 @@ def numbered(frame: DataFrame) -> DataFrame:
     return frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
 
 
-def _expression(frame: DataFrame, sql: str) -> Column:
+def expression(frame: DataFrame, sql: str) -> Column:
     """Parse SQL text for a DataFrame, classic or Connect, whatever the process's default is."""
     if ".connect." in type(frame).__module__:
         from pyspark.sql.connect.functions import expr  # noqa: PLC0415 - only where it is in use

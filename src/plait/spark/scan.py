@@ -42,6 +42,7 @@ _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTED_HERE = 1000
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
+_listing = threading.Lock()
 _scans: WeakKeyDictionary[object, Scan | ChangeScan] = WeakKeyDictionary()
 _held: WeakKeyDictionary[object, deque[Scan | ChangeScan]] = WeakKeyDictionary()
 
@@ -109,7 +110,7 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
         stored, fitted = _columns(reading, written, wanted)
         frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
         places = _locations(scan, spark, chosen)
-        with _listed_here(spark, local=not any("://" in place for place in places)):
+        with _listed_here(spark, places):
             rows = frame.parquet(*places)
         if masked:
             rows = without_hidden(rows, spark, scan.store, chosen)
@@ -117,21 +118,23 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
 
 
 @contextmanager
-def _listed_here(spark: SparkSession, *, local: bool) -> Iterator[None]:
+def _listed_here(spark: SparkSession, places: Sequence[str]) -> Iterator[None]:
     """Let the driver look at files of a disk itself: Spark starts a job for more than 32 of them.
 
     Of an object store each look is a request, and a job makes many at once; and a client of Spark
     Connect looks at nothing.
     """
-    if not local or ".connect." in type(spark).__module__:
+    if any("://" in place for place in places) or ".connect." in type(spark).__module__:
         yield
         return
-    before = str(spark.conf.get(_LISTING))
-    spark.conf.set(_LISTING, str(max(_LISTED_HERE, int(before))))
-    try:
-        yield
-    finally:
-        spark.conf.set(_LISTING, before)
+    with _listing:
+        before = str(spark.conf.get(_LISTING))
+        if int(before) < len(places) <= _LISTED_HERE:
+            spark.conf.set(_LISTING, str(_LISTED_HERE))
+        try:
+            yield
+        finally:
+            spark.conf.set(_LISTING, before)
 
 
 def _columns(

@@ -28,20 +28,20 @@ RECOMMENDED = {
     # A bucket is a file. With Spark's 128 MiB a table of a few hundred MiB becomes three tasks, the
     # last of them small, and the cores wait for one another.
     "spark.sql.files.maxPartitionBytes": "64m",
-    # Spark's own code fills Arrow's vectors; checking each index costs a tenth of a job.
-    "spark.driver.extraJavaOptions": (
-        "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-    ),
 }
-"""What makes Plait fast in a session that others start; see the guide on Spark."""
+"""What makes Plait fast in a session that others start, where it can still be set."""
+
+# Spark's own code fills Arrow's vectors; checking each index costs a tenth of a job.
+RECOMMENDED_JVM = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""The same for the JVMs of driver and executors, when they start."""
 
 _DEFAULTS = {
     **RECOMMENDED,
     "spark.app.name": "plait",
     "spark.driver.extraJavaOptions": (
-        f"-Dlog4j2.configurationFile={_QUIET.as_uri()} "
-        + RECOMMENDED["spark.driver.extraJavaOptions"]
+        f"-Dlog4j2.configurationFile={_QUIET.as_uri()} {RECOMMENDED_JVM}"
     ),
+    "spark.executor.extraJavaOptions": RECOMMENDED_JVM,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -170,7 +170,9 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         raise CorruptMetadataError(message, path=path)
     table, parts = document["table"], document["parts"]
     horizon = int(str(document["horizon"]))
-    if document["version"] != version or not 0 <= horizon <= version:
+    if document["version"] != version:
+        raise ValueError(document["version"])
+    if not 0 <= horizon <= version:
         raise ValueError(horizon)
     if not isinstance(table, dict):
         raise TypeError(table)

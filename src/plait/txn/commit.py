@@ -96,8 +96,11 @@ class Commit:
             if conflicts:
                 self._allowed(redo, conflicts)
             more, head = self._take_turn(patience, status, head, lost=bool(conflicts))
-            if conflicts or more:
-                status, head = self._redo(redo, head, [*conflicts, *more])
+            conflicts = [*conflicts, *more]
+            if conflicts:
+                self.check_alive()
+                self._require_time(conflicts)
+                status, head = self._redo(redo, head, conflicts)
 
     def facts(self) -> dict[str, object]:
         """Tell what it took, for the timeline."""
@@ -135,17 +138,17 @@ class Commit:
 
         They will be through first: what we did again before would be for nothing.
         """
+        if not lost and not head.reservations:
+            return [], head
         scope = self.subject.scope
         intent = self.judge.intent(status, scope, head)
-        reserves = (
-            lost
-            and not self._reserved
-            and self.rounds + 1 >= head.table.options.count("commit.reserve.after")
-        )
+        due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
+        reserves = due and not self._reserved and (lost or bool(patience.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
         state = self.site.cache.known() if reserves else head
-        if patience.wait(state, intent, until=self._until) or reserves:
+        waited = patience.wait(state, intent, until=self._until, check_alive=self.check_alive)
+        if waited or reserves:
             return self.judge.window(status, scope, head, None)
         return [], head
 

@@ -115,10 +115,11 @@ class Judge:
         Such as a row that was skipped because of one that is gone now. Who computed rows from a
         read loses an update by that. For others it is as if all had begun at the new base.
         """
-        if self.read_set.explicit:
-            return self.earlier(status, scope, state)
-        self.read_set = ReadSet(self.base)
-        return []
+        found = self.earlier(status, scope, state)
+        if found and not self.read_set.explicit:
+            self.read_set = ReadSet(self.base)
+            return []
+        return found
 
     def window(
         self, status: WriteStatus, scope: Scope, head: State, first: Decision | None

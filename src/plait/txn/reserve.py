@@ -5,6 +5,7 @@ Manners, not safety: every commit validates all the same, and losing a reservati
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from plait.model.decision import Decision, Reserved
@@ -16,7 +17,9 @@ from plait.txn.site import Site, client
 
 _POLL_S, _POLL_S_MAX = 0.005, 0.25
 _POLL_S_NEXT = 0.03
-"""Who is next in the queue looks so often, and those behind less."""
+"""Who is next in the queue looks so often, and those behind less,"""
+_POLL_SHARE = 20
+"""and everybody less the longer it takes."""
 _SILENT = 3
 """Heartbeats that did not come."""
 
@@ -69,8 +72,8 @@ def _ended(site: Site, state: State, holder: Instant, since: int) -> bool:
 class Patience:
     """Waits for those that reserved our place before us.
 
-    A holder is silent after ``_SILENT`` heartbeats that did not come; it is passed over long before
-    it may be taken for dead, for that costs it another round at most.
+    A holder is silent after ``_SILENT`` heartbeats that did not come. With the defaults that is
+    long before it may be taken for dead: to be passed over costs it another round at most.
     """
 
     site: Site
@@ -89,23 +92,30 @@ class Patience:
                 found.append(holder)
         return found
 
-    def wait(self, head: State, intent: Intent, *, until: float) -> bool:
-        """Wait until nobody is before us; tell whether there was anybody.
+    def wait(
+        self, head: State, intent: Intent, *, until: float, check_alive: Callable[[], None]
+    ) -> bool:
+        """Wait until all are through that are before us now; tell whether there were any.
 
         Args:
             head: the state in which we look first.
             intent: our place.
             until: by the monotonic clock: not longer in any case.
+            check_alive: raises when there is nothing to wait for any more.
         """
-        if not head.reservations or not (holders := self.before_us(head, intent)):
+        first = self.before_us(head, intent) if head.reservations else []
+        if not first:
             return False
-        site, pause_s = self.site, _POLL_S
-        clock = site.ports.clock
-        site.ports.observer.phase("wait", instant=str(self.instant), holder=str(holders[0]))
-        while holders and clock.monotonic() < until:
-            clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
-            pause_s = min(2 * pause_s, _POLL_S_NEXT * len(holders), _POLL_S_MAX)
-            holders = self.before_us(site.cache.refresh(), intent)
+        site, left = self.site, first
+        began, pause_s = site.ports.clock.monotonic(), _POLL_S
+        site.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
+        while left and site.ports.clock.monotonic() < until:
+            site.ports.clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
+            check_alive()
+            waited_s = site.ports.clock.monotonic() - began
+            most_s = max(_POLL_S_NEXT * len(left), waited_s / _POLL_SHARE)
+            pause_s = min(2 * pause_s, most_s, _POLL_S_MAX)
+            left = [each for each in self.before_us(site.cache.refresh(), intent) if each in first]
         site.sightings.keep(each.reserved.holder for each in site.cache.known().reservations)
         return True
 
@@ -113,8 +123,11 @@ class Patience:
         if holder.nonce in self._given_up:
             return True
         site = self.site
-        limit_s = _SILENT * site.cache.known().table.options.seconds("heartbeat.interval")
-        silent = site.sightings.silence_s(site.store, site.ports.clock, holder) > limit_s
+        interval_s = site.cache.known().table.options.seconds("heartbeat.interval")
+        found_s = site.sightings.silence_s(
+            site.store, site.ports.clock, holder, interval_s=interval_s
+        )
+        silent = found_s > _SILENT * interval_s
         if silent:
             self._given_up.add(holder.nonce)
         return silent

@@ -7,7 +7,9 @@ Who may be rolled back is judged by the store's clock, elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from plait.errors import TableError
 from plait.model.instant import Instant
 from plait.ports import Clock
 from plait.storage.port import Store
@@ -15,27 +17,47 @@ from plait.timeline import paths
 
 _BEAT_BYTES_MAX = 64
 
-Sign = bytes | None
-"""The heartbeat as read; None before the first."""
+_LOOKS = 4
+"""So often in the time between two heartbeats one is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    sign: bytes | None
+    """The heartbeat as read; None before the first."""
+    since: float
+    looked: float
 
 
 class Sightings:
     """The last change of heartbeats, by this machine's monotonic clock."""
 
     def __init__(self) -> None:
-        self._changed: dict[str, tuple[Sign, float]] = {}
+        self._seen: dict[str, _Seen] = {}
 
-    def silence_s(self, store: Store, clock: Clock, instant: Instant) -> float:
-        """Look at a heartbeat; tell for how long none was heard, as far as is known."""
-        sign = store.find(paths.heartbeat(instant), size_max=_BEAT_BYTES_MAX)
-        now = clock.monotonic()
-        seen = self._changed.get(instant.nonce)
-        if seen is None or seen[0] != sign:
-            seen = self._changed[instant.nonce] = sign, now
-        return now - seen[1]
+    def silence_s(
+        self, store: Store, clock: Clock, instant: Instant, *, interval_s: float
+    ) -> float:
+        """Look at a heartbeat now and then; tell for how long none was heard, as far as is known.
+
+        What cannot be read is no news: whoever waits out of manners does not fail for it.
+        """
+        now, seen = clock.monotonic(), self._seen.get(instant.nonce)
+        if seen is None or now - seen.looked >= interval_s / _LOOKS:
+            seen = self._seen[instant.nonce] = self._look(store, instant, now, seen)
+        return now - seen.since
+
+    def _look(self, store: Store, instant: Instant, now: float, before: _Seen | None) -> _Seen:
+        try:
+            sign = store.find(paths.heartbeat(instant), size_max=_BEAT_BYTES_MAX)
+        except TableError:
+            sign = None if before is None else before.sign
+        if before is None or before.sign != sign:
+            return _Seen(sign, now, now)
+        return replace(before, looked=now)
 
     def keep(self, instants: Iterable[Instant]) -> None:
         """Forget all others."""
         nonces = {instant.nonce for instant in instants}
-        for nonce in self._changed.keys() - nonces:
-            self._changed.pop(nonce, None)
+        for nonce in self._seen.keys() - nonces:
+            self._seen.pop(nonce, None)

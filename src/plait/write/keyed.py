@@ -26,8 +26,6 @@ from plait.write.split import Group
 from plait.write.touched import Digest, touched_row
 
 _SAMPLE = 5
-_FEW_BYTES = 64
-"""That a key that is looked up may take."""
 _MANY_FOLD = 4
 """Rows of the table a row that came in, from which on to look keys up is faster than to merge."""
 
@@ -141,9 +139,10 @@ class MorStage:
             for file in files
         )
         few = sum(file.rows for file in own)
-        if few * _FEW_BYTES <= self.budget and few * _MANY_FOLD <= sum(f.rows for f in files):
+        if few * _MANY_FOLD <= sum(file.rows for file in files):
             blocks = (block for file in own for block in self.existing.blocks(file, spec.key))
-            old = map(Sieve.of(blocks, spec.key).source, old)
+            sieve = Sieve.of(blocks, spec.key, self.budget // 4)
+            old = old if sieve is None else map(sieve.source, old)
         new = (Source(self.existing.blocks(file, names)) for file in own)
         return [*old, *new]
 

@@ -25,9 +25,19 @@ class Sieve:
     wanted: keys.Keys
 
     @classmethod
-    def of(cls, blocks: Iterable[Block], key: Sequence[str]) -> Sieve:
-        """Collect the keys of blocks, of which there is one at least."""
-        found = keys.concat([keys.encode(block.rows, key) for block in blocks])
+    def of(cls, blocks: Iterable[Block], key: Sequence[str], size_max: int) -> Sieve | None:
+        """Collect the keys of blocks, of which there is one at least; None if they are too many.
+
+        It takes three times ``size_max`` bytes while it puts them in order.
+        """
+        parts: list[keys.Keys] = []
+        size = 0
+        for block in blocks:
+            parts.append(keys.encode(block.rows, key))
+            size += parts[-1].nbytes
+            if size > size_max:
+                return None
+        found = keys.concat(parts)
         return cls(key, keys.take(found, keys.merge_order(found)))
 
     def source(self, source: Source) -> Source:
@@ -46,7 +56,10 @@ class Sieve:
     def _find(self, there: keys.Keys) -> keys.Indices:
         """Give the positions of rows with a wanted key; ``there`` is sorted."""
         if not isinstance(there, np.ndarray):
-            among: keys.Indices = np.flatnonzero(pc.is_in(there, value_set=self.wanted))
+            low = max(0, keys.count_until(self.wanted, keys.at(there, 0)) - 1)
+            high = keys.count_until(self.wanted, keys.at(there, -1))
+            asked = keys.part(self.wanted, low, high)
+            among: keys.Indices = np.flatnonzero(pc.is_in(there, value_set=asked))
             return among
         first, last = np.searchsorted(self.wanted, there[[0, -1]])
         asked = self.wanted[first : last + 1]

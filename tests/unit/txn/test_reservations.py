@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from plait.errors import CommitRetriesExhaustedError
 from plait.model.bucket import BucketId
 from plait.model.instant import Operation
 from plait.state.checkpoint import load_checkpoint
@@ -24,7 +25,7 @@ PLACES: list[BucketId] = [((), number) for number in range(4)]
 @pytest.fixture
 def store(clock: SimClock) -> MemoryStore:
     made = memory(clock)
-    create(made, policy="key", properties={"heartbeat.timeout": "30s"})
+    create(made, policy="key", properties={"heartbeat.timeout": "120s"})
     return made
 
 
@@ -190,6 +191,75 @@ def test_of_two_reservations_the_older_goes_first(store: MemoryStore, clock: Sim
     assert observer.heard.count("wait") == 1
     assert store.find(newest(second, 0)) == b"one\ntwo"
     assert not second.cache.refresh().reservations
+
+
+def test_who_is_blocked_again_and_again_gets_a_place_too(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """Each time it waited, others came between: that counts as a lost round."""
+    observer = Phases()
+    site = client(store, clock, observer=observer)
+    work = Work.begin(site, [((), 2)], mark="small")
+    waits = 0
+
+    def next_large() -> None:
+        """The holder gets through, and at once another holds the place."""
+        nonlocal waits
+        waits += 1
+        holders.pop().commit()
+        if waits < 10:
+            hold()
+            observer.on["wait"] = next_large
+
+    def hold() -> None:
+        holder = client(store, clock)
+        holders.append(large(holder, f"large {waits}"))
+        reserve(holder, holders[-1])
+
+    holders: list[Work] = []
+    hold()
+    observer.on["wait"] = next_large
+    result = work.commit()
+    assert waits <= AFTER + 1
+    assert result.rebased <= AFTER + 1
+    assert site.cache.refresh().commits(store)["operation"].to_pylist().count("reserve") > waits
+
+
+def test_who_waits_for_one_does_not_wait_for_those_that_come_after(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    first, second = client(store, clock), client(store, clock)
+    one, two = large(first, "one"), large(second, "two")
+    reserve(first, one)
+    observer = Phases()
+    site = client(store, clock, observer=observer)
+
+    def through() -> None:
+        reserve(second, two)
+        one.commit()
+        began.append(clock.monotonic())
+
+    began: list[float] = []
+    observer.on["wait"] = through
+    observer.on["redo"] = lambda: waited.append(clock.monotonic() - began[0])
+    waited: list[float] = []
+    upsert(site, 2, mark="small")
+    assert waited[0] < 1, "it goes on when the first is through"
+
+
+def test_no_more_redos_than_the_table_allows_though_others_were_waited_for(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    strict = memory(clock)
+    create(strict, policy="key", properties={"commit.retries": "0"})
+    holder = client(strict, clock)
+    work = large(holder)
+    reserve(holder, work)
+    observer = Phases()
+    observer.on["wait"] = work.commit
+    with pytest.raises(CommitRetriesExhaustedError):
+        upsert(client(strict, clock, observer=observer), 2, mark="small")
+    assert "redo" not in observer.heard
 
 
 def test_an_instant_that_is_over_reserves_nothing(store: MemoryStore, clock: SimClock) -> None:
