@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -249,7 +250,17 @@ provider.acquire(wait_s=5, owner="careless").__enter__()
         assert time.monotonic() - began < 5
 
 
-def test_an_interrupted_waiter_leaves_nothing_behind(zookeeper: ZooKeeper) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT interrupt: in the background of a shell it is ignored from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_waiter_leaves_nothing_behind(
+    zookeeper: ZooKeeper, interruptible: None
+) -> None:
     lock = zookeeper.lock("interrupted")
     main = threading.get_ident()
     with provider(zookeeper.lock("interrupted", session="3s")).acquire(wait_s=5, owner="first"):
