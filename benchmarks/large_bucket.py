@@ -76,11 +76,16 @@ class Workers:
         return self.peak_bytes
 
 
+def _step(rows: int, changed: int) -> int:
+    """Give the distance of keys to upsert; it is odd, so that every second is a new one."""
+    return max(1, 2 * rows // changed) | 1
+
+
 def upsert(spark: SparkSession, table: Table, rows: int, changed: int) -> tuple[int, float]:
     """Upsert rows of which half are there; give the peak of a worker and the seconds."""
-    step = max(1, 2 * rows // changed) | 1  # odd: every second key is a new one
+    step = _step(rows, changed)
     frame = spark.range(changed).selectExpr(
-        f"id * {step} AS id", "1L AS version", f"repeat(cast('x' AS binary), {BODY_BYTES}) AS body"
+        f"id * {step} AS id", "1L AS version", f"cast(repeat('x', {BODY_BYTES}) AS binary) AS body"
     )
     workers = Workers()
     began = time.perf_counter()
@@ -104,8 +109,9 @@ def main() -> None:
         peak, seconds = upsert(spark, table, rows, asked.rows)
         updated, there = rows_of(spark, table)
         spark.stop()
-    new = asked.rows - asked.rows // 2
-    if there < rows + new - 1 or updated != asked.rows:
+    step = _step(rows, asked.rows)
+    known = sum(number % 2 == 0 and number * step < 2 * rows for number in range(asked.rows))
+    if there != rows + asked.rows - known or updated != asked.rows:
         message = f"{there} rows, {updated} of the upsert: others belong there"
         raise SystemExit(message)
     result = {

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from tests.services.process import Service
 
 WORKER = Path(__file__).with_name("worker.py")
 
 
-class Worker:
+class Worker(Service):
     """One worker process; killed, also when stopped, at the end of the block."""
 
     def __init__(self, role: str, uri: str, place: str, *rest: object) -> None:
@@ -25,15 +25,8 @@ class Worker:
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
+        """Kill it, and let go of its pipes."""
         self.process.kill()
         self.process.wait(30)
         for stream in (self.process.stdin, self.process.stdout):

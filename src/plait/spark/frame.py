@@ -37,6 +37,11 @@ def is_session(data: object) -> TypeGuard[SparkSession]:
     )
 
 
+def is_connect(thing: object) -> bool:
+    """Tell whether a DataFrame or session is one of Spark Connect."""
+    return ".connect." in type(thing).__module__
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Give a Spark schema in Arrow's types.
 
@@ -150,7 +155,7 @@ def numbered(frame: DataFrame) -> DataFrame:
 
 def expression(frame: DataFrame, sql: str) -> Column:
     """Parse SQL text for a DataFrame, classic or Connect, whatever the process's default is."""
-    if ".connect." in type(frame).__module__:
+    if is_connect(frame):
         from pyspark.sql.connect.functions import expr  # noqa: PLC0415 - only where it is in use
     else:
         from pyspark.sql.functions import expr  # noqa: PLC0415 - the same

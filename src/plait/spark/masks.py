@@ -23,6 +23,7 @@ from plait.files.deletion import load_mask
 from plait.files.live import LiveFile
 from plait.spark.frame import expression
 from plait.spark.route import quoted
+from plait.storage import local_root
 from plait.storage.port import Store
 
 if TYPE_CHECKING:
@@ -62,11 +63,10 @@ def without_hidden(
 
 def _sizes_there(store: Store, files: Sequence[LiveFile]) -> list[int] | None:
     """Look how large files are for Spark; None for an object store, whose clients may encrypt."""
-    places = [store.location(file.path) for file in files]
-    if any("://" in place for place in places):
+    if local_root(store.spec) is None:
         return None
     try:
-        return [Path(place).stat().st_size for place in places]
+        return [Path(store.location(file.path)).stat().st_size for file in files]
     except OSError:
         return None  # Spark will say what is the matter
 

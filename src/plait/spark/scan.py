@@ -20,9 +20,10 @@ from plait.model.schema import Schema, type_name
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
 from plait.spark.changes import changes_to_spark
-from plait.spark.frame import spark_schema
+from plait.spark.frame import is_connect, spark_schema
 from plait.spark.masks import without_hidden
 from plait.spark.route import quoted
+from plait.storage import local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,8 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_LISTED_HERE = 1000
+_LISTED_ANYWAY, _LISTED_HERE = 32, 1000
+"""So many files Spark looks at itself by default, and so many where that is quick."""
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
 _listing = threading.Lock()
@@ -110,7 +112,7 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
         stored, fitted = _columns(reading, written, wanted)
         frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
         places = _locations(scan, spark, chosen)
-        with _listed_here(spark, places):
+        with _listed_here(scan, spark, len(places)):
             rows = frame.parquet(*places)
         if masked:
             rows = without_hidden(rows, spark, scan.store, chosen)
@@ -118,19 +120,19 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
 
 
 @contextmanager
-def _listed_here(spark: SparkSession, places: Sequence[str]) -> Iterator[None]:
+def _listed_here(scan: Scan, spark: SparkSession, count: int) -> Iterator[None]:
     """Let the driver look at files of a disk itself: Spark starts a job for more than 32 of them.
 
     Of an object store each look is a request, and a job makes many at once; and a client of Spark
     Connect looks at nothing.
     """
-    if any("://" in place for place in places) or ".connect." in type(spark).__module__:
+    few = count <= _LISTED_ANYWAY
+    if few or count > _LISTED_HERE or local_root(scan.store.spec) is None or is_connect(spark):
         yield
         return
     with _listing:
         before = str(spark.conf.get(_LISTING))
-        if int(before) < len(places) <= _LISTED_HERE:
-            spark.conf.set(_LISTING, str(_LISTED_HERE))
+        spark.conf.set(_LISTING, str(max(_LISTED_HERE, int(before))))
         try:
             yield
         finally:

@@ -23,6 +23,7 @@ from pyspark.sql import datasource as ds
 from plait.errors import InvariantError, OptionError
 from plait.model.decision import Token
 from plait.model.plan import StoreSpec
+from plait.spark.frame import is_connect
 from plait.spark.options import SourceOptions
 from plait.spark.sink import Batches, Job, Message, order_of
 from plait.stream.stream import check_application
@@ -169,6 +170,6 @@ def _query_of_task() -> str:
 
 def _query_of_driver(batch: DataFrame) -> str:
     """Ask Spark whose batch this is; Connect does not tell."""
-    if ".connect." in type(batch).__module__:
+    if is_connect(batch):
         return ""
     return batch.sparkSession.sparkContext.getLocalProperty(_QUERY) or ""

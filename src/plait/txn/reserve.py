@@ -103,7 +103,7 @@ class Patience:
             until: by the monotonic clock: not longer in any case.
             check_alive: raises when there is nothing to wait for any more.
         """
-        first = self.before_us(head, intent) if head.reservations else []
+        first = self.before_us(head, intent)
         if not first:
             return False
         site, left = self.site, first
