@@ -29,7 +29,7 @@ from plait.locks import open_lock
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.testing.lock_kit import MemoryCounter, Worker, longest_wait, overlaps, take_turns
+from plait.testing.lock_kit import MemoryCounter, Turn, Worker, longest_wait, overlaps, take_turns
 from tests.services.jars import find_jars
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
@@ -40,7 +40,7 @@ THREADS, PROCESSES = 8, 4
 
 def threads(lock: str, store: Store, turns: int) -> dict[str, object]:
     """Let threads take turns."""
-    taken: list[tuple[float, float, str]] = []
+    taken: list[Turn] = []
     start = threading.Barrier(THREADS)
 
     def run(name: str) -> None:
@@ -69,9 +69,9 @@ def processes(lock: str, store: Store, turns: int, place: Path) -> dict[str, obj
     return summary(taken)
 
 
-def summary(taken: list[tuple[float, float, str]]) -> dict[str, object]:
+def summary(taken: list[Turn]) -> dict[str, object]:
     """Give turns a second, how unfair it was, and whether two held it at once."""
-    took = max(left for _, left, _ in taken) - min(entered for entered, _, _ in taken)
+    took = max(left for _, left, *_ in taken) - min(entered for entered, *_ in taken)
     return {
         "turns": len(taken),
         "turns_per_s": round(len(taken) / took, 1),

@@ -30,8 +30,8 @@ from plait.model.instant import Action, Operation
 from plait.services.upkeep import after_commit
 from plait.spark.packed import PackedSnapshot
 from plait.spark.route import Route
-from plait.spark.staged import together
 from plait.txn.transaction import Request, Transaction
+from plait.write.staged import together
 
 RESULTS = Path(__file__).with_name("results") / "planning.json"
 PARTITIONS, TASKS = 1_000, 200

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from plait import Table
+
 COLUMNS = (
     "id bigint, part string, ts bigint, d1 double, d2 double, l1 bigint, l2 bigint, "
     "s1 string, s2 string"
@@ -118,7 +120,8 @@ class Plait(System):
     def find(self, table: str, key: int) -> DataFrame:
         return self._open(table).scan(where=f"id = {key}").to_spark(self.session)
 
-    def _open(self, table: str):  # noqa: ANN202 - this module must load without the library
+    def _open(self, table: str) -> Table:
+        # Loaded here: Spark versions of others have no Plait beside them.
         from plait import Table
 
         return Table.open(self.at(table))

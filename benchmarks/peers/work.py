@@ -13,12 +13,13 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from systems import PARTITIONS, SYSTEMS, System, source_of
+from benchmarks.peers.systems import PARTITIONS, SYSTEMS, System, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +134,7 @@ class Work:
             return
         for number in range(1, UPSERTS + 1):
             rows = self._read(f"changes{number}")
-            self._time("upsert", lambda rows=rows: system.upsert("t", rows))
+            self._time("upsert", partial(system.upsert, "t", rows))
             if number in (1, UPSERTS):
                 self._scans(f"after {number}", self._rows + number * self._new)
 
@@ -153,7 +154,7 @@ class Work:
         for _ in range(2):
             self._time(f"all {when}", lambda: self._all("t"))
         for key in (42, 1_234_567 % self._rows, self._rows - 3):
-            self._time(f"look-up {when}", lambda key=key: self._find("t", key))
+            self._time(f"look-up {when}", partial(self._find, "t", key))
         found = self._sum("t")
         if found != expected:
             message = f"{self._system.name}: {found} rows {when} where {expected} belong"
