@@ -117,7 +117,7 @@ class ForeachBatch:
         table = Table.open(self.store.uri, storage_options=dict(self.store.options) or None)
         stream = table.stream(self.application)
         with stream.writer_of(
-            _token(self.application, _query_of_driver(batch), batch_id),
+            _token(self.application, _query_of_driver(batch, self.application), batch_id),
             self.operation,
             on_conflict=self.on_conflict,
             on_duplicate=self.on_duplicate,
@@ -168,8 +168,21 @@ def _query_of_task() -> str:
     return (context and context.getLocalProperty(_QUERY)) or ""
 
 
-def _query_of_driver(batch: DataFrame) -> str:
-    """Ask Spark whose batch this is; Connect does not tell."""
-    if is_connect(batch):
-        return ""
-    return batch.sparkSession.sparkContext.getLocalProperty(_QUERY) or ""
+def _query_of_driver(batch: DataFrame, application: str) -> str:
+    """Ask Spark whose batch this is.
+
+    Connect does not tell, but names the queries of the session: the one that is named as the
+    application is, or else the only one.
+
+    Raises:
+        OptionError: several queries run, and none or more than one has the application's name.
+    """
+    if not is_connect(batch):
+        return batch.sparkSession.sparkContext.getLocalProperty(_QUERY) or ""
+    active = batch.sparkSession.streams.active
+    found = [query for query in active if query.name == application] or active
+    if len(found) != 1:
+        message = f"Spark Connect does not tell which of {len(active)} queries this batch is of"
+        hint = f"name the query as its application: .queryName({application!r})"
+        raise OptionError(message, hint=hint, key="queryName", value="")
+    return str(found[0].id)

@@ -18,6 +18,7 @@ from plait import BadRecordError, DuplicateKeyError, SchemaMismatchError, Table
 from plait.spark.java import find_java
 from tests.conftest import missing
 from tests.integration.spark.tables import KINDS, assert_sound, frame, make, revisions
+from tests.integration.spark.test_stream import Pipe, ids
 from tests.services.spark import ConnectServer
 
 if TYPE_CHECKING:
@@ -140,6 +141,35 @@ def test_the_data_source_works_on_the_server(
     assert read.load(uri).selectExpr("count(*)", "sum(rev)").first() == (120, 180)
     assert read.option("version", 1).load(uri).selectExpr("count(*)").first() == (90,)
     assert_sound(table)
+
+
+def test_foreach_batch_knows_whose_batch_it_has(remote: SparkSession, tmp_path: Path) -> None:
+    """INV-09: a query that lost its checkpoint is no replay of the one before."""
+    table, pipe = make(tmp_path / "t"), Pipe(remote, tmp_path)
+    pipe.feed(0, 10, 0)
+    pipe.each(table)
+    pipe.feed(5, 15, 1)
+    pipe.each(table)
+    assert ids(table) == list(range(15))
+    with pytest.raises(Exception, match="EpochRewoundError"):
+        pipe.each(table, "other")
+    assert_sound(table)
+
+
+def test_foreach_batch_beside_another_query_asks_for_a_name(
+    remote: SparkSession, tmp_path: Path
+) -> None:
+    table, pipe = make(tmp_path / "t"), Pipe(remote, tmp_path)
+    pipe.feed(0, 10, 0)
+    other = remote.readStream.format("rate").load().writeStream.format("noop")
+    running = other.option("checkpointLocation", str(tmp_path / "noop")).start()
+    try:
+        with pytest.raises(Exception, match=r"queryName\('each'\)"):
+            pipe.each(table)
+        pipe.each(table, name="each")
+    finally:
+        running.stop()
+    assert ids(table) == list(range(10))
 
 
 CLIENT = """

@@ -47,17 +47,22 @@ class Pipe:
         query.awaitTermination()
         return query
 
-    def each(self, table: Table, checkpoint: str = "c", operation: str = "upsert") -> None:
+    def each(
+        self,
+        table: Table,
+        checkpoint: str = "c",
+        operation: str = "upsert",
+        name: str | None = None,
+    ) -> None:
         rows = self.spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
         write = foreach_batch(table, application="each", operation=operation)
-        (
+        query = (
             rows.parquet(self.source)
             .writeStream.foreachBatch(pickle.loads(pickle.dumps(write)))
             .option("checkpointLocation", str(self.directory / checkpoint))
             .trigger(availableNow=True)
-            .start()
-            .awaitTermination()
         )
+        (query.queryName(name) if name else query).start().awaitTermination()
 
     def forget(self, checkpoint: str = "c") -> int:
         """Take the newest batch out of Spark's own log, as if it had died before writing it."""
