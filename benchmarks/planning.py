@@ -75,11 +75,9 @@ def measured(table: Table) -> dict[str, Callable[[], object]]:
     uri = table.site.store.spec.uri
     snapshot = table.site.cache.snapshot()
     spec = snapshot.spec
-    groups = snapshot.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])
 
     def plan_write() -> None:
-        count = groups.aggregate([]).num_rows
-        route = Route.plan(spec, columns=spec.schema.names, wanted=TASKS, groups=count)
+        route = Route.plan(spec, columns=spec.schema.names, wanted=TASKS, files=snapshot.files)
         route.tasks_of(snapshot.files)
         PackedSnapshot.pack(snapshot)
 

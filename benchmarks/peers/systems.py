@@ -90,9 +90,9 @@ class Plait(System):
     kind = "cow"
 
     def settings(self) -> dict[str, str]:
-        from plait.spark.session import RECOMMENDED, RECOMMENDED_JVM
+        from plait.spark.session import RECOMMENDED, RECOMMENDED_START
 
-        return {**RECOMMENDED, "spark.driver.extraJavaOptions": RECOMMENDED_JVM}
+        return {**RECOMMENDED, **RECOMMENDED_START}
 
     def create(self, table: str) -> None:
         from plait import Table

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 _A_CORE = 2
 """Tasks of one core: while one writes the other reads."""
+_A_CORE_NEW = 8
+"""Tasks of one core where nothing is known of the partitions that come: the smaller the tasks, the
+less it matters that a hash divides a few partitions unevenly."""
 
 
 def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> list[Report]:
@@ -44,17 +47,20 @@ def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> li
 
 
 def tasks_wanted(spark: SparkSession, *, into_files: bool = False) -> int:
-    """Give the number of tasks that Spark is told to shuffle into.
+    """Give the number of tasks to shuffle into: Spark's own, fitted to the cores if all are here.
 
     Args:
         spark: the session.
-        into_files: whether rows meet files that are there. What comes is then mostly little, and
-            more than two tasks a core cost more than they balance, where all cores are known.
+        into_files: whether rows meet files that are there. They can be divided evenly then, and
+            what comes is mostly little: more than two tasks a core cost more than they balance.
     """
     text = str(spark.conf.get("spark.sql.shuffle.partitions", "200"))
     wanted = max(1, int(text)) if text.isascii() and text.isdigit() else 1
     local = _LOCAL.fullmatch(str(spark.conf.get("spark.master", "")))
-    return min(wanted, _A_CORE * int(local[1])) if into_files and local else wanted
+    if local is None:
+        return wanted
+    cores = int(local[1])
+    return min(wanted, _A_CORE * cores) if into_files else max(wanted, _A_CORE_NEW * cores)
 
 
 def speculates(spark: SparkSession) -> bool:

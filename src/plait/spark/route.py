@@ -1,21 +1,26 @@
 """Which task stages which bucket: the same answer in Spark SQL and here.
 
 A table's buckets are divided among a fixed number of tasks, so that each (partition, bucket) has
-exactly one: ``pmod(bucket + xxhash64(partition columns), tasks)``. Rows are sent there by this
-number itself (``repartitionById``): hashing it again would leave some tasks empty.
+exactly one: ``pmod(bucket + share of the partition, tasks)``. A few partitions, hashed without
+looking, would leave one task with most of the work. So where the table has files, the share is
+those bits of ``xxhash64(partition columns)`` that divide their bytes most evenly. Where it has
+none, it is a number that differs between neighbours: integers and dates as they are, and the CRC
+of strings, whose low bits differ with the last digit. Rows are sent by the task's number itself
+(``repartitionById``): hashing it again would leave some tasks empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from plait.files.hash import key_hashes
-from plait.model.bucket import BucketId, partition_parse, partition_text
+from plait.model.bucket import BucketId, Partition, partition_parse
 from plait.model.plan import TableSpec
 from plait.model.schema import type_name
 from plait.model.value import array_of
@@ -31,27 +36,33 @@ class Route:
     tasks: int
     by_partition: bool
     """Off where rows do not name their partition: a bucket number is then one task's everywhere."""
+    shift: int | None = None
+    """How many low bits of a partition's hash are left out; None for the number in its place."""
 
     @classmethod
     def plan(
-        cls, spec: TableSpec, *, columns: Sequence[str], wanted: int, groups: int = 0
+        cls, spec: TableSpec, *, columns: Sequence[str], wanted: int, files: pa.Table
     ) -> Route:
-        """Choose the number of tasks.
+        """Choose the number of tasks, and how partitions are divided among them.
 
         Args:
             spec: the table's layout.
             columns: what the rows have.
             wanted: the most tasks that are of use.
-            groups: (partition, bucket) pairs that the table has; 0 if that says nothing.
+            files: the table's files (LIVE); none if the table is new.
         """
         by_partition = bool(spec.partition_by) and set(spec.partition_by) <= set(columns)
         count = max(1, spec.buckets.count)
-        if by_partition:
-            tasks = min(wanted, max(2 * groups, _TASKS_SOME)) if groups else wanted
-        else:
+        if not by_partition:
             # Each task gets as many buckets as the others.
             tasks = -(-count // -(-count // max(1, min(wanted, count))))
-        return cls(spec, max(1, tasks), by_partition)
+            return cls(spec, max(1, tasks), by_partition=False)
+        if not files.num_rows:
+            return cls(spec, max(1, wanted), by_partition=True)
+        groups = files.group_by(["partition", "bucket"]).aggregate([("bytes", "sum")])
+        tasks = max(1, min(wanted, max(2 * groups.num_rows, _TASKS_SOME)))
+        plain = cls(spec, tasks, by_partition=True)
+        return replace(plain, shift=plain._even_shift(groups))
 
     def sql(self) -> str:
         """Give the task of a row as a Spark SQL expression, an int.
@@ -62,44 +73,104 @@ class Route:
         if self.spec.keyed:
             terms.append(f"pmod({self._hash(self.spec.key)}, {self.spec.buckets.count})")
         if self.by_partition:
-            terms.append(f"pmod({self._hash(self.spec.partition_by)}, {self.tasks})")
+            terms += [f"pmod({share}, {self.tasks})" for share in self._share_terms()]
         return f"cast(pmod({' + '.join(terms) or '0'}, {self.tasks}) AS int)"
 
     def tasks_of(self, files: pa.Table) -> Numbers:
         """Give the task of each live file (LIVE)."""
-        numbers = np.maximum(files["bucket"].to_numpy(), 0).astype(np.int64)
-        if self.by_partition and files.num_rows:
-            coded = files["partition"].combine_chunks().dictionary_encode()
-            shares = self._shares(coded.dictionary)
-            numbers = numbers + shares[coded.indices.to_numpy()]
-        tasks: Numbers = numbers % self.tasks
+        tasks: Numbers = (_buckets(files) + self._shares_of(files)) % self.tasks
         return tasks
 
     def task_of(self, bucket: BucketId) -> int:
         """Give the task of one bucket."""
         partition, number = bucket
-        share = 0
-        if self.by_partition:
-            share = int(self._shares(pa.array([partition_text(partition)]))[0])
+        share = int(self._shares([partition])[0]) if self.by_partition else 0
         return (max(number, 0) + share) % self.tasks
 
-    def _shares(self, texts: pa.Array) -> Numbers:
-        names = self.spec.partition_by
-        rows = [partition_parse(text) for text in texts.to_pylist()]
-        kinds = [self.spec.schema.arrow.field(name).type for name in names]
-        columns = [array_of([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
-        hashes = key_hashes(pa.table(columns, names=list(names)), names)
-        shares: Numbers = np.remainder(hashes.view(np.int64), np.int64(self.tasks))
+    def _even_shift(self, groups: pa.Table) -> int | None:
+        """Find the share with which the most that one task has is the least."""
+        if groups.num_rows > _GROUPS_MANY:
+            return 0
+        sizes = groups["bytes_sum"].to_numpy()
+
+        def most(shift: int | None) -> float:
+            tasks = replace(self, shift=shift).tasks_of(groups)
+            return float(np.bincount(tasks, sizes).max())
+
+        choices: tuple[int | None, ...] = (None, *range(_SHIFTS))
+        return min(choices, key=most)
+
+    def _shares_of(self, files: pa.Table) -> Numbers:
+        if not self.by_partition or not files.num_rows:
+            return np.zeros(files.num_rows, np.int64)
+        coded = files["partition"].combine_chunks().dictionary_encode()
+        shares = self._shares([partition_parse(text) for text in coded.dictionary.to_pylist()])
+        each: Numbers = shares[coded.indices.to_numpy()]
+        return each
+
+    def _shares(self, partitions: Sequence[Partition]) -> Numbers:
+        names, fields = self.spec.partition_by, self.spec.schema.arrow
+        kinds = [fields.field(name).type for name in names]
+        columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
+        if self.shift is not None:
+            hashes = key_hashes(pa.table(columns, names=list(names)), names).view(np.int64)
+            kept: Numbers = hashes >> self.shift
+            return kept % self.tasks
+        shares = np.zeros(len(partitions), np.int64)
+        for column in columns:
+            shares += _numbers(column) % self.tasks
         return shares
 
+    def _share_terms(self) -> list[str]:
+        """Give the terms that ``_shares`` adds up, in SQL."""
+        names, fields = self.spec.partition_by, self.spec.schema.arrow
+        if self.shift is not None:
+            return [f"shiftright({self._hash(names)}, {self.shift})"]
+        return [_number_sql(self._cast(name), fields.field(name).type) for name in names]
+
     def _hash(self, names: Sequence[str]) -> str:
-        kinds = self.spec.schema.arrow
-        cast = (f"try_cast({quoted(n)} AS {type_name(kinds.field(n).type)})" for n in names)
-        return f"xxhash64({', '.join(cast)})"
+        return f"xxhash64({', '.join(map(self._cast, names))})"
+
+    def _cast(self, name: str) -> str:
+        return f"try_cast({quoted(name)} AS {type_name(self.spec.schema.arrow.field(name).type)})"
 
 
 _TASKS_SOME = 32
 """Tasks that cost little even where most of them stay empty."""
+_GROUPS_MANY = 10_000
+"""So many (partition, bucket) pairs are divided evenly by any hash."""
+_SHIFTS = 32
+
+
+def _numbers(column: pa.Array) -> Numbers:
+    """Give a partition column as numbers; see ``_number_sql``."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        codes = [0 if text is None else crc32(text.encode()) for text in column.to_pylist()]
+        return np.array(codes, np.int64)
+    if pa.types.is_date32(kind):
+        kind, column = pa.int32(), column.cast(pa.int32())
+    if pa.types.is_integer(kind):
+        numbers: Numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
+        return numbers
+    hashes: Numbers = key_hashes(pa.table([column], names=["c"]), ["c"]).view(np.int64)
+    return hashes
+
+
+def _number_sql(column: str, kind: pa.DataType) -> str:
+    """Give a partition column as a number in SQL, so that neighbours fall to different tasks."""
+    if pa.types.is_string(kind):
+        return f"coalesce(crc32({column}), 0L)"
+    if pa.types.is_date32(kind):
+        return f"coalesce(unix_date({column}), 0)"
+    if pa.types.is_integer(kind):
+        return f"coalesce({column}, 0)"
+    return f"xxhash64({column})"
+
+
+def _buckets(files: pa.Table) -> Numbers:
+    numbers: Numbers = np.maximum(files["bucket"].to_numpy(), 0).astype(np.int64)
+    return numbers
 
 
 def quoted(name: str) -> str:

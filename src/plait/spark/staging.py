@@ -182,12 +182,11 @@ class SparkStaging:
         self._replace(run(numbered(frame), work), only)
 
     def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:
-        groups = snapshot.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])
         return Route.plan(
             self._plan.spec,
             columns=frame.columns,
             wanted=tasks_wanted(frame.sparkSession, into_files=snapshot.files.num_rows > 0),
-            groups=groups.aggregate([]).num_rows,
+            files=snapshot.files,
         )
 
     def _replace(self, reports: list[Report], only: frozenset[int] | None) -> None:
@@ -249,11 +248,12 @@ class SparkStaging:
 
     def _run_rest(self, rest: Snapshot) -> list[WriteStatus]:
         spark = self._session
-        groups = rest.files.select(["partition", "bucket"]).group_by(["partition", "bucket"])
-        count = min(tasks_wanted(spark), groups.aggregate([]).num_rows)
+        groups = rest.files.group_by(["partition", "bucket"]).aggregate([]).num_rows
+        wanted = min(tasks_wanted(spark, into_files=True), groups)
         spec = self._plan.spec
-        route = Route(spec, count, by_partition=bool(spec.partition_by))
+        route = Route.plan(spec, columns=spec.partition_by, wanted=wanted, files=rest.files)
         work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
+        count = route.tasks
         return [report.status for report in run(spark.range(0, count, 1, count), work)]
 
     @property

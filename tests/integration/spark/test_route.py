@@ -1,0 +1,72 @@
+"""Which task has which bucket: Spark and this library must agree, or rows would be there twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from plait.model.bucket import BucketSpec, Partition, partition_text
+from plait.model.plan import LIVE, TableSpec
+from plait.model.schema import Schema, plain_type
+from plait.model.value import texts_of
+from plait.spark.frame import expression
+from plait.spark.route import Route
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DAY = dt.date(2026, 1, 30)
+VALUES: dict[str, list[object]] = {
+    "tinyint": [-128, -1, 0, 127, None],
+    "int": [-(1 << 31), -7, 0, 5, (1 << 31) - 1, None],
+    "bigint": [-(1 << 63), -7, 0, 5, (1 << 63) - 1, None],
+    "string": ["", "p0", "p1", "žluťoučký \U0001f40e", "a/b=c", None],
+    "date": [dt.date(1, 1, 1), DAY, dt.date(9999, 12, 31), None],
+    "boolean": [True, False, None],
+    "decimal(9,2)": [Decimal("-1.50"), Decimal("0.00"), None],
+    "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)],
+}
+
+
+def spec_of(types: list[str]) -> TableSpec:
+    """Lay a table out in 3 buckets a partition of columns p0, p1 and so on of these types."""
+    names = [f"p{at}" for at in range(len(types))]
+    columns = [pa.field(name, plain_type(kind)) for name, kind in zip(names, types, strict=True)]
+    schema = Schema.create(pa.schema([pa.field("id", pa.int64()), *columns]))
+    return TableSpec(schema, tuple(names), BucketSpec(1, ("id",), 3), None, "cow")
+
+
+def files_of(partitions: list[Partition], buckets: list[int], sizes: list[int]) -> pa.Table:
+    """Give as much of LIVE as a route looks at."""
+    columns = {"partition": map(partition_text, partitions), "bucket": buckets, "bytes": sizes}
+    fields = [LIVE.field(name) for name in columns]
+    return pa.table([pa.array(list(c)) for c in columns.values()], schema=pa.schema(fields))
+
+
+@pytest.mark.parametrize("shift", [None, 0, 1, 31])
+@pytest.mark.parametrize("kind", VALUES)
+def test_spark_and_the_driver_send_a_row_to_the_same_task(
+    spark: SparkSession, kind: str, shift: int | None
+) -> None:
+    """INV-08: a task that looked for a key in other buckets than its own would write it twice."""
+    spec = spec_of([kind, "int"])
+    route = Route(spec, 7, by_partition=True, shift=shift)
+    pairs = list(itertools.product(VALUES[kind], [0, 1, -1, None, 9]))
+    named = [{"id": at, "p0": a, "p1": b} for at, (a, b) in enumerate(pairs)]
+    rows = pa.Table.from_pylist(named, schema=spec.schema.arrow)
+    frame = spark.createDataFrame(rows)
+    task, bucket = expression(frame, route.sql()), expression(frame, "pmod(xxhash64(id), 3)")
+    sent = frame.select(task.alias("task"), bucket.alias("bucket")).toArrow()
+    partitions = list(zip(*(texts_of(rows[name]) for name in spec.partition_by), strict=True))
+    buckets = sent["bucket"].to_pylist()
+    found = route.tasks_of(files_of(partitions, buckets, [1] * len(pairs)))
+    assert found.tolist() == sent["task"].to_pylist()
+    each = [route.task_of(place) for place in zip(partitions, buckets, strict=True)]
+    assert each == found.tolist()
