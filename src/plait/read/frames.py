@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
@@ -83,6 +84,7 @@ class Frames(ABC):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
+@cache
 def _scanner(engine: str) -> EntryPoint:
     for point in entry_points(group=SCANNERS, name=engine):
         return point

@@ -81,10 +81,21 @@ class Route:
         tasks: Numbers = (_buckets(files) + self._shares_of(files)) % self.tasks
         return tasks
 
+    def tasks_of_rows(self, rows: pa.RecordBatch) -> Numbers:
+        """Give the task of each row, as ``sql`` does."""
+        tasks = np.zeros(rows.num_rows, np.int64)
+        if self.spec.keyed:
+            hashes = key_hashes(self._typed(rows, self.spec.key), self.spec.key)
+            tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
+        if self.by_partition:
+            tasks += self._shares(self._typed(rows, self.spec.partition_by))
+        tasks %= self.tasks
+        return tasks
+
     def task_of(self, bucket: BucketId) -> int:
         """Give the task of one bucket."""
         partition, number = bucket
-        share = int(self._shares([partition])[0]) if self.by_partition else 0
+        share = int(self._shares(self._values([partition]))[0]) if self.by_partition else 0
         return (max(number, 0) + share) % self.tasks
 
     def _even_shift(self, groups: pa.Table) -> int | None:
@@ -104,21 +115,34 @@ class Route:
         if not self.by_partition or not files.num_rows:
             return np.zeros(files.num_rows, np.int64)
         coded = files["partition"].combine_chunks().dictionary_encode()
-        shares = self._shares([partition_parse(text) for text in coded.dictionary.to_pylist()])
+        parsed = [partition_parse(text) for text in coded.dictionary.to_pylist()]
+        shares = self._shares(self._values(parsed))
         each: Numbers = shares[coded.indices.to_numpy()]
         return each
 
-    def _shares(self, partitions: Sequence[Partition]) -> Numbers:
+    def _values(self, partitions: Sequence[Partition]) -> pa.RecordBatch:
+        """Give partitions as rows of the table's types."""
         names, fields = self.spec.partition_by, self.spec.schema.arrow
         kinds = [fields.field(name).type for name in names]
         columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
+        return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def _typed(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Give columns in the table's types; what does not fit them is refused later."""
+        fields = self.spec.schema.arrow
+        columns = [rows.column(name).cast(fields.field(name).type, safe=False) for name in names]
+        return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def _shares(self, values: pa.RecordBatch) -> Numbers:
+        """Give the share of each row of partition values."""
         if self.shift is not None:
-            hashes = key_hashes(pa.table(columns, names=list(names)), names).view(np.int64)
-            kept: Numbers = hashes >> self.shift
+            names = self.spec.partition_by
+            kept: Numbers = key_hashes(values, names).view(np.int64) >> self.shift
             return kept % self.tasks
-        shares = np.zeros(len(partitions), np.int64)
-        for column in columns:
-            shares += _numbers(column) % self.tasks
+        shares = np.zeros(values.num_rows, np.int64)
+        for column in values.columns:
+            coded = column.dictionary_encode(null_encoding="encode")
+            shares += (_numbers(coded.dictionary) % self.tasks)[coded.indices.to_numpy()]
         return shares
 
     def _share_terms(self) -> list[str]:

@@ -23,6 +23,7 @@ from plait.model.decision import ReadSet
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec, WritePlan
 from plait.read.scan import Scan
+from plait.spark.exchange import Exchange, goes_through_files
 from plait.spark.frame import (
     arrow_schema,
     check_frame,
@@ -60,14 +61,15 @@ if TYPE_CHECKING:
 class SparkStaging:
     """Stages DataFrames: one job, one task a share of the buckets, one report a task.
 
-    Rows of a table with a key are shuffled so that each (partition, bucket) has one task; rows
-    without a key are written where they are.
+    Rows of a table with a key are brought to their tasks, so that each (partition, bucket) has one:
+    through files where Spark runs on one machine, or by its shuffle. Rows without a key are written
+    where they are.
 
-    A DataFrame is a query, and ``stage`` runs it. It is not cached here: the first evaluation is
-    all that a commit needs, unless others committed to the same buckets first and the writer may
-    redo them. Then the query runs again for their tasks, and each task must get as many rows as
-    before, with the same keys; a query that gives others (random keys, a source that moves) is
-    refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
+    A DataFrame is a query, and ``stage`` runs it. What the shuffle brought is not kept: the first
+    evaluation is all that a commit needs, unless others committed to the same buckets first and the
+    writer may redo them. Then the query runs again for their tasks, and each task must get as many
+    rows as before, with the same keys; a query that gives others (random keys, a source that moves)
+    is refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
 
     def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
@@ -82,6 +84,7 @@ class SparkStaging:
         self._scans: tuple[Scan, ...] = ()
         """What the DataFrames read of this table; held, so that its files stay."""
         self._route: Route | None = None
+        self._exchange: Exchange | None = None
         self._rows: dict[int, Report] = {}
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
@@ -162,6 +165,8 @@ class SparkStaging:
     def close(self) -> None:
         """Let go of the DataFrames; staged files stay."""
         self._closed = True
+        if self._exchange is not None:
+            self._exchange.close()
         self._frames.clear()
         self._scans = ()
 
@@ -173,13 +178,20 @@ class SparkStaging:
         plan = self._plan
         frame = union(self._frames, self._layout, plan.operation)
         columns = tuple(frame.columns)
-        if plan.spec.keyed:
-            self._route = self._route or self._plan_route(frame, snapshot)
-            frame = routed(frame, self._route, only)
-        else:
+        if not plan.spec.keyed:
             snapshot = replace(snapshot, files=snapshot.files.slice(0, 0))
-        work = StageRows(plan, self._route, PackedSnapshot.pack(snapshot), columns)
-        self._replace(run(numbered(frame), work), only)
+            work = StageRows(plan, None, PackedSnapshot.pack(snapshot), columns)
+            self._replace(run(numbered(frame), work), only)
+            return
+        route = self._route = self._route or self._plan_route(frame, snapshot)
+        work = StageRows(plan, route, PackedSnapshot.pack(snapshot), columns)
+        if not goes_through_files(frame.sparkSession):
+            self._replace(run(numbered(routed(frame, route, only)), work), only)
+            return
+        self._exchange = self._exchange or Exchange.fill(frame, plan, route)
+        pieces = self._exchange.pieces(only)
+        work = replace(work, pieces=pieces)
+        self._replace(run(_counting(frame.sparkSession, len(pieces.tasks)), work), only)
 
     def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:
         return Route.plan(
@@ -253,8 +265,7 @@ class SparkStaging:
         spec = self._plan.spec
         route = Route.plan(spec, columns=spec.partition_by, wanted=wanted, files=rest.files)
         work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
-        count = route.tasks
-        return [report.status for report in run(spark.range(0, count, 1, count), work)]
+        return [report.status for report in run(_counting(spark, route.tasks), work)]
 
     @property
     def _session(self) -> SparkSession:
@@ -286,6 +297,11 @@ class SparkStaging:
         if not self._plan.spec.partition_by:
             return {()}
         return announced_places(self._store, self._plan.instant)
+
+
+def _counting(spark: SparkSession, tasks: int) -> DataFrame:
+    """Give a DataFrame of so many tasks, whose rows say nothing."""
+    return spark.range(0, tasks, 1, max(1, tasks))
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:

@@ -22,6 +22,7 @@ from plait.files.hash import key_hashes
 from plait.model.changes import WriteStatus
 from plait.model.plan import Snapshot, WritePlan
 from plait.spark.packed import PackedSnapshot
+from plait.spark.pieces import Pieces
 from plait.spark.report import Report, marked
 from plait.spark.route import Route
 from plait.storage import open_store
@@ -75,12 +76,20 @@ class StageRows:
     route: Route | None
     """None: rows come as they are, and the task adds files without looking at others."""
     snapshot: PackedSnapshot
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     """Names of the columns, by position."""
+    pieces: Pieces | None = None
+    """Where the rows lie, if they do not come from Spark."""
 
     def __call__(self, place: Place, batches: Batches) -> Report | None:
         """Give the report; None if no row came."""
-        batches = (b.rename_columns(self.columns) for b in batches if b.num_rows)
+        if self.pieces is not None:
+            for _ in batches:  # or Spark would take this worker for a broken one, and start another
+                pass
+            place = replace(place, task=self.pieces.tasks[place.task])
+            batches = self.pieces.read(place.task)
+        else:
+            batches = (b.rename_columns(self.columns) for b in batches if b.num_rows)
         first = next(batches, None)
         if first is None:
             return None

@@ -68,5 +68,6 @@ def test_spark_and_the_driver_send_a_row_to_the_same_task(
     buckets = sent["bucket"].to_pylist()
     found = route.tasks_of(files_of(partitions, buckets, [1] * len(pairs)))
     assert found.tolist() == sent["task"].to_pylist()
+    assert route.tasks_of_rows(rows.combine_chunks().to_batches()[0]).tolist() == found.tolist()
     each = [route.task_of(place) for place in zip(partitions, buckets, strict=True)]
     assert each == found.tolist()

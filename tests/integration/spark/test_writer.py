@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
+from plait.spark.pieces import SETTING
 from tests.integration.spark.tables import (
     DDL,
     KINDS,
@@ -34,6 +37,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(params=["auto", "shuffle"])
+def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Bring rows to their tasks in each of both ways; the other suites leave it to the session."""
+    spark.conf.set(SETTING, request.param)
+    yield request.param
+    spark.conf.unset(SETTING)
+
+
+def left_behind() -> set[str]:
+    """Name the directories in which rows are on their way."""
+    return {path.name for path in Path(tempfile.gettempdir()).glob("plait-*/*.arrow")}
+
+
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize(("kind", "partitioned"), KINDS)
 def test_every_operation_gives_what_a_dict_gives(
     spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
@@ -55,6 +72,7 @@ def test_every_operation_gives_what_a_dict_gives(
     assert_sound(table)
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize(("kind", "partitioned"), KINDS)
 def test_every_overwrite_replaces_what_it_names(
     spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
@@ -100,7 +118,7 @@ def test_rows_without_a_key_are_appended_and_overwritten(
 
 
 def test_no_row_passes_through_the_driver(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
 ) -> None:
     """Every way in which rows reach a driver is closed, but for the reports of tasks."""
     table = make(tmp_path / "t")
@@ -127,7 +145,8 @@ def test_no_row_passes_through_the_driver(
     table.overwrite(frame(spark, 0, 20_000, 3), where="id < 20000")
     monkeypatch.undo()
     assert table.scan().count() == 30_000
-    assert len(sizes) == 3, "one job a commit"
+    jobs = 2 if exchange == "auto" else 1
+    assert len(sizes) == 3 * jobs, "no job beside those that divide and stage"
     assert max(sizes) < 40_000, "reports name files; 20,000 rows are more than that"
 
 
@@ -223,6 +242,7 @@ def test_a_commit_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> Non
     assert revisions(table) == dict.fromkeys(range(10), 1)
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_buckets_are_redone_when_others_were_first(
@@ -261,17 +281,51 @@ def moved(batches):
         yield pa.record_batch({"id": ids, "rev": [2] * len(ids)})
 
 
-def test_a_query_that_gives_other_rows_is_not_redone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_that_gives_other_rows_is_redone_from_files_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, exchange: str
+) -> None:
     """Half of one evaluation and half of another would lose rows."""
     table = make(tmp_path / "t")
     table.append(frame(spark, 0, 30, 1))
     moving = spark.range(0, 40, 1, 4).mapInArrow(moved, "id bigint, rev bigint")
     writer = table.writer("upsert", on_conflict="retry")
-    with pytest.raises(RetryableConflictError) as caught, writer:  # noqa: PT012 - raised at its end
+    refused = pytest.raises(RetryableConflictError) if exchange == "shuffle" else nullcontext()
+    with refused as caught, writer:
         writer.write(moving)
         Table.open(str(tmp_path / "t")).upsert(frame(spark, 0, 30, 3))
-    assert caught.value.rows_before is not None
-    assert revisions(table) == dict.fromkeys(range(30), 3)
+    found = revisions(table)
+    assert {key: found[key] for key in range(30)} == dict.fromkeys(range(30), 3)
+    if caught is None:
+        assert len(found) == 30 + 40, "one evaluation, whole"
+        assert writer.result.rebased > 0
+    else:
+        assert caught.value.rows_before is not None
+        assert len(found) == 30
+    assert_sound(table)
+
+
+def test_rows_on_their_way_are_gone_with_the_writer(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    before = left_behind()
+    table.append(frame(spark, 0, 100, 1))
+    with pytest.raises(DuplicateKeyError):
+        table.insert(frame(spark, 0, 100, 2))
+    bad = frame(spark, 0, 9, 1).selectExpr("if(id = 8, null, id) id", "part", "rev", "name")
+    with pytest.raises(BadRecordError):
+        table.append(bad)
+    with pytest.raises(Exception, match="no such row"):
+        table.append(bad.selectExpr("raise_error('no such row') id", "part", "rev", "name"))
+    assert left_behind() == before
+
+
+def test_a_way_that_is_not_known_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    spark.conf.set(SETTING, "disk")
+    try:
+        with pytest.raises(OptionError, match="auto or shuffle"):
+            table.append(frame(spark, 0, 3, 1))
+    finally:
+        spark.conf.unset(SETTING)
     assert_sound(table)
 
 
@@ -295,6 +349,7 @@ def fails_once(marker: str) -> Callable[[object], object]:
     return give
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_task_that_is_tried_again_leaves_its_rows_once(
     spark: SparkSession, tmp_path: Path, *, keyed: bool
