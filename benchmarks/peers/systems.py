@@ -90,9 +90,13 @@ class Plait(System):
     kind = "cow"
 
     def settings(self) -> dict[str, str]:
-        from plait.spark.session import RECOMMENDED, RECOMMENDED_START
+        from plait.spark.session import (
+            RECOMMENDED,
+            RECOMMENDED_LOCAL,
+            RECOMMENDED_START,
+        )
 
-        return {**RECOMMENDED, **RECOMMENDED_START}
+        return {**RECOMMENDED, **RECOMMENDED_START, **RECOMMENDED_LOCAL}
 
     def create(self, table: str) -> None:
         from plait import Table

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.errors import OptionError
+from plait.errors import InvariantError, OptionError
 from plait.model.plan import WritePlan
 from plait.spark.frame import is_connect, numbered
-from plait.spark.job import run, speculates
-from plait.spark.pieces import SETTING, Pieces, failed, places_of
+from plait.spark.job import counting, run, speculates
+from plait.spark.master import local_cores
+from plait.spark.pieces import SETTING, Pieces, failed, files_at
 from plait.spark.report import Report
 from plait.spark.route import Route
-from plait.spark.task import Batches, Place
+from plait.spark.task import Batches, Place, StageRows
 from plait.write.blocks import taken
 from plait.write.intake import Intake
 from plait.write.limits import Limits
@@ -35,7 +37,6 @@ from plait.write.limits import Limits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LOCAL = "local"
 
 Numbers = npt.NDArray[np.int64]
 
@@ -50,46 +51,62 @@ def goes_through_files(spark: SparkSession) -> bool:
     if asked not in ("auto", "shuffle"):
         message = f"{SETTING} is {asked!r}"
         raise OptionError(message, hint="set it to auto or shuffle", key=SETTING, value=asked)
-    master = str(spark.conf.get("spark.master", ""))
-    here = master == _LOCAL or master.startswith(f"{_LOCAL}[")
+    here = local_cores(str(spark.conf.get("spark.master", ""))) is not None
     return asked == "auto" and here and not is_connect(spark) and not speculates(spark)
 
 
 class Exchange:
     """The rows of one writer, divided among tasks; on the driver."""
 
-    def __init__(self, place: tempfile.TemporaryDirectory[str], sources: Sequence[int]) -> None:
-        """Know what lies in a directory, which goes with it."""
-        self._place = place
-        self._sources = tuple(sources)
-        indexes = [np.load(places_of(place.name, source)[1]) for source in sources]
-        found = np.concatenate([np.zeros((2, 0), np.int64), *indexes], axis=1)
-        self._rows = np.bincount(found[0], found[1])
-
-    @classmethod
-    def fill(cls, frame: DataFrame, plan: WritePlan, route: Route) -> Exchange:
+    def __init__(self, frame: DataFrame, plan: WritePlan, route: Route) -> None:
         """Run the query, and divide what it gives.
 
         Raises:
             StorageError: the local disk is full or not there.
         """
-        place = tempfile.TemporaryDirectory(prefix="plait-", dir=_scratch(frame.sparkSession))
-        work = Split(plan, route, tuple(frame.columns), place.name)
+        self._spark = frame.sparkSession
+        with _told(_scratch(self._spark)) as scratch:
+            # Spark's other tasks may still write after one has failed, and workers may hold files.
+            self._place = tempfile.TemporaryDirectory(
+                prefix="plait-exchange-", dir=scratch, ignore_cleanup_errors=True
+            )
+        work = Split(plan, route, tuple(frame.columns), self._place.name)
         try:
-            return cls(place, [report.task for report in run(numbered(frame), work)])
+            self._sources = tuple(report.label for report in run(numbered(frame), work))
+            with _told(self._place.name):
+                self._rows = self._count()
         except BaseException:
-            place.cleanup()
+            self.close()
             raise
 
-    def pieces(self, only: Collection[int] | None) -> Pieces:
-        """Give the tasks that have rows, of all or of these, the largest first."""
+    def stage(self, work: StageRows, only: Collection[int] | None) -> list[Report]:
+        """Run the tasks that have rows, of all or of these, the largest first.
+
+        Raises:
+            InvariantError: a task did not get what was divided to it.
+            TableError: of ours, as a task met it.
+        """
         largest = np.argsort(-self._rows, kind="stable").tolist()
         tasks = [t for t in largest if self._rows[t] and (only is None or t in only)]
-        return Pieces(self._place.name, self._sources, tuple(tasks))
+        pieces = Pieces(self._place.name, self._sources, tuple(tasks))
+        reports = run(counting(self._spark, len(tasks)), replace(work, pieces=pieces))
+        came = {report.task: report.rows for report in reports}
+        for task in tasks:
+            if came.get(task) != self._rows[task]:
+                message = f"task {task} had {came.get(task)} rows of {self._rows[task]}"
+                raise InvariantError(message)
+        return reports
 
     def close(self) -> None:
         """Remove the files."""
         self._place.cleanup()
+
+    def _count(self) -> Numbers:
+        indexes = [np.load(files_at(self._place.name, source)[1]) for source in self._sources]
+        found = np.concatenate([np.zeros((2, 0), np.int64), *indexes], axis=1)
+        rows: Numbers = np.zeros(int(found[0].max(initial=-1)) + 1, np.int64)
+        np.add.at(rows, found[0], found[1])
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +121,16 @@ class Split:
 
     def __call__(self, place: Place, batches: Batches) -> Report | None:
         """Write the file and its index; None if no row came."""
-        batches = (b.rename_columns(self.columns) for b in batches if b.num_rows)
-        first = next(batches, None)
+        named = (b.rename_columns(self.columns) for b in batches if b.num_rows)
+        first = next(named, None)
         if first is None:
             return None
-        rows, index = places_of(self.directory, place.task)
-        part = rows.with_name(f"{place.label}.part")
-        try:
-            with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, first.schema) as sink:
-                found = np.array(list(self._write(sink, first, batches)), np.int64).T
+        rows, index = files_at(self.directory, place.label)
+        with _told(self.directory):
+            with pa.OSFile(str(rows), "wb") as file, pa.ipc.new_file(file, first.schema) as sink:
+                found = np.array(list(self._write(sink, first, named)), np.int64).T
             np.save(index, found)
-            part.replace(rows)
-        except OSError as error:
-            raise failed(self.directory, error) from error
-        return Report(place.task, place.attempt, int(found[1].sum()))
+        return Report(place.task, place.attempt, int(found[1].sum()), label=place.label)
 
     def _write(
         self, sink: pa.RecordBatchWriter, first: pa.RecordBatch, rest: Batches
@@ -144,6 +157,15 @@ class Split:
             sink.write_batch(ordered.slice(at, count))
             yield task, count
             at += count
+
+
+@contextmanager
+def _told(place: str | None) -> Iterator[None]:
+    """Say of what the disk refuses where it was, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise failed(str(place or tempfile.gettempdir()), error) from error
 
 
 def _scratch(spark: SparkSession) -> str | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from plait.spark.master import local_cores
 from plait.spark.report import COLUMNS, Report, find_error
 from plait.spark.task import Batches, Place, on_executor
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 _A_CORE = 2
 """Tasks of one core: while one writes the other reads."""
 _A_CORE_NEW = 8
@@ -46,6 +45,11 @@ def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> li
     return reports
 
 
+def counting(spark: SparkSession, tasks: int) -> DataFrame:
+    """Give a DataFrame of so many tasks, whose rows say nothing."""
+    return spark.range(0, tasks, 1, max(1, tasks))
+
+
 def tasks_wanted(spark: SparkSession, *, into_files: bool = False) -> int:
     """Give the number of tasks to shuffle into: Spark's own, fitted to the cores if all are here.
 
@@ -56,10 +60,9 @@ def tasks_wanted(spark: SparkSession, *, into_files: bool = False) -> int:
     """
     text = str(spark.conf.get("spark.sql.shuffle.partitions", "200"))
     wanted = max(1, int(text)) if text.isascii() and text.isdigit() else 1
-    local = _LOCAL.fullmatch(str(spark.conf.get("spark.master", "")))
-    if local is None:
+    cores = local_cores(str(spark.conf.get("spark.master", "")))
+    if cores is None:
         return wanted
-    cores = int(local[1])
     return min(wanted, _A_CORE * cores) if into_files else max(wanted, _A_CORE_NEW * cores)
 
 

@@ -14,7 +14,9 @@ from plait import errors
 from plait.errors import TableError
 from plait.model.changes import WriteStatus
 
-COLUMNS = "task int, attempt int, rows bigint, digest bigint, status binary, error string"
+COLUMNS = (
+    "task int, attempt int, rows bigint, digest bigint, label string, status binary, error string"
+)
 """The columns of a report as Spark names them."""
 
 _SCHEMA = pa.schema(
@@ -23,6 +25,7 @@ _SCHEMA = pa.schema(
         pa.field("attempt", pa.int32()),
         pa.field("rows", pa.int64()),
         pa.field("digest", pa.int64()),
+        pa.field("label", pa.string()),
         pa.field("status", pa.binary()),
         pa.field("error", pa.string()),
     ]
@@ -41,6 +44,8 @@ class Report:
     """Rows that came in."""
     digest: int = 0
     """Sum of the hashes of their keys: tells whether another evaluation gave the same keys."""
+    label: str = ""
+    """Names the files that the attempt wrote for other tasks."""
     status: WriteStatus = field(default_factory=WriteStatus)
     error: TableError | None = None
 
@@ -48,17 +53,17 @@ class Report:
         """Write it as a row for Spark."""
         body = None if self.error is not None else self.status.to_bytes()
         text = None if self.error is None else error_text(self.error)
-        values = [self.task, self.attempt, self.rows, self.digest, body, text]
+        values = [self.task, self.attempt, self.rows, self.digest, self.label, body, text]
         columns = [pa.array([v], f.type) for v, f in zip(values, _SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
     @classmethod
-    def from_row(cls, row: tuple[int, int, int, int, bytes | None, str | None]) -> Report:
+    def from_row(cls, row: tuple[int, int, int, int, str, bytes | None, str | None]) -> Report:
         """Read a row that Spark collected."""
-        task, attempt, rows, digest, body, text = row
+        task, attempt, rows, digest, label, body, text = row
         error = None if text is None else parse_error(text)
         status = WriteStatus() if body is None else WriteStatus.from_bytes(bytes(body))
-        return cls(task, attempt, rows, digest, status, error)
+        return cls(task, attempt, rows, digest, label, status, error)
 
 
 def error_text(error: TableError) -> str:

@@ -2,10 +2,10 @@
 
 A table's buckets are divided among a fixed number of tasks, so that each (partition, bucket) has
 exactly one: ``pmod(bucket + share of the partition, tasks)``. A few partitions, hashed without
-looking, would leave one task with most of the work. So where the table has files, the share is
-those bits of ``xxhash64(partition columns)`` that divide their bytes most evenly. Where it has
-none, it is a number that differs between neighbours: integers and dates as they are, and the CRC
-of strings, whose low bits differ with the last digit. Rows are sent by the task's number itself
+looking, would leave one task with most of the work. So the share is a number that differs between
+neighbours: integers and dates as they are, and the CRC of strings, whose low bits differ with the
+last digit. Where rows meet files, and some bits of ``xxhash64(partition columns)`` divide their
+bytes more evenly, it is those. Rows are sent by the task's number itself
 (``repartitionById``): hashing it again would leave some tasks empty.
 """
 
@@ -24,6 +24,7 @@ from plait.model.bucket import BucketId, Partition, partition_parse
 from plait.model.plan import TableSpec
 from plait.model.schema import type_name
 from plait.model.value import array_of
+from plait.write.cast import apply_or_null
 
 Numbers = npt.NDArray[np.int64]
 
@@ -88,25 +89,28 @@ class Route:
             hashes = key_hashes(self._typed(rows, self.spec.key), self.spec.key)
             tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
         if self.by_partition:
-            tasks += self._shares(self._typed(rows, self.spec.partition_by))
+            tasks += self._shares(self._typed(rows, self.spec.partition_by), self.shift)
         tasks %= self.tasks
         return tasks
 
     def task_of(self, bucket: BucketId) -> int:
         """Give the task of one bucket."""
         partition, number = bucket
-        share = int(self._shares(self._values([partition]))[0]) if self.by_partition else 0
+        share = (
+            int(self._shares(self._values([partition]), self.shift)[0]) if self.by_partition else 0
+        )
         return (max(number, 0) + share) % self.tasks
 
     def _even_shift(self, groups: pa.Table) -> int | None:
         """Find the share with which the most that one task has is the least."""
         if groups.num_rows > _GROUPS_MANY:
             return 0
-        sizes = groups["bytes_sum"].to_numpy()
+        buckets, sizes = _buckets(groups), groups["bytes_sum"].to_numpy()
+        values, rows = self._partitions(groups)
 
         def most(shift: int | None) -> float:
-            tasks = replace(self, shift=shift).tasks_of(groups)
-            return float(np.bincount(tasks, sizes).max())
+            shares = self._shares(values, shift)
+            return float(np.bincount((buckets + shares[rows]) % self.tasks, sizes).max())
 
         choices: tuple[int | None, ...] = (None, *range(_SHIFTS))
         return min(choices, key=most)
@@ -114,11 +118,16 @@ class Route:
     def _shares_of(self, files: pa.Table) -> Numbers:
         if not self.by_partition or not files.num_rows:
             return np.zeros(files.num_rows, np.int64)
+        values, rows = self._partitions(files)
+        each: Numbers = self._shares(values, self.shift)[rows]
+        return each
+
+    def _partitions(self, files: pa.Table) -> tuple[pa.RecordBatch, Numbers]:
+        """Give the partitions of files as rows of the table's types, and which each file has."""
         coded = files["partition"].combine_chunks().dictionary_encode()
         parsed = [partition_parse(text) for text in coded.dictionary.to_pylist()]
-        shares = self._shares(self._values(parsed))
-        each: Numbers = shares[coded.indices.to_numpy()]
-        return each
+        rows: Numbers = coded.indices.to_numpy()
+        return self._values(parsed), rows
 
     def _values(self, partitions: Sequence[Partition]) -> pa.RecordBatch:
         """Give partitions as rows of the table's types."""
@@ -128,16 +137,16 @@ class Route:
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def _typed(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Give columns in the table's types; what does not fit them is refused later."""
+        """Give columns in the table's types; the task refuses what does not fit them."""
         fields = self.spec.schema.arrow
-        columns = [rows.column(name).cast(fields.field(name).type, safe=False) for name in names]
+        columns = [apply_or_null(rows.column(name), fields.field(name).type) for name in names]
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
-    def _shares(self, values: pa.RecordBatch) -> Numbers:
+    def _shares(self, values: pa.RecordBatch, shift: int | None) -> Numbers:
         """Give the share of each row of partition values."""
-        if self.shift is not None:
+        if shift is not None:
             names = self.spec.partition_by
-            kept: Numbers = key_hashes(values, names).view(np.int64) >> self.shift
+            kept: Numbers = key_hashes(values, names).view(np.int64) >> shift
             return kept % self.tasks
         shares = np.zeros(values.num_rows, np.int64)
         for column in values.columns:
@@ -161,7 +170,7 @@ class Route:
 
 _TASKS_SOME = 32
 """Tasks that cost little even where most of them stay empty."""
-_GROUPS_MANY = 10_000
+_GROUPS_MANY = 2_000
 """So many (partition, bucket) pairs are divided evenly by any hash."""
 _SHIFTS = 32
 

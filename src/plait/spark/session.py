@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.spark.java import launch_home, require_java
+from plait.spark.master import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,10 +40,15 @@ RECOMMENDED_JVM = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_
 RECOMMENDED_START = {
     "spark.driver.extraJavaOptions": RECOMMENDED_JVM,
     "spark.executor.extraJavaOptions": RECOMMENDED_JVM,
-    # Over TCP a task that runs Python waits 40 ms for an acknowledgement that is delayed.
-    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 """What makes Plait fast and is settled when Spark starts."""
+
+RECOMMENDED_LOCAL = {
+    # Over TCP a task that runs Python waits 40 ms for an acknowledgement that is delayed. Not on a
+    # cluster: the socket lies in Java's temporary directory, whose path can be too long there.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+}
+"""The same, where all of Spark runs on one machine."""
 
 _DEFAULTS = {
     **RECOMMENDED,
@@ -155,22 +161,15 @@ def _checked(config: Mapping[str, str | float]) -> dict[str, str]:
 
 def _defaults(master: str) -> dict[str, str]:
     settings = {**_DEFAULTS, _MASTER: master, _PYTHON: sys.executable}
-    if master.startswith("local"):
+    cores = local_cores(master)
+    if cores is not None:
         settings |= {
+            **RECOMMENDED_LOCAL,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(2 * _cores(master)),
+            "spark.sql.shuffle.partitions": str(2 * cores),
         }
     return settings
-
-
-def _cores(master: str) -> int:
-    """Give the number in ``local[2]`` or ``local[2,1]``; the machine's cores for ``local[*]``."""
-    _, _, inside = master.partition("[")
-    number = inside.rstrip("]").split(",")[0]
-    if number.isascii() and number.isdigit():
-        return int(number)
-    return (os.cpu_count() or 1) if inside else 1
 
 
 @contextmanager

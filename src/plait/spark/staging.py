@@ -33,7 +33,7 @@ from plait.spark.frame import (
     routed,
     union,
 )
-from plait.spark.job import run, speculates, tasks_wanted
+from plait.spark.job import counting, run, speculates, tasks_wanted
 from plait.spark.lineage import find_reads, read_set_of
 from plait.spark.packed import PackedSnapshot
 from plait.spark.report import Report
@@ -59,17 +59,17 @@ if TYPE_CHECKING:
 
 
 class SparkStaging:
-    """Stages DataFrames: one job, one task a share of the buckets, one report a task.
+    """Stages DataFrames: one task a share of the buckets, one report a task.
 
     Rows of a table with a key are brought to their tasks, so that each (partition, bucket) has one:
-    through files where Spark runs on one machine, or by its shuffle. Rows without a key are written
-    where they are.
+    through files where Spark runs on one machine (``exchange``), elsewhere by its shuffle. Rows
+    without a key are written where they are.
 
-    A DataFrame is a query, and ``stage`` runs it. What the shuffle brought is not kept: the first
-    evaluation is all that a commit needs, unless others committed to the same buckets first and the
-    writer may redo them. Then the query runs again for their tasks, and each task must get as many
-    rows as before, with the same keys; a query that gives others (random keys, a source that moves)
-    is refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
+    A DataFrame is a query, and ``stage`` runs it: once, if its rows go through files. What a
+    shuffle brought is not kept. Where others committed to the same buckets first and the writer may
+    redo them, the query then runs again for their tasks, and each task must get as many rows as
+    before, with the same keys; a query that gives others (random keys, a source that moves) is
+    refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
 
     def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
@@ -165,10 +165,10 @@ class SparkStaging:
     def close(self) -> None:
         """Let go of the DataFrames; staged files stay."""
         self._closed = True
-        if self._exchange is not None:
-            self._exchange.close()
         self._frames.clear()
         self._scans = ()
+        if self._exchange is not None:
+            self._exchange.close()
 
     @property
     def _layout(self) -> TableSpec:
@@ -188,10 +188,8 @@ class SparkStaging:
         if not goes_through_files(frame.sparkSession):
             self._replace(run(numbered(routed(frame, route, only)), work), only)
             return
-        self._exchange = self._exchange or Exchange.fill(frame, plan, route)
-        pieces = self._exchange.pieces(only)
-        work = replace(work, pieces=pieces)
-        self._replace(run(_counting(frame.sparkSession, len(pieces.tasks)), work), only)
+        self._exchange = self._exchange or Exchange(frame, plan, route)
+        self._replace(self._exchange.stage(work, only), only)
 
     def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:
         return Route.plan(
@@ -265,7 +263,7 @@ class SparkStaging:
         spec = self._plan.spec
         route = Route.plan(spec, columns=spec.partition_by, wanted=wanted, files=rest.files)
         work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
-        return [report.status for report in run(_counting(spark, route.tasks), work)]
+        return [report.status for report in run(counting(spark, route.tasks), work)]
 
     @property
     def _session(self) -> SparkSession:
@@ -297,11 +295,6 @@ class SparkStaging:
         if not self._plan.spec.partition_by:
             return {()}
         return announced_places(self._store, self._plan.instant)
-
-
-def _counting(spark: SparkSession, tasks: int) -> DataFrame:
-    """Give a DataFrame of so many tasks, whose rows say nothing."""
-    return spark.range(0, tasks, 1, max(1, tasks))
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:

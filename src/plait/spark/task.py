@@ -27,6 +27,7 @@ from plait.spark.report import Report, marked
 from plait.spark.route import Route
 from plait.storage import open_store
 from plait.write.announce import Announcer
+from plait.write.cast import apply_or_null
 from plait.write.staging import ArrowStaging, Task
 
 Batches = Iterator[pa.RecordBatch]
@@ -60,9 +61,9 @@ class Place:
 
 @cache
 def _keep_modules() -> None:
-    """Take what is loaded out of the garbage collection that Spark's worker makes after each task.
+    """Take what is loaded by now out of the collection that Spark's worker makes after each task.
 
-    It goes through the objects of every module that is loaded, 30 ms each time, and finds nothing.
+    It goes through the objects of every module, 30 ms each time, and finds nothing.
     """
     gc.collect()
     gc.freeze()
@@ -99,7 +100,7 @@ class StageRows:
         if self.route is not None:
             snapshot = _own(snapshot, self.route, place)
         status = _stage(self.plan, place, snapshot, rows)
-        return Report(place.task, place.attempt, counted.rows, counted.digest, status)
+        return Report(place.task, place.attempt, counted.rows, counted.digest, place.label, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class _Counted:
         key = self.plan.spec.key
         if key:
             kinds = self.plan.spec.schema.arrow
-            columns = [batch.column(n).cast(kinds.field(n).type, safe=False) for n in key]
+            columns = [apply_or_null(batch.column(n), kinds.field(n).type) for n in key]
             hashes = key_hashes(pa.RecordBatch.from_arrays(columns, names=list(key)), key)
             with np.errstate(over="ignore"):
                 self._sum += hashes.sum(dtype=np.uint64)

@@ -75,6 +75,14 @@ def apply(array: pa.Array, target: pa.DataType) -> pa.Array:
     return cast
 
 
+def apply_or_null(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast rows that are not checked yet: nulls if one of them will be refused."""
+    try:
+        return apply(array, target)
+    except LossyError:
+        return pa.nulls(len(array), target)
+
+
 def missing_value(array: pa.Array, field: pa.Field) -> str | None:
     """Give the path of a field that may not be null and is, here or deeper; None if all is well.
 

@@ -47,7 +47,7 @@ def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[st
 
 def left_behind() -> set[str]:
     """Name the directories in which rows are on their way."""
-    return {path.name for path in Path(tempfile.gettempdir()).glob("plait-*/*.arrow")}
+    return {path.name for path in Path(tempfile.gettempdir()).glob("plait-exchange-*")}
 
 
 @pytest.mark.usefixtures("exchange")
@@ -131,7 +131,7 @@ def test_no_row_passes_through_the_driver(
         pytest.fail("rows were asked for by the driver")
 
     def counted(self: DataFrame) -> list[object]:
-        assert self.columns == ["task", "attempt", "rows", "digest", "status", "error"]
+        assert self.columns == ["task", "attempt", "rows", "digest", "label", "status", "error"]
         found = original(self)
         sizes.append(sum(len(row["status"]) for row in found))
         return found
@@ -195,7 +195,7 @@ def test_columns_that_do_not_fit_are_refused_before_any_job(
     ("select", "column", "value"),
     [
         (["if(id = 7, null, id) id"], "id", "None"),
-        (["id", "id * 4611686018427387904bd rev"], "rev", "9223372036854775808"),
+        (["id", "if(id = 7, 9223372036854775808bd, 1bd) rev"], "rev", "9223372036854775808"),
     ],
 )
 def test_values_that_do_not_fit_are_told_with_a_sample(
@@ -307,15 +307,30 @@ def test_a_query_that_gives_other_rows_is_redone_from_files_or_not_at_all(
 def test_rows_on_their_way_are_gone_with_the_writer(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     before = left_behind()
-    table.append(frame(spark, 0, 100, 1))
-    with pytest.raises(DuplicateKeyError):
-        table.insert(frame(spark, 0, 100, 2))
-    bad = frame(spark, 0, 9, 1).selectExpr("if(id = 8, null, id) id", "part", "rev", "name")
-    with pytest.raises(BadRecordError):
-        table.append(bad)
-    with pytest.raises(Exception, match="no such row"):
-        table.append(bad.selectExpr("raise_error('no such row') id", "part", "rev", "name"))
+    good = frame(spark, 0, 100, 1)
+    bad = good.selectExpr("if(id = 8, null, id) id", "part", "rev", "name")
+    failing = good.selectExpr("if(id = 8, raise_error('no'), id) id", "part", "rev", "name")
+    writers = []  # what is held cannot be gone by itself
+    for rows, error in ((good, None), (good, DuplicateKeyError), (bad, BadRecordError)):
+        writers.append(table.writer("insert"))
+        with nullcontext() if error is None else pytest.raises(error), writers[-1] as writer:
+            writer.write(rows)
+        assert left_behind() == before
+    writers.append(table.writer("upsert"))
+    with pytest.raises(Exception, match="no"), writers[-1] as writer:
+        writer.write(failing)
     assert left_behind() == before
+
+
+def test_several_frames_and_more_tasks_than_rows_go_through_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t", partitioned=True)
+    with table.writer("upsert") as writer:
+        writer.write(frame(spark, 0, 3, 1))
+        writer.write(frame(spark, 3, 5, 1, tasks=1))
+    assert revisions(table) == dict.fromkeys(range(5), 1)
+    assert_sound(table)
 
 
 def test_a_way_that_is_not_known_is_refused(spark: SparkSession, tmp_path: Path) -> None:

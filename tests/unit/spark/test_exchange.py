@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from plait.spark.exchange import Split
 from plait.spark.pieces import Pieces
 from plait.spark.route import Route
 from plait.spark.task import Place
+from plait.write.cast import apply
 from tests.support.livetable import LiveTable
+from tests.unit.spark.test_route import spec_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("rev", pa.int64())])
 NUMBERED = pa.schema([(f"c{at}", field.type) for at, field in enumerate(SCHEMA)])
@@ -43,11 +46,13 @@ def split_of(directory: Path, *, buffer: str = "64KiB") -> Split:
     return Split(plan, route, tuple(SCHEMA.names), str(directory))
 
 
-def given_to(split: Split, task: int, parts: Sequence[Sequence[Row]]) -> bool:
-    """Let a task divide these batches; tell whether it had rows."""
-    report = split(Place(task, 0, f"{task}-{task}"), _batches(parts))
-    assert report is None or report.rows == sum(map(len, parts))
-    return report is not None
+def given_to(split: Split, task: int, parts: Sequence[Sequence[Row]], attempt: int = 0) -> str:
+    """Let a task divide these batches; give the name of what it left, '' if it had no rows."""
+    report = split(Place(task, attempt, f"{task}-{attempt}"), _batches(parts))
+    if report is None:
+        return ""
+    assert report.rows == sum(map(len, parts))
+    return report.label
 
 
 def _batches(parts: Sequence[Sequence[Row]]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +69,7 @@ def test_each_row_comes_once_and_in_order_to_the_task_of_its_bucket(
     """Where no ordering field decides, the last row of a key wins."""
     with tempfile.TemporaryDirectory() as place:
         split = split_of(Path(place))
-        there = [at for at, parts in enumerate(sources) if given_to(split, at, parts)]
+        there = [label for at, each in enumerate(sources) if (label := given_to(split, at, each))]
         pieces = Pieces(place, tuple(there), tuple(range(5)))
         found: list[Row] = []
         for task in range(5):
@@ -78,7 +83,8 @@ def test_each_row_comes_once_and_in_order_to_the_task_of_its_bucket(
     assert sorted(found) == sorted(row for parts in sources for part in parts for row in part)
 
 
-def test_an_attempt_that_fails_is_not_read(tmp_path: Path) -> None:
+def test_only_the_attempt_that_was_reported_is_read(tmp_path: Path) -> None:
+    """INV-08: rows of one attempt with the index of another would go to the wrong buckets."""
     split = split_of(tmp_path)
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -88,21 +94,46 @@ def test_an_attempt_that_fails_is_not_read(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         split(Place(0, 0, "0-0"), broken())
-    assert not list(tmp_path.glob("*.arrow"))
-    assert given_to(split, 0, [[(2, "b")]])
-    found = [b for task in range(5) for b in Pieces(str(tmp_path), (0,), ()).read(task)]
-    assert [batch["id"].to_pylist() for batch in found] == [[2]]
+    good = given_to(split, 0, [[(2, "b"), (3, "c")]], attempt=1)
+    given_to(split, 0, [[(9, "d")] * 30], attempt=2)
+    found = [batch for task in range(5) for batch in Pieces(str(tmp_path), (good,), ()).read(task)]
+    assert sorted(key for batch in found for key in batch["id"].to_pylist()) == [2, 3]
 
 
-def test_a_file_that_is_gone_is_told_with_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["gone", "cut off", "index gone", "index cut off"])
+def test_a_file_that_cannot_be_read_is_told_with_what_to_do(tmp_path: Path, damage: str) -> None:
     split = split_of(tmp_path)
-    assert given_to(split, 0, [[(1, "a")]])
-    (tmp_path / "0.arrow").unlink()
+    label = given_to(split, 0, [[(1, "a")]])
+    path = tmp_path / f"{label}.{'npy' if 'index' in damage else 'arrow'}"
+    if "gone" in damage:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(StorageError, match=r"spark\.local\.dir"):
-        list(Pieces(str(tmp_path), (0,), ()).read(0))
+        [*Pieces(str(tmp_path), (label,), ()).read(0)]
 
 
 def test_a_disk_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     split = split_of(tmp_path / "nowhere")
     with pytest.raises(StorageError, match="on their way"):
         given_to(split, 0, [[(1, "a")]])
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("int32", "decimal(9,2)"), ("int64", "decimal(9,2)"), ("int8", "bigint"), ("double", "int")],
+)
+def test_rows_of_other_types_go_where_the_tables_own_would(given: str, wanted: str) -> None:
+    """What fits is cast before it is hashed, as it is before it is written."""
+    spec = spec_of(wanted)
+    route = Route.plan(spec, columns=["id", "p"], wanted=7, files=LIVE.empty_table())
+    for each in (route, replace(route, shift=3)):
+        rows = pa.record_batch({"id": [1, 2, 3], "p": pa.array([0, 7, -5]).cast(given)})
+        fitting = rows.set_column(1, "p", apply(rows["p"], spec.schema.arrow.field("p").type))
+        assert each.tasks_of_rows(rows).tolist() == each.tasks_of_rows(fitting).tolist()
+
+
+def test_rows_that_will_be_refused_go_anywhere() -> None:
+    route = Route.plan(spec_of("int"), columns=["id", "p"], wanted=7, files=LIVE.empty_table())
+    rows = pa.record_batch({"id": [1, 2], "p": pa.array([1, 1 << 40])})
+    assert all(0 <= task < 7 for task in route.tasks_of_rows(rows).tolist())
