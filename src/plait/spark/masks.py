@@ -22,7 +22,6 @@ import pyarrow as pa
 from plait.files.deletion import load_mask
 from plait.files.live import LiveFile
 from plait.spark.frame import expression
-from plait.spark.route import quoted
 from plait.storage import local_root
 from plait.storage.port import Store
 
@@ -42,7 +41,10 @@ Words = npt.NDArray[np.int64]
 def without_hidden(
     rows: DataFrame, spark: SparkSession, store: Store, files: Sequence[LiveFile]
 ) -> DataFrame:
-    """Filter the hidden rows out of a Parquet scan of just these files, all of them masked."""
+    """Filter the hidden rows out of a Parquet scan of just these files, all of them masked.
+
+    The rows come with two columns more, which tell of their file.
+    """
     with ThreadPoolExecutor(max_workers=_LOADERS, thread_name_prefix="plait-masks") as pool:
         words = list(pool.map(lambda file: _words(store, file), files))
     sizes = [file.size_bytes for file in files]
@@ -57,8 +59,7 @@ def without_hidden(
     file = place.getField("file_size" if by_size else "file_name").alias(_FILE)
     tagged = rows.select("*", file, place.getField("row_index").alias(_ROW))
     # An anti join: no row carries the bitmap of its file any further.
-    found = tagged.join(masks.hint("broadcast"), expression(tagged, _HIDDEN), "left_anti")
-    return found.select(*map(quoted, rows.columns))
+    return tagged.join(masks.hint("broadcast"), expression(tagged, _HIDDEN), "left_anti")
 
 
 def _sizes_there(store: Store, files: Sequence[LiveFile]) -> list[int] | None:

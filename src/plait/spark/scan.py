@@ -87,6 +87,8 @@ def _files(scan: Scan, spark: SparkSession) -> DataFrame:
         frame = spark.createDataFrame([], struct)
     if condition is not None:
         frame = frame.where(to_sql(condition.predicate))
+    if wanted == scan.schema.names:
+        return frame
     return frame.select(*map(quoted, scan.schema.names))
 
 
