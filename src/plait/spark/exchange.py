@@ -65,7 +65,8 @@ class Exchange:
             StorageError: the local disk is full or not there.
         """
         self._spark = frame.sparkSession
-        with _told(_scratch(self._spark)) as scratch:
+        scratch = _scratch(self._spark)
+        with _told(scratch):
             # Spark's other tasks may still write after one has failed, and workers may hold files.
             self._place = tempfile.TemporaryDirectory(
                 prefix="plait-exchange-", dir=scratch, ignore_cleanup_errors=True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,11 +42,6 @@ def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[st
     spark.conf.set(SETTING, request.param)
     yield request.param
     spark.conf.unset(SETTING)
-
-
-def left_behind() -> set[str]:
-    """Name the directories in which rows are on their way."""
-    return {path.name for path in Path(tempfile.gettempdir()).glob("plait-exchange-*")}
 
 
 @pytest.mark.usefixtures("exchange")
@@ -304,9 +298,15 @@ def test_a_query_that_gives_other_rows_is_redone_from_files_or_not_at_all(
     assert_sound(table)
 
 
-def test_rows_on_their_way_are_gone_with_the_writer(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_on_their_way_are_gone_with_the_writer(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie where Spark was told to keep its own."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{scratch},{tmp_path / 'other'}")
+    began = scratch.stat().st_mtime_ns
     table = make(tmp_path / "t")
-    before = left_behind()
     good = frame(spark, 0, 100, 1)
     bad = good.selectExpr("if(id = 8, null, id) id", "part", "rev", "name")
     failing = good.selectExpr("if(id = 8, raise_error('no'), id) id", "part", "rev", "name")
@@ -315,11 +315,12 @@ def test_rows_on_their_way_are_gone_with_the_writer(spark: SparkSession, tmp_pat
         writers.append(table.writer("insert"))
         with nullcontext() if error is None else pytest.raises(error), writers[-1] as writer:
             writer.write(rows)
-        assert left_behind() == before
+        assert list(scratch.iterdir()) == []
+        assert scratch.stat().st_mtime_ns > began, "they were there"
     writers.append(table.writer("upsert"))
     with pytest.raises(Exception, match="no"), writers[-1] as writer:
         writer.write(failing)
-    assert left_behind() == before
+    assert list(scratch.iterdir()) == []
 
 
 def test_several_frames_and_more_tasks_than_rows_go_through_files(
