@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from plait.errors import InvariantError, OptionError
@@ -28,17 +27,15 @@ from plait.spark.job import counting, run, speculates
 from plait.spark.master import local_cores
 from plait.spark.pieces import SETTING, Pieces, failed, files_at
 from plait.spark.report import Report
-from plait.spark.route import Route
+from plait.spark.route import Numbers, Route
 from plait.spark.task import Batches, Place, StageRows
 from plait.write.blocks import taken
 from plait.write.intake import Intake
 from plait.write.limits import Limits
+from plait.write.split import narrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-Numbers = npt.NDArray[np.int64]
 
 
 def goes_through_files(spark: SparkSession) -> bool:
@@ -149,9 +146,7 @@ class Split:
     ) -> Iterator[tuple[int, int]]:
         tasks = self.route.tasks_of_rows(rows)
         counts = np.bincount(tasks)
-        # By radix, as numpy does it up to 16 bits.
-        small = tasks.astype(np.uint16) if len(counts) <= 1 << 16 else tasks
-        ordered = taken(rows, np.argsort(small, kind="stable"))
+        ordered = taken(rows, np.argsort(narrow(tasks, len(counts)), kind="stable"))
         at = 0
         for task in np.flatnonzero(counts).tolist():
             count = int(counts[task])

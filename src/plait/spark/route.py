@@ -86,19 +86,19 @@ class Route:
         """Give the task of each row, as ``sql`` does."""
         tasks = np.zeros(rows.num_rows, np.int64)
         if self.spec.keyed:
-            hashes = key_hashes(self._typed(rows, self.spec.key), self.spec.key)
+            hashes = key_hashes(typed(rows, self.spec, self.spec.key), self.spec.key)
             tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
         if self.by_partition:
-            tasks += self._shares(self._typed(rows, self.spec.partition_by), self.shift)
+            tasks += self._shares(typed(rows, self.spec, self.spec.partition_by), self.shift)
         tasks %= self.tasks
         return tasks
 
     def task_of(self, bucket: BucketId) -> int:
         """Give the task of one bucket."""
         partition, number = bucket
-        share = (
-            int(self._shares(self._values([partition]), self.shift)[0]) if self.by_partition else 0
-        )
+        share = 0
+        if self.by_partition:
+            share = int(self._shares(self._values([partition]), self.shift)[0])
         return (max(number, 0) + share) % self.tasks
 
     def _even_shift(self, groups: pa.Table) -> int | None:
@@ -136,12 +136,6 @@ class Route:
         columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
-    def _typed(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Give columns in the table's types; the task refuses what does not fit them."""
-        fields = self.spec.schema.arrow
-        columns = [apply_or_null(rows.column(name), fields.field(name).type) for name in names]
-        return pa.RecordBatch.from_arrays(columns, names=list(names))
-
     def _shares(self, values: pa.RecordBatch, shift: int | None) -> Numbers:
         """Give the share of each row of partition values."""
         if shift is not None:
@@ -173,6 +167,13 @@ _TASKS_SOME = 32
 _GROUPS_MANY = 2_000
 """So many (partition, bucket) pairs are divided evenly by any hash."""
 _SHIFTS = 32
+
+
+def typed(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.RecordBatch:
+    """Give columns in the table's types, to be hashed; the task refuses what does not fit them."""
+    fields = spec.schema.arrow
+    columns = [apply_or_null(rows.column(name), fields.field(name).type) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def _numbers(column: pa.Array) -> Numbers:

@@ -24,10 +24,9 @@ from plait.model.plan import Snapshot, WritePlan
 from plait.spark.packed import PackedSnapshot
 from plait.spark.pieces import Pieces
 from plait.spark.report import Report, marked
-from plait.spark.route import Route
+from plait.spark.route import Route, typed
 from plait.storage import open_store
 from plait.write.announce import Announcer
-from plait.write.cast import apply_or_null
 from plait.write.staging import ArrowStaging, Task
 
 Batches = Iterator[pa.RecordBatch]
@@ -187,9 +186,7 @@ class _Counted:
         self.rows += batch.num_rows
         key = self.plan.spec.key
         if key:
-            kinds = self.plan.spec.schema.arrow
-            columns = [apply_or_null(batch.column(n), kinds.field(n).type) for n in key]
-            hashes = key_hashes(pa.RecordBatch.from_arrays(columns, names=list(key)), key)
+            hashes = key_hashes(typed(batch, self.plan.spec, key), key)
             with np.errstate(over="ignore"):
                 self._sum += hashes.sum(dtype=np.uint64)
         return batch

@@ -59,7 +59,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     order = keys.sort_order(keys.encode(batch, spec.key)) if spec.keyed else None
     if len(groups) > 1:
         codes = codes if order is None else codes[order]
-        by_group = np.argsort(_narrow(codes, len(groups)), kind="stable")
+        by_group = np.argsort(narrow(codes, len(groups)), kind="stable")
         order = by_group if order is None else order[by_group]
     if order is not None:
         batch = taken(batch, order)
@@ -109,7 +109,7 @@ def _largest_first(present: list[int], codes: Codes) -> tuple[list[int], Codes, 
     return [present[at] for at in by_size], rank[codes], counts[by_size]
 
 
-def _narrow(codes: Codes, count: int) -> npt.NDArray[np.integer]:
+def narrow(codes: Codes, count: int) -> npt.NDArray[np.integer]:
     """Give numbers in the type that sorts fastest: by radix up to 16 bits."""
     return codes.astype(np.uint16) if count <= _NARROW else codes
 
