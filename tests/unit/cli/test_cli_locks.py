@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 
 import pytest
 
@@ -42,8 +41,9 @@ def test_locks_tells_that_a_lease_seems_lost(tablectl, tmp_path):
     Table.create(uri, "id bigint", lock="lease:0.5s")
     ghost = LeaseRecord(6, 0.5).taken(Claimant("n", "a ghost", 1_700_000_000_000), ttl_s=0.001)
     open_store(uri).put(lease.PATH, ghost.encode("by hand"))
-    written = time.time() - 60  # a fast machine asks in the millisecond in which it was written
-    os.utime(tmp_path / "t" / lease.PATH, (written, written))
+    place = tmp_path / "t" / lease.PATH
+    written = place.stat().st_mtime - 60  # a fast machine asks in the millisecond of the write
+    os.utime(place, (written, written))
     state = Table.open(uri).locks()
     assert state.holder is not None
     assert (state.holder.owner, state.holder.token) == ("a ghost", 7)
