@@ -51,4 +51,4 @@ def test_processes_lose_no_update_while_zookeeper_loses_its_leader(
         disturb=lambda _: kill_leader(ensemble),
         disturbances=1,
     ).run()
-    assert "disturbances" in str(seen["signals"])
+    assert "'disturbances': 1" in str(seen["signals"])

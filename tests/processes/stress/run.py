@@ -51,7 +51,7 @@ class Stress:
     seed: int = 0
     deadline_s: float = 300
     disturb: Callable[[int], object] | None = None
-    """Called a few times on the way with how often it was called before."""
+    """Called so many times on the way with how often it was called before."""
     disturbances: int = 3
 
     def run(self) -> dict[str, object]:
@@ -91,20 +91,24 @@ class Stress:
         return table
 
     def _storm(self) -> Counter[str]:
-        chance = random.Random(self.seed)
-        signals: Counter[str] = Counter()
+        """Let commits land among blows; after each disturbance as many as before it, or more."""
+        chance, signals = random.Random(self.seed), Counter[str]()
         fleet = _Fleet(self)
-        disturbed = 0
         deadline = time.monotonic() + self.deadline_s
+
+        def until(goal: int) -> None:
+            while (landed := self._landed()) < goal and time.monotonic() < deadline:
+                fleet.disturb(chance, signals, landed)
+
+        share = self.commits // (self.disturbances + 1)
         try:
             fleet.start()
-            while (landed := self._landed()) < self.commits and time.monotonic() < deadline:
-                fleet.disturb(chance, signals, landed)
-                step = self.commits // (self.disturbances + 1)
-                if self.disturb is not None and landed > step * (disturbed + 1):
-                    self.disturb(disturbed)
-                    disturbed += 1
+            for number in range(self.disturbances if self.disturb else 0):
+                until(self._landed() + share)
+                if self.disturb and time.monotonic() < deadline:
+                    self.disturb(number)
                     signals["disturbances"] += 1
+            until(max(self.commits, self._landed() + share))
         finally:
             fleet.stop()
         return signals
