@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.stress.__main__ import kill_leader
+from tests.processes.stress.__main__ import SLOWNESS_S3, kill_leader
 from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
@@ -32,7 +32,14 @@ def test_processes_lose_no_update_on_s3(
     """INV-01 to INV-11: with the slots alone, and with a lease for order."""
     uri = s3_server.uri(f"stress-{lock}")
     Stress(
-        uri, tmp_path, processes=4, commits=20, options=s3_server.options, lock=lock, seed=2
+        uri,
+        tmp_path,
+        processes=4,
+        commits=20,
+        options=s3_server.options,
+        lock=lock,
+        seed=2,
+        slowness=SLOWNESS_S3,
     ).run()
 
 

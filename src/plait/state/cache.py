@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoundError
@@ -53,6 +54,17 @@ class StateCache:
             if state.version - before < _NEAR:
                 return self._keep(state)
             state = self._jump(self._keep(state))
+
+    def decisions(self, since: int, *, limit: int) -> Iterator[Decision]:
+        """Give the decisions after a version until the head, oldest first, ``limit`` at most.
+
+        What is known is not read again: a decision never changes.
+        """
+        known = self._state
+        recent = None if known is None else known.recent(since)
+        found = [] if recent is None else recent[::-1][:limit]
+        yield from found
+        yield from self.timeline.load_after(since + len(found), limit=limit - len(found))
 
     def advance(self, decision: Decision) -> State:
         """Take in a decision that this client has just published: no read."""

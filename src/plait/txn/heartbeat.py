@@ -51,11 +51,19 @@ class Heartbeat:
                 return
             self._beats += 1
             self._site.store.put(paths.heartbeat(self._instant), str(self._beats).encode())
-            for decision in self._site.cache.timeline.load_after(self._seen, limit=_READ_MAX):
-                self._seen = decision.version
+            for decision in self._news():
                 ended = decision.rolled_back
                 if ended is not None and ended.instant.nonce == self._instant.nonce:
                     self._ended_by = decision
                     self._site.store.delete([paths.heartbeat(self._instant)])
                     _log.warning("instant %s was rolled back: %s", self._instant, ended.reason)
                     return
+
+    def _news(self) -> list[Decision]:
+        """Give the decisions since the last look; all who share the client learn them by it."""
+        cache = self._site.cache
+        ahead = cache.refresh().version - self._seen
+        found = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
+        if found:
+            self._seen = found[-1].version
+        return found

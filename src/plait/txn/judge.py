@@ -102,8 +102,7 @@ class Judge:
         intent = self.intent(status, scope, state)
         found = []
         count = self.base - self.read_set.version
-        timeline = self.site.cache.timeline
-        for decision in timeline.load_after(self.read_set.version, limit=count):
+        for decision in self.site.cache.decisions(self.read_set.version, limit=count):
             conflict = self._decide(intent, status, decision, state)
             if conflict is not None and conflict.verdict is not Verdict.REBASE:
                 found.append(conflict)
@@ -136,8 +135,7 @@ class Judge:
         conflicts: list[Conflict] = []
         if first is not None:
             head = self._take_in(first, head, intent, status, conflicts)
-        timeline = self.site.cache.timeline
-        for decision in timeline.load_after(head.version, limit=_WINDOW_MAX):
+        for decision in self.site.cache.decisions(head.version, limit=_WINDOW_MAX):
             head = self._take_in(decision, head, intent, status, conflicts)
         self.site.cache.offer(head)
         return conflicts, head

@@ -5,6 +5,7 @@ Manners, not safety: every commit validates all the same, and losing a reservati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,11 +16,15 @@ from plait.txn.conflict import Intent, meeting
 from plait.txn.service import publish_service
 from plait.txn.site import Site, client
 
-_POLL_S, _POLL_S_MAX = 0.005, 0.25
+_POLL_S, _POLL_S_MAX = 0.005, 1.0
 _POLL_S_NEXT = 0.03
-"""Who is next in the queue looks so often, and those behind less,"""
+"""Who is next in the queue looks so often."""
+_LOOKS = 4
+"""So often those behind look in the time that those before them will probably take,"""
 _POLL_SHARE = 20
-"""and everybody less the longer it takes."""
+"""and, as long as nobody was through, so often in the time that they waited."""
+_REST = 2
+"""So many times what a look takes passes before the next: a slow store is left to the others."""
 _SILENT = 3
 """Heartbeats that did not come."""
 
@@ -88,7 +93,7 @@ class Patience:
             holder = each.reserved.holder
             if holder.nonce == self.instant.nonce:
                 break  # ours is older than those that follow
-            if _meets(intent, each.reserved) and not self._silent(holder):
+            if _meets(intent, each.reserved) and not self._silent(holder, first=not found):
                 found.append(holder)
         return found
 
@@ -106,31 +111,43 @@ class Patience:
         first = self.before_us(head, intent)
         if not first:
             return False
-        site, left = self.site, first
-        began, pause_s = site.ports.clock.monotonic(), _POLL_S
+        site, left, clock = self.site, first, self.site.ports.clock
+        began, pause_s = clock.monotonic(), _POLL_S
         site.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
-        while left and site.ports.clock.monotonic() < until:
-            site.ports.clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
+        while left and clock.monotonic() < until:
+            clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
             check_alive()
-            waited_s = site.ports.clock.monotonic() - began
-            most_s = max(_POLL_S_NEXT * len(left), waited_s / _POLL_SHARE)
-            pause_s = min(2 * pause_s, most_s, _POLL_S_MAX)
+            looked = clock.monotonic()
             left = [each for each in self.before_us(site.cache.refresh(), intent) if each in first]
+            rest_s = _REST * (clock.monotonic() - looked)
+            due_s = _due_s(len(left), len(first) - len(left), looked - began, rest_s)
+            pause_s = max(rest_s, min(2 * pause_s, due_s, _POLL_S_MAX))
         site.sightings.keep(each.reserved.holder for each in site.cache.known().reservations)
         return True
 
-    def _silent(self, holder: Instant) -> bool:
+    def _silent(self, holder: Instant, *, first: bool) -> bool:
+        """Tell whether a holder gave no sign; only the first is asked for more than one.
+
+        By the time that another is the first, its one sign tells whether it has been silent.
+        """
         if holder.nonce in self._given_up:
             return True
         site = self.site
         interval_s = site.cache.known().table.options.seconds("heartbeat.interval")
-        found_s = site.sightings.silence_s(
-            site.store, site.ports.clock, holder, interval_s=interval_s
-        )
+        every_s = interval_s if first else math.inf
+        found_s = site.sightings.silence_s(site.store, site.ports.clock, holder, every_s=every_s)
         silent = found_s > _SILENT * interval_s
         if silent:
             self._given_up.add(holder.nonce)
         return silent
+
+
+def _due_s(left: int, through: int, waited_s: float, rest_s: float) -> float:
+    """Tell when a look may find another number before us, judging by those that were through."""
+    next_s = max(_POLL_S_NEXT, rest_s)
+    if through == 0:
+        return max(left * next_s, waited_s / _POLL_SHARE)
+    return max(next_s, (left - 1) * waited_s / through / _LOOKS)
 
 
 def _meets(intent: Intent, reserved: Reserved) -> bool:

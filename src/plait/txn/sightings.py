@@ -17,9 +17,6 @@ from plait.timeline import paths
 
 _BEAT_BYTES_MAX = 64
 
-_LOOKS = 4
-"""So often in the time between two heartbeats one is looked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -35,17 +32,15 @@ class Sightings:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def silence_s(
-        self, store: Store, clock: Clock, instant: Instant, *, interval_s: float
-    ) -> float:
-        """Look at a heartbeat now and then; tell for how long none was heard, as far as is known.
+    def silence_s(self, store: Store, clock: Clock, instant: Instant, *, every_s: float) -> float:
+        """Tell for how long none was heard when it was last looked for, which is at most so often.
 
         What cannot be read is no news: whoever waits out of manners does not fail for it.
         """
         now, seen = clock.monotonic(), self._seen.get(instant.nonce)
-        if seen is None or now - seen.looked >= interval_s / _LOOKS:
+        if seen is None or now - seen.looked >= every_s:
             seen = self._seen[instant.nonce] = self._look(store, instant, now, seen)
-        return now - seen.since
+        return seen.looked - seen.since
 
     def _look(self, store: Store, instant: Instant, now: float, before: _Seen | None) -> _Seen:
         try:

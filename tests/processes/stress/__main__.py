@@ -23,6 +23,9 @@ from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
+SLOWNESS_S3 = 3
+"""The server of the tests answers some hundred requests a second, to all processes together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -31,6 +34,7 @@ class Place:
     uri: str
     lock: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    slowness: float = 1
     disturb: Callable[[int], object] | None = None
 
 
@@ -42,7 +46,7 @@ def opened(name: str, folder: Path) -> Iterator[Place]:
     elif name in ("s3", "s3-lease"):
         with S3Server(folder) as server:
             lock = "lease" if name == "s3-lease" else None
-            yield Place(server.uri("t"), lock, server.options)
+            yield Place(server.uri("t"), lock, server.options, slowness=SLOWNESS_S3)
     else:
         with ZooKeeper(folder, members=3) as ensemble:
             yield Place(
@@ -96,6 +100,7 @@ def run(name: str, asked: argparse.Namespace) -> tuple[dict[str, object], int]:
             commits=asked.commits,
             options=place.options,
             lock=place.lock,
+            slowness=place.slowness,
             table_type=asked.type,
             seed=asked.seed,
             deadline_s=asked.minutes * 60,

@@ -20,13 +20,12 @@ from tests.processes.stress.judge import judge
 from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, work
 
 PROPERTIES = {
-    "heartbeat.interval": "0.2s",
-    "heartbeat.timeout": "1s",
     "checkpoint.interval": "20",
     "clean.retain.time": "0s",
     "clean.retain.versions": "20",
     "lock.wait": "2s",
 }
+BEAT_S, TIMEOUT_S = 0.2, 1.0
 STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
 PAUSE_S = 0.25
@@ -49,6 +48,8 @@ class Stress:
     table_type: str = "cow"
     policy: str = "key"
     seed: int = 0
+    slowness: float = 1
+    """Of the place: heartbeats and stops are so many times longer."""
     deadline_s: float = 300
     disturb: Callable[[int], object] | None = None
     """Called so many times on the way with how often it was called before."""
@@ -83,7 +84,11 @@ class Stress:
             table_type=self.table_type,
             policy=self.policy,
             lock=self.lock,
-            properties=PROPERTIES,
+            properties={
+                **PROPERTIES,
+                "heartbeat.interval": f"{BEAT_S * self.slowness:g}s",
+                "heartbeat.timeout": f"{TIMEOUT_S * self.slowness:g}s",
+            },
             storage_options=self.options or None,
         )
         counter = {"id": [COUNTER], "owner": [COUNTER], "value": [0]}
@@ -170,7 +175,7 @@ class _Fleet:
             self._start(number)
         elif draw < 0.6 and number not in self._stopped:
             self._send(number, signal.SIGSTOP, signals)
-            self._stopped[number] = now + chance.expovariate(3 / STOP_S)
+            self._stopped[number] = now + chance.expovariate(3 / (STOP_S * self._stress.slowness))
 
     def _send(self, number: int, kind: signal.Signals, signals: Counter[str]) -> None:
         pid = self._living[number].pid

@@ -48,6 +48,22 @@ def test_what_this_client_published_is_known_without_a_read(store: MemoryStore) 
     assert not counting.calls
 
 
+def test_a_decision_that_is_known_is_not_read_again(store: MemoryStore) -> None:
+    """Whoever validates asks for those that a look at the head has just brought."""
+    for _ in range(3):
+        upsert(client(store))
+    counting = CountingStore(store)
+    known = cache(counting)
+    known.refresh()
+    upsert(client(store))
+    counting.reset()
+    found = [decision.version for decision in known.decisions(1, limit=100)]
+    assert found == [2, 3, 4]
+    assert [call.path for call in counting.calls] == [paths.slot(4), paths.slot(5)]
+    assert [decision.version for decision in known.decisions(0, limit=2)] == [1, 2]
+    assert len(counting.calls) == 2
+
+
 def test_a_client_that_slept_through_many_versions_catches_up() -> None:
     """INV-11: by a checkpoint, not one by one."""
     history = History.begin(memory())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -11,12 +12,13 @@ from plait.model.bucket import BucketId
 from plait.model.instant import Operation
 from plait.state.checkpoint import load_checkpoint
 from plait.storage.memory import MemoryStore
-from plait.testing import SimClock
+from plait.testing import CountingStore, SimClock
 from plait.timeline import paths
 from plait.txn.rollback import publish_rollback
 from plait.txn.site import Site
 from tests.support.protocol import Phases, Work, client, create, memory, upsert
 
+T = TypeVar("T")
 AFTER = 3
 """The default of ``commit.reserve.after``."""
 PLACES: list[BucketId] = [((), number) for number in range(4)]
@@ -47,6 +49,21 @@ class Crowd:
 
 def large(site: Site, mark: str = "large", on_conflict: str = "raise") -> Work:
     return Work.begin(site, PLACES, mark=mark, on_conflict=on_conflict)
+
+
+SLOW_S = 0.4
+
+
+class Slow(CountingStore):
+    """Takes its time for each call."""
+
+    def __init__(self, inner: MemoryStore, clock: SimClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
+        self._clock.sleep(SLOW_S)
+        return super().call(operation, path, run)
 
 
 class Rushed(Phases):
@@ -156,6 +173,22 @@ def test_of_several_dead_holders_all_are_watched_at_once(
     before = clock.monotonic()
     upsert(client(store, clock), 2)
     assert clock.monotonic() - before < 35
+
+
+def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: SimClock) -> None:
+    """Most of the time it does not look, and only the first holder is asked again and again."""
+    works = []
+    for _ in range(4):
+        holder = client(store, clock)
+        works.append(large(holder))
+        reserve(holder, works[-1])
+    slow = Slow(store, clock)
+    upsert(client(slow, clock), 2)
+    looks = [call.path for call in slow.calls if call.path.startswith(paths.HEARTBEATS)]
+    asked = [looks.count(paths.heartbeat(work.txn.instant)) for work in works]
+    assert asked == [4, 2, 2, 2]
+    waited = [call for call in slow.calls if call.operation == "find"]
+    assert len(waited) * SLOW_S < 40 / 2
 
 
 def test_a_living_holder_is_waited_for_longer_than_the_time_out(
