@@ -43,7 +43,9 @@ class StateCache:
             TableNotFoundError: there is no table here.
             FormatError: it is damaged, or from a newer Plait.
         """
-        state = self._state or self._open()
+        return self._keep(self._catch_up(self._state or self._open()))
+
+    def _catch_up(self, state: State) -> State:
         while True:
             before = state.version
             try:
@@ -52,8 +54,8 @@ class StateCache:
             except InstantExpiredError:
                 state = self._jump(state)
             if state.version - before < _NEAR:
-                return self._keep(state)
-            state = self._jump(self._keep(state))
+                return state
+            state = self._jump(state)
 
     def decisions(self, since: int, *, limit: int) -> Iterator[Decision]:
         """Give the decisions after a version until the head, oldest first, ``limit`` at most.
@@ -88,9 +90,9 @@ class StateCache:
         except CorruptMetadataError:
             if not state.parts:
                 raise
-            with self._lock:
-                self._state = None
-            return self.refresh().snapshot(self.store, version=version)
+            fresh = self._catch_up(self._open())  # not by way of what others keep meanwhile
+            self._keep(fresh, same_version=True)
+            return fresh.snapshot(self.store, version=version)
 
     def offer(self, state: State) -> State:
         """Take in a state that the caller applied itself."""

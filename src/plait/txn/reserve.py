@@ -5,7 +5,6 @@ Manners, not safety: every commit validates all the same, and losing a reservati
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ _POLL_S_NEXT = 0.03
 _LOOKS = 4
 """So often those behind look in the time that those before them will probably take,"""
 _POLL_SHARE = 20
-"""and, as long as nobody was through, so often in the time that they waited."""
+"""and everybody less often the longer nobody is through."""
 _REST = 2
 """So many times what a look takes passes before the next: a slow store is left to the others."""
 _SILENT = 3
@@ -112,29 +111,32 @@ class Patience:
         if not first:
             return False
         site, left, clock = self.site, first, self.site.ports.clock
-        began, pause_s = clock.monotonic(), _POLL_S
+        began = moved = clock.monotonic()
+        pause_s = _POLL_S
         site.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
-        while left and clock.monotonic() < until:
-            clock.sleep(pause_s * (0.5 + site.ports.ids.jitter()))
+        while left and (now := clock.monotonic()) < until:
+            clock.sleep(min(pause_s * (0.5 + site.ports.ids.jitter()), until - now))
             check_alive()
-            looked = clock.monotonic()
+            looked, before = clock.monotonic(), len(left)
             left = [each for each in self.before_us(site.cache.refresh(), intent) if each in first]
-            rest_s = _REST * (clock.monotonic() - looked)
-            due_s = _due_s(len(left), len(first) - len(left), looked - began, rest_s)
-            pause_s = max(rest_s, min(2 * pause_s, due_s, _POLL_S_MAX))
+            if len(left) < before:
+                moved = looked
+            through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
+            due_s = max(
+                _due_s(len(left), through, looked - began, rest_s),
+                (looked - moved) / _POLL_SHARE,
+            )
+            pause_s = min(max(rest_s, min(2 * pause_s, due_s)), _POLL_S_MAX)
         site.sightings.keep(each.reserved.holder for each in site.cache.known().reservations)
         return True
 
     def _silent(self, holder: Instant, *, first: bool) -> bool:
-        """Tell whether a holder gave no sign; only the first is asked for more than one.
-
-        By the time that another is the first, its one sign tells whether it has been silent.
-        """
+        """Tell whether a holder gave no sign; those behind the first are seldom asked."""
         if holder.nonce in self._given_up:
             return True
         site = self.site
         interval_s = site.cache.known().table.options.seconds("heartbeat.interval")
-        every_s = interval_s if first else math.inf
+        every_s = interval_s if first else _SILENT * interval_s
         found_s = site.sightings.silence_s(site.store, site.ports.clock, holder, every_s=every_s)
         silent = found_s > _SILENT * interval_s
         if silent:
@@ -146,7 +148,7 @@ def _due_s(left: int, through: int, waited_s: float, rest_s: float) -> float:
     """Tell when a look may find another number before us, judging by those that were through."""
     next_s = max(_POLL_S_NEXT, rest_s)
     if through == 0:
-        return max(left * next_s, waited_s / _POLL_SHARE)
+        return left * next_s
     return max(next_s, (left - 1) * waited_s / through / _LOOKS)
 
 

@@ -23,7 +23,11 @@ class _Seen:
     sign: bytes | None
     """The heartbeat as read; None before the first."""
     since: float
+    """When it was first read like this."""
     looked: float
+    """When it was last read."""
+    asked: float
+    """When it was last asked for, with or without an answer."""
 
 
 class Sightings:
@@ -38,7 +42,7 @@ class Sightings:
         What cannot be read is no news: whoever waits out of manners does not fail for it.
         """
         now, seen = clock.monotonic(), self._seen.get(instant.nonce)
-        if seen is None or now - seen.looked >= every_s:
+        if seen is None or now - seen.asked >= every_s:
             seen = self._seen[instant.nonce] = self._look(store, instant, now, seen)
         return seen.looked - seen.since
 
@@ -46,10 +50,10 @@ class Sightings:
         try:
             sign = store.find(paths.heartbeat(instant), size_max=_BEAT_BYTES_MAX)
         except TableError:
-            sign = None if before is None else before.sign
+            return _Seen(None, now, now, now) if before is None else replace(before, asked=now)
         if before is None or before.sign != sign:
-            return _Seen(sign, now, now)
-        return replace(before, looked=now)
+            return _Seen(sign, now, now, now)
+        return replace(before, looked=now, asked=now)
 
     def keep(self, instants: Iterable[Instant]) -> None:
         """Forget all others."""

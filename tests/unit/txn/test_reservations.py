@@ -175,6 +175,54 @@ def test_of_several_dead_holders_all_are_watched_at_once(
     assert clock.monotonic() - before < 35
 
 
+def test_holders_that_die_while_they_are_waited_for_are_given_up_together(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """Each gave a sign after the first look, and then no more."""
+    works = []
+    for _ in range(6):
+        holder = client(store, clock)
+        works.append(large(holder))
+        reserve(holder, works[-1])
+    began, sleep = clock.monotonic(), clock.sleep
+
+    def dying(seconds: float) -> None:
+        sleep(seconds)
+        if 15 <= clock.monotonic() - began < 20:
+            for work in works:
+                store.put(paths.heartbeat(work.txn.instant), b"1")
+
+    clock.sleep = dying  # type: ignore[method-assign]  # time is the test's
+    upsert(client(store, clock), 2)
+    assert clock.monotonic() - began < 80
+
+
+def test_who_is_next_looks_less_often_the_longer_the_last_holder_takes(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    first, second = client(store, clock), client(store, clock)
+    one, two = large(first, "one"), large(second, "two")
+    reserve(first, one)
+    reserve(second, two)
+    began, sleep = clock.monotonic(), clock.sleep
+
+    def living(seconds: float) -> None:
+        sleep(seconds)
+        passed = clock.monotonic() - began
+        if passed > 0.5 and one.txn.open:
+            one.commit()
+        store.put(paths.heartbeat(two.txn.instant), str(passed).encode())
+        if passed > 100 and two.txn.open:
+            two.commit()
+
+    counting = CountingStore(store)
+    clock.sleep = living  # type: ignore[method-assign]  # time is the test's
+    upsert(client(counting, clock), 2)
+    assert clock.monotonic() - began > 100
+    looks = [call for call in counting.calls if call.operation == "find"]
+    assert len(looks) < 300
+
+
 def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: SimClock) -> None:
     """Most of the time it does not look, and only the first holder is asked again and again."""
     works = []
