@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
 from plait.model.changes import WriteStatus
-from plait.model.plan import Snapshot, WritePlan
+from plait.model.plan import Snapshot, TableSpec, WritePlan
 from plait.spark.packed import PackedSnapshot
 from plait.spark.pieces import Pieces
 from plait.spark.report import Report, marked
@@ -93,7 +93,7 @@ class StageRows:
         first = next(batches, None)
         if first is None:
             return None
-        counted = _Counted(self.plan)
+        counted = _Counted(self.plan.spec, digests=self.pieces is None)
         rows = pa.RecordBatchReader.from_batches(first.schema, counted.pass_on(first, batches))
         snapshot = self.snapshot.unpack()
         if self.route is not None:
@@ -165,9 +165,13 @@ def on_executor(
 
 @dataclass(slots=True)
 class _Counted:
-    """Counts rows on their way, and sums up the hashes of their keys."""
+    """Counts rows on their way, and sums up the hashes of their keys.
 
-    plan: WritePlan
+    Rows in files are the same each time that they are read, so there it is enough to count.
+    """
+
+    spec: TableSpec
+    digests: bool
     rows: int = 0
     _sum: np.uint64 = field(default_factory=lambda: np.uint64(0))
 
@@ -184,9 +188,9 @@ class _Counted:
 
     def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.rows += batch.num_rows
-        key = self.plan.spec.key
-        if key:
-            hashes = key_hashes(typed(batch, self.plan.spec, key), key)
+        key = self.spec.key
+        if key and self.digests:
+            hashes = key_hashes(typed(batch, self.spec, key), key)
             with np.errstate(over="ignore"):
                 self._sum += hashes.sum(dtype=np.uint64)
         return batch
