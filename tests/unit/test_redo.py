@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import RetryableConflictError
+from plait.errors import CommitRetriesExhaustedError, RetryableConflictError
+from tests.support.protocol import Phases
 
 SCHEMA = "id bigint, place string, value bigint"
 
@@ -16,13 +21,14 @@ def rows(*values: tuple[int, str, int]) -> pa.Table:
     return pa.table({"id": list(ids), "place": list(places), "value": list(numbers)})
 
 
-def make(name: str, table_type: str) -> Table:
+def make(name: str, table_type: str, properties: Mapping[str, object] | None = None) -> Table:
     return Table.create(
         f"memory://redo-{name}-{table_type}",
         SCHEMA,
         record_key=["id"],
         partition_by=["place"],
         table_type=table_type,
+        properties=properties or {},
     )
 
 
@@ -53,3 +59,47 @@ def test_overwrites_of_one_predicate_conflict_also_in_empty_partitions(table_typ
         third.write(rows((3, "c", 0)))
         table.overwrite(rows((4, "d", 0)), where=where)
     assert table.scan().to_arrow()["id"].to_pylist() == [3]
+
+
+class Rival(Phases):
+    """Upserts a key of its own whenever the other is about to do its buckets again."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self._table, self._keys = table, itertools.count(100)
+
+    def phase(self, name: str, **facts: object) -> None:
+        super().phase(name, **facts)
+        if name == "redo":
+            self._table.upsert(rows((next(self._keys), "a", 1)))
+
+
+def one_writer(table: Table, meet: Callable[[], object]) -> None:
+    with table.writer("upsert") as writer:
+        writer.write(rows((1, "a", 1), (2, "b", 1), (3, "c", 1)))
+        meet()
+
+
+def one_transaction(table: Table, meet: Callable[[], object]) -> None:
+    with table.transaction() as tx:
+        tx.upsert(rows((1, "a", 1)))
+        tx.upsert(rows((1, "a", 2), (3, "c", 2)))
+        tx.delete(where="id = 2")
+        meet()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("work", [one_writer, one_transaction])
+def test_a_refused_commit_leaves_no_file_of_any_round(
+    table_type: str, work: Callable[[Table, Callable[[], object]], None]
+) -> None:
+    """INV-06: it deletes by name what it staged, so it must know every name."""
+    table = make(work.__name__, table_type, {"commit.retries": "2"})
+    table.upsert(rows((1, "a", 0), (2, "b", 0)))
+    ours, rival = Table.open(table._site.store.spec.uri), Rival(table)
+    ours._site = replace(ours._site, ports=replace(ours._site.ports, observer=rival))
+    with pytest.raises(CommitRetriesExhaustedError):
+        work(ours, lambda: table.upsert(rows((4, "a", 1))))
+    assert rival.heard.count("redo") == 2
+    report = table.verify()
+    assert (report.problems, report.notes) == ((), ())

@@ -60,6 +60,8 @@ class Commit:
     rebased: int = 0
     """Buckets that were redone, each time counted."""
     met: list[Conflict] = field(default_factory=list)
+    staged: WriteStatus | None = None
+    """The last, which names every file that this commit staged."""
     _started: float = 0.0
     _reserved: bool = False
     _redone: bool = False
@@ -73,7 +75,7 @@ class Commit:
             Ended, AlreadyCommitted, ContractChanged: see ``Judge.window``.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        self._started = self.site.ports.clock.monotonic()
+        self._started, self.staged = self.site.ports.clock.monotonic(), status
         patience = Patience(self.site, self.instant)
         head = self.base
         while True:
@@ -166,7 +168,9 @@ class Commit:
         _log.info(
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
         )
-        return allowed(head.snapshot(self.site.store), buckets), head
+        self.staged = None  # until it is done, nobody knows of all
+        self.staged = allowed(head.snapshot(self.site.store), buckets)
+        return self.staged, head
 
     def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> bool:
         if not head.reservations:

@@ -23,6 +23,8 @@ class Manifests:
     _status: WriteStatus | None = None
     _references: dict[str, object] = field(default_factory=dict)
     _rounds: int = 0
+    wrote: bool = False
+    """Whether there ever was one."""
 
     def of(self, status: WriteStatus) -> Mapping[str, object]:
         """Give the references of a status; those of an older one are deleted.
@@ -39,6 +41,7 @@ class Manifests:
                 status.changes.tables(),
             )
             self._status = status
+            self.wrote = self.wrote or bool(self._references)
         return self._references
 
     def discard(self) -> None:

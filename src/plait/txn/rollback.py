@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow.compute as pc
 
 from plait.model.bucket import Partition, partition_path
+from plait.model.changes import WriteStatus
 from plait.model.decision import Decision, RolledBack
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.state import State
@@ -81,3 +82,12 @@ def delete_files_of(site: Site, instant: Instant, partitions: Iterable[Partition
         doomed += [path for path in listed if instant.nonce in path.rsplit("/", 1)[-1]]
     site.store.delete(doomed)
     return doomed
+
+
+def delete_staged(site: Site, instant: Instant, status: WriteStatus) -> None:
+    """Delete the files of a rolled-back instant that its own process staged to the end.
+
+    The status names every one of them, so nothing is listed: a partition may have many files.
+    """
+    named = {*status.changes.named(), *status.changes.garbage["path"].to_pylist()}
+    site.store.delete(sorted(p for p in named if instant.nonce in p.rsplit("/", 1)[-1]))

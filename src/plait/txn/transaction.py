@@ -40,7 +40,7 @@ from plait.txn.refusal import (
     contract_changed,
     rolled_back,
 )
-from plait.txn.rollback import delete_files_of, publish_rollback
+from plait.txn.rollback import delete_files_of, delete_staged, publish_rollback
 from plait.txn.site import Site, client, require_slots
 
 __all__ = ["AlreadyCommitted", "Redo", "Request", "Transaction"]
@@ -269,7 +269,8 @@ class Transaction:
             self.abort("the table's contract changed")
             raise contract_changed(self.base.table.contract, change.contract) from None
         except Refused as refused:
-            self.abort(refused.error.message, facts=commit.facts())
+            staged = None if self.distributed else commit.staged
+            self.abort(refused.error.message, facts=commit.facts(), staged=staged)
             raise refused.error from None
         except CommitOutcomeUnknownError:
             self.open = False  # the records stay: recovery finds out, and spares everything
@@ -306,11 +307,22 @@ class Transaction:
 
     # --- giving up -------------------------------------------------------------------------
 
-    def abort(self, reason: str, *, facts: Mapping[str, object] | None = None) -> None:
+    def abort(
+        self,
+        reason: str,
+        *,
+        facts: Mapping[str, object] | None = None,
+        staged: WriteStatus | None = None,
+    ) -> None:
         """Publish our own rollback, then delete our files and records; idempotent.
 
         In this order, so that a file is never deleted before the decision that condemns it. What
         cannot be done now is left to recovery, which the records call: no error is raised.
+
+        Args:
+            reason: why, for the timeline.
+            facts: what it took, for the timeline.
+            staged: names every file there is; None: they are looked for.
         """
         if not self.open or self.pid != os.getpid():
             return  # a forked child leaves the work of its parent alone
@@ -321,15 +333,18 @@ class Transaction:
             outcome = publish_rollback(
                 self.site, self.instant, reason, places, since=self.v0, facts=facts
             )
-            self._clear(files=outcome is Outcome.ROLLED_BACK)
+            self._clear(files=outcome is Outcome.ROLLED_BACK, staged=staged)
         except TableError:
             _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
 
-    def _clear(self, *, files: bool) -> None:
+    def _clear(self, *, files: bool, staged: WriteStatus | None = None) -> None:
         """Remove what a decided instant leaves: records last, since they call recovery."""
         if files:
             self.manifests.discard()
-            delete_files_of(self.site, self.instant, self.announced)
+            if staged is None or self.manifests.wrote:
+                delete_files_of(self.site, self.instant, self.announced)
+            else:
+                delete_staged(self.site, self.instant, staged)
         self._remove_records()
 
     def _ended(self, version: int, reason: str) -> RolledBackError:
