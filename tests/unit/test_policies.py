@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from plait import Table
 from plait.errors import (
     DuplicateKeyError,
+    IllegalTransitionError,
     InstantExpiredError,
     InstantNotFoundError,
     OptionError,
@@ -19,7 +23,10 @@ from plait.errors import (
     RolledBackError,
 )
 from plait.model.decision import CommitResult
-from tests.support.keyed import TYPES, content, make, rows
+from plait.model.instant import Instant
+from plait.testing import Fault, FaultStore, open_wrapped
+from plait.write.writer import Writer
+from tests.support.keyed import SCHEMA, TYPES, content, make, rows
 
 
 def late(
@@ -244,6 +251,45 @@ def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
     with pytest.raises(RolledBackError):
         writer.__exit__(None, None, None)
     assert content(table) == {key: "theirs"}
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("kind", ["writer", "transaction"])
+def test_whenever_a_recoverer_comes_the_writer_is_told_of_the_rollback(
+    tmp_path: Path, table_type: str, kind: str
+) -> None:
+    """INV-03, INV-10: on a disk, where to make a file durable that is gone is an error too."""
+    seen = set()
+    for nth in itertools.count(1):
+        uri = str(tmp_path / str(nth))
+        table = Table.create(uri, SCHEMA, record_key=["id"], table_type=table_type)
+        table.upsert(rows((1, 0, "first"), (2, 0, "first")))
+        ours, store = open_wrapped(uri, FaultStore)
+        block = (ours.writer("upsert") if kind == "writer" else ours.transaction()).__enter__()
+        (pending,) = table.timeline.pending
+        ended: list[object] = []
+        end = partial(_end, table, pending.instant, ended)
+        store._script.append(Fault("step", nth=nth, run=end))
+        try:
+            (block.write if isinstance(block, Writer) else block.upsert)(rows((1, 1, "ours")))
+            block.__exit__(None, None, None)
+        except RolledBackError:
+            seen.add("told")
+            assert ended
+        else:
+            seen.add("committed")
+            assert content(table)[1] == "ours"
+        assert content(table)[2] == "first"
+        assert not table.verify().problems
+        if not ended:  # it has fewer calls
+            break
+    assert seen == {"told", "committed"}
+
+
+def _end(table: Table, instant: Instant, ended: list[object]) -> None:
+    ended.append(instant)
+    with contextlib.suppress(IllegalTransitionError, InstantNotFoundError):  # it had committed
+        table.rollback(instant)
 
 
 @pytest.mark.parametrize("table_type", TYPES)

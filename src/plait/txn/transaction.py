@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
 from plait.errors import (
     CommitOutcomeUnknownError,
+    CorruptMetadataError,
     RolledBackError,
     StorageError,
     TableError,
@@ -217,11 +219,16 @@ class Transaction:
         if ended_by is not None and ended_by.rolled_back is not None:
             raise self._ended(ended_by.version, ended_by.rolled_back.reason)
 
-    def require_standing(self) -> None:
-        """Look whether we were rolled back; raise RolledBackError.
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Work on files of ours, which a recoverer may take away; raise RolledBackError if so."""
+        try:
+            yield
+        except (CorruptMetadataError, StorageError):
+            self._require_standing()
+            raise  # the damage is real, or the store failed
 
-        For whoever misses files of ours: a recoverer takes them away.
-        """
+    def _require_standing(self) -> None:
         if not self.open:
             return
         try:
@@ -230,6 +237,8 @@ class Transaction:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
             return  # by a process that resumed us: then the files are missing for another reason
+        except StorageError:
+            return  # nobody can tell
 
     # --- validate and publish --------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Self, Unpack
 from plait.engine import Engine, Staging, engine_for, read_by
 from plait.errors import (
     CommitError,
-    CorruptMetadataError,
     TransactionClosedError,
 )
 from plait.expr import Where
@@ -190,13 +189,10 @@ class Block:
         part = _Part(order, staging, WriteStatus())
         self._parts.append(part)
         try:
-            if data is not None:
-                staging.write(data)
-            self._stage(part, self._require_snapshot())
-        except CorruptMetadataError:
-            self._failed = True
-            txn.require_standing()  # else the damage is real
-            raise
+            with txn.standing():
+                if data is not None:
+                    staging.write(data)
+                self._stage(part, self._require_snapshot())
         except BaseException:
             self._failed = True
             raise

@@ -19,14 +19,14 @@ def commit_or_abort(
     A commit whose outcome is not known is left to recovery: it may have landed (INV-10).
     """
     try:
-        return commit()
+        with txn.standing():
+            return commit()
     except AlreadyCommitted as found:
         txn.abort("its commit id or token was applied meanwhile")
         return result_at(site, found.version)
     except CommitOutcomeUnknownError:
         raise
     except CorruptMetadataError:
-        txn.require_standing()  # else the damage is real
         txn.abort("a file was damaged or missing")
         raise
     except BaseException as error:

@@ -111,7 +111,9 @@ class Writer:
             raise TransactionClosedError(message, hint="open a new one for each commit")
         if self._result is not None:  # this commit id was applied before
             return
-        self._stage_for(data).write(data)
+        staging = self._stage_for(data)
+        with self._require_open().standing():
+            staging.write(data)
 
     def __exit__(
         self,
