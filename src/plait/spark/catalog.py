@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from plait.errors import OptionError
 from plait.spark.options import STORAGE
+from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter
 from plait.spark.source import PlaitSource
 
@@ -53,6 +54,11 @@ class CatalogSource(PlaitSource):
         """Plan to read; what the query says goes before what the table was created with."""
         self.options = _for_reads({**_kept(schema), **self.options})
         return super().reader(schema)
+
+    def streamReader(self, schema: StructType) -> PlaitStreamReader:  # noqa: N802 - Spark's
+        """Plan to follow the table; what the query says goes before what it was created with."""
+        self.options = _for_reads({**_kept(schema), **self.options})
+        return super().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
         """Check the columns and begin a write.

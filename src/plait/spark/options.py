@@ -80,7 +80,8 @@ class SourceOptions:
                 raise _unknown(raw, value, known)
         if not values.get("path"):
             message = "no path is given"
-            raise OptionError(message, hint='.save("/path/of/table")', key="path", value="")
+            verb = "start" if known is STREAMING else "save" if known is WRITING else "load"
+            raise OptionError(message, hint=f'.{verb}("/path/of/table")', key="path", value="")
         return cls(values, storage)
 
     def find(self, key: str) -> str | None:

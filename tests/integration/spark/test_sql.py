@@ -93,6 +93,33 @@ def test_a_name_reads_what_is_newest_and_writes_what_spark_lays_out(
 
 
 @pytest.mark.usefixtures("catalog")
+def test_a_stream_follows_a_table_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    table.upsert(frame(spark, 0, 10, 1).toArrow())
+    spark.sql(f"CREATE TABLE named USING plait OPTIONS (path '{tmp_path / 't'}')")
+
+    def follow(**options: str) -> None:
+        query = (
+            spark.readStream.options(**options)
+            .table("named")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "copy"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+
+    follow()
+    table.upsert(frame(spark, 5, 12, 2).toArrow())
+    follow(where="id >= 10")
+    delivered = spark.read.parquet(str(tmp_path / "copy")).groupBy("rev").count().collect()
+    assert {row.rev: row["count"] for row in delivered} == {1: 10, 2: 2}
+    with pytest.raises(Exception, match="'as_of' is an option for reading alone"):
+        follow(as_of="1")
+
+
+@pytest.mark.usefixtures("catalog")
 def test_rows_never_go_where_a_query_came_from(spark: SparkSession, tmp_path: Path) -> None:
     """A new name gets the columns of a query, and what stands beside them; not its table."""
     table = make(tmp_path / "t", keyed=False)
