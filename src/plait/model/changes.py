@@ -84,6 +84,10 @@ class Changes:
             *filter(None, self.touched["key_path"].to_pylist()),
         ]
 
+    def written(self) -> set[str]:
+        """Give every file that this operation wrote, whether anybody will open it or not."""
+        return {*self.named(), *self.garbage["path"].to_pylist()}
+
     @property
     def rows(self) -> int:
         """Entries in all: the size of this value, not of the data."""

@@ -52,12 +52,12 @@ class CatalogSource(PlaitSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan to read; what the query says goes before what the table was created with."""
-        self.options = _for_reads({**_kept(schema), **self.options})
+        self._recall(schema)
         return super().reader(schema)
 
     def streamReader(self, schema: StructType) -> PlaitStreamReader:  # noqa: N802 - Spark's
         """Plan to follow the table; what the query says goes before what it was created with."""
-        self.options = _for_reads({**_kept(schema), **self.options})
+        self._recall(schema)
         return super().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PlaitWriter:  # noqa: FBT001 - Spark's
@@ -72,6 +72,10 @@ class CatalogSource(PlaitSource):
             hint = f"INSERT INTO name WITH (path = '{path}') ..., or insert into a temporary view"
             raise OptionError(message, hint=hint, key="path", value="")
         return super().writer(schema, overwrite)
+
+    def _recall(self, schema: StructType) -> None:
+        """Add the options of the table that stand beside its columns, as far as reads take them."""
+        self.options = _for_reads({**_kept(schema), **self.options})
 
 
 def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:

@@ -122,10 +122,7 @@ class Patience:
             if len(left) < before:
                 moved = looked
             through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
-            due_s = max(
-                _due_s(len(left), through, looked - began, rest_s),
-                (looked - moved) / _POLL_SHARE,
-            )
+            due_s = _due_s(len(left), through, looked - began, looked - moved, rest_s)
             pause_s = min(max(rest_s, min(2 * pause_s, due_s)), _POLL_S_MAX)
         site.sightings.keep(each.reserved.holder for each in site.cache.known().reservations)
         return True
@@ -144,12 +141,11 @@ class Patience:
         return silent
 
 
-def _due_s(left: int, through: int, waited_s: float, rest_s: float) -> float:
+def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: float) -> float:
     """Tell when a look may find another number before us, judging by those that were through."""
     next_s = max(_POLL_S_NEXT, rest_s)
-    if through == 0:
-        return left * next_s
-    return max(next_s, (left - 1) * waited_s / through / _LOOKS)
+    turns_s = (left - 1) * waited_s / through / _LOOKS if through else left * next_s
+    return max(next_s, turns_s, stuck_s / _POLL_SHARE)
 
 
 def _meets(intent: Intent, reserved: Reserved) -> bool:

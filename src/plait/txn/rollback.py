@@ -78,8 +78,8 @@ def delete_files_of(site: Site, instant: Instant, partitions: Iterable[Partition
     """
     doomed = [info.path for info in site.store.list(timeline.manifests(instant))]
     for partition in partitions:
-        listed = [info.path for info in site.store.list(partition_path(partition))]
-        doomed += [path for path in listed if instant.nonce in path.rsplit("/", 1)[-1]]
+        listed = site.store.list(partition_path(partition))
+        doomed += _of(instant, (info.path for info in listed))
     site.store.delete(doomed)
     return doomed
 
@@ -89,5 +89,9 @@ def delete_staged(site: Site, instant: Instant, status: WriteStatus) -> None:
 
     The status names every one of them, so nothing is listed: a partition may have many files.
     """
-    named = {*status.changes.named(), *status.changes.garbage["path"].to_pylist()}
-    site.store.delete(sorted(p for p in named if instant.nonce in p.rsplit("/", 1)[-1]))
+    site.store.delete(_of(instant, sorted(status.changes.written())))
+
+
+def _of(instant: Instant, paths: Iterable[str]) -> list[str]:
+    """Choose the files whose names carry the nonce of an instant."""
+    return [path for path in paths if instant.nonce in path.rsplit("/", 1)[-1]]

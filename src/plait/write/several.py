@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.plan import LIVE, Snapshot
+from plait.write.staged import leftovers
 
 _MASK = {"masked": "rows", "inline": "inline"} | {
     name: name for name in ("dv_path", "dv_offset", "dv_bytes")
@@ -53,8 +54,7 @@ def together(statuses: Sequence[WriteStatus]) -> WriteStatus:
     for status in statuses[1:]:
         whole = _after(whole, status)
     changes = whole.changes
-    used = _used(changes)
-    garbage = set().union(*(_left(status.changes) for status in statuses)) - used
+    garbage = leftovers(statuses).difference(changes.named())
     every = replace(changes, garbage=pa.table({"path": sorted(garbage)}, schema=PATHS))
     counts = WriteStats(
         rows_in=whole.stats.rows_in,
@@ -97,17 +97,3 @@ def _after(first: WriteStatus, then: WriteStatus) -> WriteStatus:
 
 def _without(table: pa.Table, paths: pa.ChunkedArray) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table["path"], value_set=paths.combine_chunks())))
-
-
-def _used(changes: Changes) -> set[str]:
-    return set(
-        _paths(changes.added["path"], changes.masked["dv_path"], changes.touched["key_path"])
-    )
-
-
-def _left(changes: Changes) -> set[str]:
-    return _used(changes) | set(changes.garbage["path"].to_pylist())
-
-
-def _paths(*columns: pa.ChunkedArray) -> Iterable[str]:
-    return (path for column in columns for path in column.to_pylist() if path is not None)

@@ -60,10 +60,7 @@ def with_garbage(status: WriteStatus, paths: Iterable[str]) -> WriteStatus:
 
 def leftovers(statuses: Iterable[WriteStatus]) -> set[str]:
     """Give every file of statuses that others have taken the place of."""
-    found: set[str] = set()
-    for status in statuses:
-        found.update(status.changes.named(), status.changes.garbage["path"].to_pylist())
-    return found
+    return set().union(*(status.changes.written() for status in statuses))
 
 
 def places_of(status: WriteStatus) -> set[Partition]:

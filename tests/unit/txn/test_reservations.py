@@ -167,9 +167,7 @@ def test_a_client_waits_for_a_dead_holder_once(store: MemoryStore, clock: SimClo
 def test_of_several_dead_holders_all_are_watched_at_once(
     store: MemoryStore, clock: SimClock
 ) -> None:
-    for _ in range(4):
-        holder = client(store, clock)
-        reserve(holder, large(holder))
+    reserved(store, clock, 4)
     before = clock.monotonic()
     upsert(client(store, clock), 2)
     assert clock.monotonic() - before < 35
@@ -179,11 +177,7 @@ def test_holders_that_die_while_they_are_waited_for_are_given_up_together(
     store: MemoryStore, clock: SimClock
 ) -> None:
     """Each gave a sign after the first look, and then no more."""
-    works = []
-    for _ in range(6):
-        holder = client(store, clock)
-        works.append(large(holder))
-        reserve(holder, works[-1])
+    works = reserved(store, clock, 6)
     began, sleep = clock.monotonic(), clock.sleep
 
     def dying(seconds: float) -> None:
@@ -200,10 +194,7 @@ def test_holders_that_die_while_they_are_waited_for_are_given_up_together(
 def test_who_is_next_looks_less_often_the_longer_the_last_holder_takes(
     store: MemoryStore, clock: SimClock
 ) -> None:
-    first, second = client(store, clock), client(store, clock)
-    one, two = large(first, "one"), large(second, "two")
-    reserve(first, one)
-    reserve(second, two)
+    one, two = reserved(store, clock, 2)
     began, sleep = clock.monotonic(), clock.sleep
 
     def living(seconds: float) -> None:
@@ -225,11 +216,7 @@ def test_who_is_next_looks_less_often_the_longer_the_last_holder_takes(
 
 def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: SimClock) -> None:
     """Most of the time it does not look, and only the first holder is asked again and again."""
-    works = []
-    for _ in range(4):
-        holder = client(store, clock)
-        works.append(large(holder))
-        reserve(holder, works[-1])
+    works = reserved(store, clock, 4)
     slow = Slow(store, clock)
     upsert(client(slow, clock), 2)
     looks = [call.path for call in slow.calls if call.path.startswith(paths.HEARTBEATS)]
@@ -371,6 +358,16 @@ def reserve(site: Site, work: Work) -> None:
     intent = work.txn.judge.intent(work.status, work.scope, site.cache.known())
     assert intent.operation is Operation.UPSERT
     publish_reservation(site, work.txn.instant, intent, since=work.txn.base.version)
+
+
+def reserved(store: MemoryStore, clock: SimClock, count: int) -> list[Work]:
+    """Give large commits that reserved the same place one after the other."""
+    works = []
+    for number in range(count):
+        holder = client(store, clock)
+        works.append(large(holder, f"large {number}"))
+        reserve(holder, works[-1])
+    return works
 
 
 def newest(site: Site, bucket: int) -> str:
