@@ -194,7 +194,10 @@ def test_holders_that_die_while_they_are_waited_for_are_given_up_together(
 def test_who_is_next_looks_less_often_the_longer_the_last_holder_takes(
     store: MemoryStore, clock: SimClock
 ) -> None:
-    one, two = reserved(store, clock, 2)
+    first, second = client(store, clock), client(store, clock)
+    one, two = large(first, "one"), large(second, "two")
+    reserve(first, one)
+    reserve(second, two)
     began, sleep = clock.monotonic(), clock.sleep
 
     def living(seconds: float) -> None:
@@ -363,9 +366,9 @@ def reserve(site: Site, work: Work) -> None:
 def reserved(store: MemoryStore, clock: SimClock, count: int) -> list[Work]:
     """Give large commits that reserved the same place one after the other."""
     works = []
-    for number in range(count):
+    for _ in range(count):
         holder = client(store, clock)
-        works.append(large(holder, f"large {number}"))
+        works.append(large(holder))
         reserve(holder, works[-1])
     return works
 
