@@ -1,7 +1,8 @@
 """Plait: a table format for many independent jobs that write one table, and lose no row.
 
-The public face is small: ``Table``, what its methods give back, and the errors. ``Table`` is
-imported when it is first named, so that ``import plait`` (and ``tablectl --help``) stay quick.
+The public interface is ``Table``, the types that its methods take and return, and the errors.
+All but the errors are imported when they are first named, so that ``import plait`` (and
+``tablectl --help``) stay quick.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 from plait.errors import (
     BadRecordError,
     CapabilityMissingError,
+    ClockUnavailableError,
     CommitError,
     CommitOutcomeUnknownError,
     CommitRetriesExhaustedError,
     ConflictError,
     ContractError,
+    CoordinatorFencedError,
     CorruptMetadataError,
     DeletedRowsError,
     DuplicateKeyError,
@@ -40,6 +43,7 @@ from plait.errors import (
     OffsetGapError,
     OptionError,
     PlanStaleError,
+    PolicyError,
     PredicateError,
     RetentionViolationError,
     Retry,
@@ -48,6 +52,7 @@ from plait.errors import (
     SchemaError,
     SchemaMismatchError,
     ServiceError,
+    SingleWriterError,
     StorageError,
     StreamError,
     TableError,
@@ -58,68 +63,161 @@ from plait.errors import (
 )
 
 if TYPE_CHECKING:
-    from plait.model.clauses import Delete, Insert, Update
-    from plait.model.decision import CommitResult
+    from plait.model.changes import Digest, WriteStats
+    from plait.model.clauses import Delete, Insert, Matched, Update
+    from plait.model.decision import CommitResult, Span, Token
+    from plait.model.history import HistoryEntry, PendingEntry, TimelineView
+    from plait.model.instant import Instant
+    from plait.model.locks import LockHolder, LockState
+    from plait.model.policy import Meeting
+    from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
+    from plait.queries.explain import ExplainedConflict, Explanation
+    from plait.read.changes import ChangeScan
+    from plait.read.pinned import Pinned
+    from plait.read.scan import Scan
+    from plait.services.clean import CleanPlan, CleanReport
+    from plait.services.rollback import RollbackReport, RolledBackInstant
+    from plait.services.verify.report import Note, Problem, VerifyReport
+    from plait.stream.coordinator import Coordinator
+    from plait.stream.participant import Participant
+    from plait.stream.stream import Stream
+    from plait.stream.transport import Endpoint
     from plait.table import Table
+    from plait.write.transaction import Transaction
+    from plait.write.writer import Writer
 
 __all__ = [
+    "Audit",
     "BadRecordError",
     "CapabilityMissingError",
+    "ChangeScan",
+    "CleanPlan",
+    "CleanReport",
+    "ClockUnavailableError",
     "CommitError",
     "CommitOutcomeUnknownError",
     "CommitResult",
     "CommitRetriesExhaustedError",
     "ConflictError",
     "ContractError",
+    "Coordinator",
+    "CoordinatorFencedError",
     "CorruptMetadataError",
     "Delete",
     "DeletedRowsError",
+    "Digest",
     "DuplicateKeyError",
+    "Endpoint",
+    "EpochEntry",
     "EpochRewoundError",
     "EpochUnknownError",
+    "ExplainedConflict",
+    "Explanation",
     "FencedError",
     "FormatError",
+    "HistoryEntry",
     "IllegalTransitionError",
     "IncompatibleConflictError",
     "IncompatibleEvolutionError",
     "Insert",
+    "Instant",
     "InstantError",
     "InstantExpiredError",
     "InstantNotFoundError",
     "InvariantError",
     "LeaseLostError",
     "LockError",
+    "LockHolder",
+    "LockState",
     "LockTimeoutError",
     "LockUnavailableError",
+    "Matched",
+    "Meeting",
     "MissingDependencyError",
+    "Note",
     "OffsetGapError",
     "OptionError",
+    "Participant",
+    "PendingEntry",
+    "Pinned",
     "PlanStaleError",
+    "PolicyError",
+    "Position",
     "PredicateError",
+    "Problem",
     "RetentionViolationError",
     "Retry",
     "RetryableConflictError",
+    "RollbackReport",
     "RolledBackError",
+    "RolledBackInstant",
+    "Scan",
     "SchemaError",
     "SchemaMismatchError",
     "ServiceError",
+    "SingleWriterError",
+    "Span",
     "StorageError",
+    "Stream",
     "StreamError",
+    "StreamProblem",
     "Table",
     "TableError",
     "TableExistsError",
     "TableNotFoundError",
+    "TimelineView",
+    "Token",
+    "Transaction",
     "TransactionClosedError",
     "UnsupportedFeatureError",
     "Update",
+    "VerifyReport",
+    "WriteStats",
+    "Writer",
 ]
 
+__version__ = "0.1.0"
+
 _LAZY = {
+    "Audit": "plait.model.stream",
+    "ChangeScan": "plait.read.changes",
+    "CleanPlan": "plait.services.clean",
+    "CleanReport": "plait.services.clean",
     "CommitResult": "plait.model.decision",
+    "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",
+    "Digest": "plait.model.changes",
+    "Endpoint": "plait.stream.transport",
+    "EpochEntry": "plait.model.stream",
+    "ExplainedConflict": "plait.queries.explain",
+    "Explanation": "plait.queries.explain",
+    "HistoryEntry": "plait.model.history",
     "Insert": "plait.model.clauses",
+    "Instant": "plait.model.instant",
+    "LockHolder": "plait.model.locks",
+    "LockState": "plait.model.locks",
+    "Matched": "plait.model.clauses",
+    "Meeting": "plait.model.policy",
+    "Note": "plait.services.verify.report",
+    "Participant": "plait.stream.participant",
+    "PendingEntry": "plait.model.history",
+    "Pinned": "plait.read.pinned",
+    "Position": "plait.model.stream",
+    "Problem": "plait.services.verify.report",
+    "RollbackReport": "plait.services.rollback",
+    "RolledBackInstant": "plait.services.rollback",
+    "Scan": "plait.read.scan",
+    "Span": "plait.model.decision",
+    "Stream": "plait.stream.stream",
+    "StreamProblem": "plait.model.stream",
     "Table": "plait.table",
+    "TimelineView": "plait.model.history",
+    "Token": "plait.model.decision",
+    "Transaction": "plait.write.transaction",
     "Update": "plait.model.clauses",
+    "VerifyReport": "plait.services.verify.report",
+    "WriteStats": "plait.model.changes",
+    "Writer": "plait.write.writer",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
-from plait.model.changes import WriteStatus
+from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.plan import Snapshot, WritePlan
 
@@ -30,7 +30,7 @@ class Staging(Protocol):
         ...
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Finish the files on top of a snapshot and give the status of the whole operation.
+        """Finish the files on top of a snapshot and return the status of the whole operation.
 
         The first call has ``buckets=None``: everything. Later calls redo just the buckets named,
         on a newer snapshot, and again give the status of the whole; files that this makes
@@ -53,8 +53,25 @@ class Traced(Protocol):
         ...
 
 
+@runtime_checkable
+class Counted(Protocol):
+    """A staging that knows whether it has begun to write."""
+
+    @property
+    def wrote(self) -> bool:
+        """Whether a file of it may be on the store."""
+        ...
+
+
+def may_have_written(staging: Staging | None) -> bool:
+    """Tell whether a file of a staging may be on the store; one that does not know may have."""
+    if staging is None:
+        return False
+    return staging.wrote if isinstance(staging, Counted) else True
+
+
 def read_by(staging: Staging) -> ReadSet | None:
-    """Give what the rows of a staging were computed from, where their data tells."""
+    """Return what the rows of a staging were computed from, where their data tells."""
     return staging.read_set if isinstance(staging, Traced) else None
 
 
@@ -71,7 +88,15 @@ class Engine(Protocol):
         ...
 
     def staging(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> Staging:
-        """Begin. ``announce`` must have returned before a file appears in a new partition."""
+        """Begin. ``announce`` must have returned before a file appears in a new partition.
+
+        It raises RolledBackError once the instant was ended by somebody else. Ask it with nothing
+        before each piece of work that takes long, and stop.
+        """
+        ...
+
+    def digest(self, data: object, plan: WritePlan) -> Digest:
+        """Return the digest of rows without writing them, as staging them would give it."""
         ...
 
 
@@ -81,7 +106,7 @@ def _engines(module: str) -> tuple[Engine, ...]:
 
 
 def engine_for(data: object, default: Engine) -> Engine:
-    """Give the engine for this data; raise OptionError if none takes it."""
+    """Return the engine for this data; raise OptionError if none takes it."""
     for engine in _engines(type(data).__module__.split(".", 1)[0]):
         if engine.accepts(data):
             return engine

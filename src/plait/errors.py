@@ -16,9 +16,12 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  `- BadRecordError                  column, sample
     |- PredicateError(ValueError)         a predicate that cannot be understood
     |- ContractError                      ours and the table's
+    |  `- SingleWriterError               who is live: host, pid, since when
+    |- PolicyError                        a conflict policy failed, or answered nonsense
     |- DuplicateKeyError                  keys (sample), partition
     |- StreamError
     |  |- DeletedRowsError                rows that a stream of rows cannot say
+    |  |- CoordinatorFencedError
     |  |- EpochRewoundError
     |  |- EpochUnknownError
     |  `- OffsetGapError
@@ -43,7 +46,8 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  |- PlanStaleError
     |  `- RetentionViolationError         what still needs it
     `- StorageError(OSError)
-       `- CapabilityMissingError          e.g. the store lacks put-if-absent
+       |- CapabilityMissingError          e.g. the store lacks put-if-absent
+       `- ClockUnavailableError           the store does not tell its time, or an absurd one
 
 ``InvariantError`` stands apart: it is a defect of Plait, never of its use.
 """
@@ -51,16 +55,19 @@ Every error states what happened, to what, and what to do, and carries its facts
 from __future__ import annotations
 
 import enum
+import re
 from typing import ClassVar, Self
 
 __all__ = [
     "BadRecordError",
     "CapabilityMissingError",
+    "ClockUnavailableError",
     "CommitError",
     "CommitOutcomeUnknownError",
     "CommitRetriesExhaustedError",
     "ConflictError",
     "ContractError",
+    "CoordinatorFencedError",
     "CorruptMetadataError",
     "DeletedRowsError",
     "DuplicateKeyError",
@@ -83,6 +90,7 @@ __all__ = [
     "OffsetGapError",
     "OptionError",
     "PlanStaleError",
+    "PolicyError",
     "PredicateError",
     "RetentionViolationError",
     "Retry",
@@ -91,6 +99,7 @@ __all__ = [
     "SchemaError",
     "SchemaMismatchError",
     "ServiceError",
+    "SingleWriterError",
     "StorageError",
     "StreamError",
     "TableError",
@@ -110,6 +119,34 @@ class Retry(enum.StrEnum):
     CHECK_FIRST = "check_first"
 
 
+_SECRET = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]*)?://"
+    r"(?:[^/?#\s'\"]+|[^/?#\s'\"@:]+:(?!\d+(?:\W|$))[^'\"\n]{1,200})@"
+)
+"""A user before a server; the password may hold what should have been encoded, a port is none."""
+_SIGNED = re.compile(
+    r"([?&;][\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*=)[^&\s'\"]+", re.IGNORECASE
+)
+"""A parameter of a URL that lets in whoever has it, such as that of a link that somebody signed."""
+_CONTAINER = re.compile(r"(abfss?|wasbs?)://[^:/@]+@", re.IGNORECASE)
+"""What stands there is no user."""
+
+
+def redacted(text: str) -> str:
+    """Return a text without the user names, passwords and signatures of the URLs in it.
+
+    >>> redacted("cannot open sftp://me:secret@host/table")
+    'cannot open sftp://***@host/table'
+    >>> redacted("abfss://container@account.dfs.core.windows.net/t")
+    'abfss://container@account.dfs.core.windows.net/t'
+    """
+    return _SIGNED.sub(r"\1***", _SECRET.sub(_hidden, text))
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return found[0] if _CONTAINER.fullmatch(found[0]) else f"{found[1] or ''}://***@"
+
+
 class TableError(Exception):
     """Base of every error that Plait raises on purpose.
 
@@ -127,13 +164,15 @@ class TableError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
 
     def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.facts = facts
+        self.message, self.hint = redacted(message), redacted(hint)
+        super().__init__(self.message)
+        self.facts = {
+            key: redacted(value) if isinstance(value, str) else value
+            for key, value in facts.items()
+        }
 
     def __getattr__(self, name: str) -> object:
-        """Give a fact by its name."""
+        """Return a fact by its name."""
         facts = self.__dict__.get("facts", {})
         if name in facts:
             return facts[name]
@@ -141,7 +180,7 @@ class TableError(Exception):
         raise AttributeError(message)
 
     def __str__(self) -> str:
-        """Give the message with its hint, on one line."""
+        """Return the message with its hint, on one line."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -149,7 +188,7 @@ class TableError(Exception):
         return _rebuild, (type(self), self.message, self.hint, self.facts)
 
     def to_dict(self) -> dict[str, object]:
-        """Give the error as plain values, for JSON output."""
+        """Return the error as plain values, for JSON output."""
         return {
             "error": self.code,
             "type": type(self).__name__,
@@ -263,8 +302,21 @@ class ContractError(TableError):
     code = "contract"
 
 
+class SingleWriterError(ContractError):
+    """Another writer is live on a table for one. Facts: instant, host, pid, since, silent_ms."""
+
+    code = "single_writer"
+    retry = Retry.SAME
+
+
+class PolicyError(TableError):
+    """The table's own conflict policy failed, or gave an answer it may not give. Fact: policy."""
+
+    code = "policy"
+
+
 class DuplicateKeyError(TableError):
-    """Keys are there already, or twice in a merge's source. Facts: keys (sample), partition."""
+    """Keys are there already, or twice in the input. Facts: keys (sample), partition."""
 
     code = "duplicate_key"
 
@@ -281,8 +333,14 @@ class DeletedRowsError(StreamError):
     code = "deleted_rows"
 
 
+class CoordinatorFencedError(StreamError):
+    """Another coordinator has the stream: what this one had not decided was rolled back."""
+
+    code = "coordinator_fenced"
+
+
 class EpochRewoundError(StreamError):
-    """An epoch that was applied came again with other offsets."""
+    """An epoch that was applied came again with other offsets, or with other rows."""
 
     code = "epoch_rewound"
 
@@ -448,3 +506,9 @@ class CapabilityMissingError(StorageError):
 
     code = "capability"
     retry = Retry.NEVER
+
+
+class ClockUnavailableError(StorageError):
+    """The store does not tell its time, or tells an absurd one. Facts: uri, found."""
+
+    code = "clock_unavailable"

@@ -18,17 +18,30 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 _log = logging.getLogger(__name__)
+_SUSPENSION = (
+    (getattr(time, "CLOCK_BOOTTIME", None), getattr(time, "CLOCK_MONOTONIC", None))  # Linux
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else (getattr(time, "CLOCK_MONOTONIC_RAW", None), getattr(time, "CLOCK_UPTIME_RAW", None))
+)
+"""Two clocks since the start of the machine: with the time that it was suspended, and without."""
 
 
 class Clock(Protocol):
     """Time as one machine sees it."""
 
     def now_ms(self) -> int:
-        """Give the wall clock, ms since the epoch; only for names and display."""
+        """Return the wall clock, ms since the epoch; only for names and display."""
         ...
 
     def monotonic(self) -> float:
         """Give seconds that never go back; for every deadline."""
+        ...
+
+    def asleep_s(self) -> float:
+        """Return for how long this machine was suspended since it started; 0 if it never was.
+
+        The monotonic clock leaves that out.
+        """
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -40,11 +53,11 @@ class Ids(Protocol):
     """Randomness."""
 
     def nonce(self) -> str:
-        """Give 16 random hex digits."""
+        """Return 16 random hex digits."""
         ...
 
     def jitter(self) -> float:
-        """Give a random number in [0, 1)."""
+        """Return a random number in [0, 1)."""
         ...
 
 
@@ -60,7 +73,14 @@ class Background(Protocol):
     """Runs a step again and again beside the caller until it is cancelled."""
 
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
-        """Call ``step`` each interval; give a function that cancels and waits for the last."""
+        """Call ``step`` each interval; give a function that cancels and waits for the last.
+
+        Never raises for want of a thread: a sign of life that is late harms nobody.
+        """
+        ...
+
+    def tend(self) -> None:
+        """Start what could not be started before; called now and then by who works on."""
         ...
 
 
@@ -68,12 +88,19 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
-        """Give the wall clock."""
+        """Return the wall clock."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Give the monotonic clock."""
+        """Return the monotonic clock."""
         return time.monotonic()
+
+    def asleep_s(self) -> float:
+        """Return for how long this machine was suspended, as far as the system tells."""
+        whole, awake = _SUSPENSION
+        if whole is None or awake is None:
+            return 0.0
+        return max(0.0, time.clock_gettime(whole) - time.clock_gettime(awake))
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -84,11 +111,11 @@ class SystemIds:
     """The operating system's randomness."""
 
     def nonce(self) -> str:
-        """Give 16 random hex digits."""
+        """Return 16 random hex digits."""
         return secrets.token_hex(8)
 
     def jitter(self) -> float:
-        """Give a random number in [0, 1)."""
+        """Return a random number in [0, 1)."""
         return secrets.randbelow(1 << 30) / (1 << 30)
 
 
@@ -105,9 +132,20 @@ class ThreadBackground:
     One thread of the process watches all that is due; what comes due for the first time gets a
     thread of its own, so that a slow step of one table never delays another's. A step that
     raises is logged, and tried again.
+
+    Where the system gives no more threads, nothing raises: the watcher takes the steps itself
+    until threads can be had again. A watcher that could not start is started by the next call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Callable[..., threading.Thread] = threading.Thread) -> None:
+        """Begin with nothing to do.
+
+        Args:
+            threads: makes a thread, as ``threading.Thread`` does.
+        """
+        self._threads = threads
+        self._short = False
+        """Whether the last thread that was asked for did not start: said once, not each time."""
         self._due: list[tuple[float, int, _Repeated]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
@@ -120,17 +158,40 @@ class ThreadBackground:
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
         """Call ``step`` each interval; the first time after one interval."""
         task = _Repeated(interval_s, step)
+        self._put(task)
+
+        def cancel() -> None:
+            task.cancel()
+            self.tend()
+
+        return cancel
+
+    def tend(self) -> None:
+        """Start the watcher if there is something to do and it does not run."""
         with self._changed:
-            entry = (time.monotonic() + interval_s, next(self._numbers), task)
+            if self._due and (self._watcher is None or not self._watcher.is_alive()):
+                self._watcher = self._start(self._watch, "plait-background")
+
+    def _put(self, task: _Repeated) -> None:
+        with self._changed:
+            entry = (time.monotonic() + task.interval_s, next(self._numbers), task)
             heapq.heappush(self._due, entry)
-            if self._watcher is None:
-                self._watcher = threading.Thread(
-                    target=self._watch, name="plait-background", daemon=True
-                )
-                self._watcher.start()
-            elif self._due[0] is entry:
+            if self._due[0] is entry:
                 self._changed.notify()
-        return task.cancel
+        self.tend()
+
+    def _start(self, target: Callable[[], None], name: str) -> threading.Thread | None:
+        """Start a daemon thread; None if the system gives none, or the interpreter ends."""
+        thread = self._threads(target=target, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._short:
+                _log.warning("background work goes on without a thread of its own: %s", error)
+            self._short = True
+            return None
+        self._short = False
+        return thread
 
     def _watch(self) -> None:
         while True:
@@ -142,16 +203,19 @@ class ThreadBackground:
                     self._changed.wait(wait_s)
                     continue
                 _, _, task = heapq.heappop(self._due)
-            task.start()
+            if not task.start(self._start):
+                task.step()
+                self._put(task)
 
 
 class _Repeated:
     """One step that is repeated until it is cancelled."""
 
     def __init__(self, interval_s: float, step: Callable[[], None]) -> None:
-        self._interval_s, self._step = interval_s, step
+        self.interval_s, self._step = interval_s, step
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._stepping = threading.RLock()  # a step may cancel itself
         self._thread: threading.Thread | None = None
 
     @property
@@ -159,29 +223,37 @@ class _Repeated:
         """Whether it need not start any more."""
         return self._stop.is_set()
 
-    def start(self) -> None:
-        """Take the first step and go on, in a thread of its own."""
+    def start(self, start: Callable[[Callable[[], None], str], threading.Thread | None]) -> bool:
+        """Take the first step and go on, in a thread of its own; False if there is none."""
         with self._lock:
+            if not self._stop.is_set():
+                self._thread = start(self._run, "plait-step")
+            return self._stop.is_set() or self._thread is not None
+
+    def step(self) -> None:
+        """Take one step, unless it is cancelled."""
+        with self._stepping:
             if self._stop.is_set():
                 return
-            self._thread = threading.Thread(target=self._run, name="plait-step", daemon=True)
-            self._thread.start()
+            try:
+                self._step()
+            except Exception:  # noqa: BLE001 - a failing heartbeat must beat again
+                _log.warning("background step failed; it is tried again", exc_info=True)
 
     def cancel(self) -> None:
         """Stop, and wait for a step that is under way."""
         with self._lock:
             self._stop.set()
             thread = self._thread
+        with self._stepping:
+            pass
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self._step()
-            except Exception:  # noqa: BLE001 - a failing heartbeat must beat again
-                _log.warning("background step failed; it is tried again", exc_info=True)
-            self._stop.wait(self._interval_s)
+            self.step()
+            self._stop.wait(self.interval_s)
 
 
 _BACKGROUND = ThreadBackground()

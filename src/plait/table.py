@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from plait.arrow.engine import ArrowEngine
 from plait.engine import Engine
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
@@ -14,28 +15,29 @@ from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.model.locks import LockState
+from plait.model.schema import names_of
+from plait.queries.describe import describe, load_locks, load_timeline, pin
+from plait.queries.explain import Explanation, explain
+from plait.queries.opening import create_handle, open_expected, reopen
+from plait.read.change_window import pin_changes
 from plait.read.changes import ChangeScan
+from plait.read.moments import Bound, Moment
 from plait.read.pinned import Pinned
 from plait.read.scan import Scan
-from plait.services.changes import Bound, pin_changes
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
-from plait.services.explain import Explanation, explain
-from plait.services.inspect import Moment, describe, load_locks, load_timeline, pin
-from plait.services.opening import create_site, open_expected, reopen
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
-from plait.services.upkeep import after_commit, before_writer
+from plait.services.upkeep import after_commit
 from plait.services.verify import VerifyReport, verify
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
-from plait.txn.lease import release_with
 from plait.txn.properties import set_properties
-from plait.txn.site import Site
-from plait.write.block import Block
-from plait.write.calls import Writes
-from plait.write.engine import ArrowEngine
-from plait.write.found import find_result
-from plait.write.order import Order, read_set_of
+from plait.txn.read_pin import release_with
+from plait.txn.table_handle import TableHandle
+from plait.write.operations import Writes
+from plait.write.request import WriteRequest, read_set_of
+from plait.write.results import find_result
+from plait.write.transaction import Transaction
 from plait.write.writer import Writer
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ class Table(Writes):
     [{'id': 2}]
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, handle: TableHandle) -> None:
+        self._handle = handle
 
     # --- open and create -------------------------------------------------------------------
 
@@ -67,8 +69,8 @@ class Table(Writes):
         uri: str,
         schema: object,
         *,
-        record_key: Sequence[str] = (),
-        partition_by: Sequence[str] = (),
+        record_key: str | Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
         ordering: str | None = None,
         table_type: str = "cow",
         buckets: int | None = None,
@@ -90,8 +92,10 @@ class Table(Writes):
         Args:
             uri: a directory, or any URL that the storage room knows.
             schema: Arrow or Spark schema, or DDL text.
-            record_key: columns that identify a row; none makes an append-only table.
-            partition_by: columns whose values divide the table; keys are unique in each.
+            record_key: the column, or columns, that identify a row; none makes an append-only
+                table.
+            partition_by: the column, or columns, whose values divide the table; keys are unique
+                in each.
             ordering: of two rows with one key the greater value wins.
             table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
             buckets: buckets a partition; 1 if partitioned, else 8.
@@ -99,11 +103,13 @@ class Table(Writes):
                 ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
             policy: what two commits to one bucket mean. ``key``: they conflict if they wrote the
                 same key, else the later one merges its rows again; ``file_group``: they conflict;
-                ``merge``: never, the ordering column decides, then the order of commits.
+                ``merge``: never, the ordering column decides, then the order of commits. Or the
+                name of one of your own, an entry point in ``plait.policies``.
             isolation: ``snapshot``, or ``serializable``: what a commit read counts too.
             unique: ``partition``: keys are unique in each partition.
-            failed_writes: ``lazy``, or ``eager`` for a single writer.
-            concurrency: ``multi_writer`` or ``single_writer``.
+            failed_writes: ``lazy``: what dead writers left is deleted by upkeep and ``clean``.
+                ``eager``, for a single writer: before the next writer begins.
+            concurrency: ``multi_writer``, or ``single_writer``: a second live writer is refused.
             if_not_exists: open a table that is there instead of raising.
             properties: options, see the options page.
             storage_options: handed to the file system of the URL.
@@ -114,8 +120,8 @@ class Table(Writes):
             TableExistsError: there is a table.
         """
         definition = Definition(
-            tuple(record_key),
-            tuple(partition_by),
+            names_of(record_key, "record_key"),
+            names_of(partition_by, "partition_by"),
             ordering,
             table_type,
             buckets,
@@ -126,7 +132,7 @@ class Table(Writes):
             dict(properties or {}),
         )
         try:
-            return cls(create_site(uri, schema, definition, storage_options))
+            return cls(create_handle(uri, schema, definition, storage_options))
         except TableExistsError:
             if not if_not_exists:
                 raise
@@ -164,6 +170,7 @@ class Table(Writes):
         commit_id: str | None = None,
         on_conflict: str = "raise",
         on_duplicate: str = "raise",
+        missing_columns: str = "raise",
         where: Where = None,
         partitions: str | None = None,
         read_from: Scan | Pinned | int | None = None,
@@ -175,6 +182,8 @@ class Table(Writes):
             commit_id: an idempotency key: seen before, the first result is given back, for ever.
             on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
             on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
+            missing_columns: for ``upsert`` of rows that lack columns of the table: ``raise``, or
+                ``keep`` the values of rows that are there; in new rows they are null.
             where: for ``overwrite`` and ``delete``: the rows that go.
             partitions: ``dynamic``: ``overwrite`` just the partitions that the rows are in.
             read_from: the scan, snapshot or version that the rows were computed from. Whoever
@@ -185,40 +194,42 @@ class Table(Writes):
         """
         order = self._order(
             operation,
-            read_set=read_set_of(self._site, read_from),
+            read_set=read_set_of(self._handle, read_from),
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
+            missing_columns=missing_columns,
             where=where,
             partitions=partitions,
         )
         return self._writer(order)
 
-    def transaction(self, *, commit_id: str | None = None, on_conflict: str = "raise") -> Block:
-        """Open a transaction of several operations, decided at once; see ``Block``.
+    def transaction(
+        self, *, commit_id: str | None = None, on_conflict: str = "raise"
+    ) -> Transaction:
+        """Open a transaction of several operations, decided at once; see ``Transaction``.
 
         Args:
             commit_id: an idempotency key, as in ``writer``.
             on_conflict: ``raise``, or ``retry`` to run everything again, unless it read.
         """
-        before_writer(self._site)
-        return Block(
-            self._site,
+        return Transaction(
+            self._handle,
             commit_id=commit_id,
             on_conflict=on_conflict,
-            default=ArrowEngine(store=self._site.store),
-            after=lambda: after_commit(self._site),
+            default=ArrowEngine(store=self._handle.store),
+            after=lambda: after_commit(self._handle),
         )
 
     def stream(self, application: str) -> Stream:
-        """Give one application's stream into this table: where it is, and how it goes on."""
-        return Stream(self._site, application, after=lambda: after_commit(self._site))
+        """Return one application's stream into this table: where it is, and how it goes on."""
+        return Stream(self._handle, application, after=lambda: after_commit(self._handle))
 
     # --- reading ---------------------------------------------------------------------------
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Where = None,
         *,
         version: int | None = None,
@@ -230,7 +241,8 @@ class Table(Writes):
 
         Args:
             columns: names, in the order wanted; all by default.
-            where: SQL text, a pyarrow expression, or a parsed predicate.
+            where: SQL text, or a pyarrow expression, which Arrow evaluates for each row: it prunes
+                no files, and cannot be handed to Spark.
             version: the version to read; the newest by default.
             as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
 
@@ -238,9 +250,9 @@ class Table(Writes):
             InstantNotFoundError: no such version.
             InstantExpiredError: it was cleaned.
         """
-        snapshot, lease = pin(self._site, version, as_of)
+        snapshot, lease = pin(self._handle, version, as_of)
         try:
-            scan = Scan(self._site.store, snapshot, columns=columns, where=where)
+            scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
         except BaseException:
             lease.release()
             raise
@@ -252,7 +264,7 @@ class Table(Writes):
         since: Bound,
         until: Bound | None = None,
         *,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Where = None,
     ) -> ChangeScan:
         """Say which rows the commits after ``since`` up to ``until`` changed, and how.
@@ -263,7 +275,8 @@ class Table(Writes):
         Args:
             since: a version, an instant, an aware datetime or ISO text; commits after it count,
                 by the time at which they were completed.
-            until: the same, and the last one that counts; the newest by default.
+            until: the same, and the last one that counts; the newest by default. A time must not
+                lie after the newest commit, since a later one may still be completed before it.
             columns: names of the table's, in the order wanted; all by default.
             where: as in ``scan``, on the columns of the table and on those that are added.
 
@@ -279,9 +292,9 @@ class Table(Writes):
         >>> sorted(tuple(row.values()) for row in rows.to_pylist())
         [(2, 0, 'update_preimage'), (2, 7, 'update_postimage'), (3, 7, 'insert')]
         """
-        window, lease = pin_changes(self._site, since, until)
+        window, lease = pin_changes(self._handle, since, until)
         try:
-            scan = ChangeScan(self._site.store, window, columns=columns, where=where)
+            scan = ChangeScan(self._handle.store, window, columns=columns, where=where)
         except BaseException:
             lease.release()
             raise
@@ -290,47 +303,47 @@ class Table(Writes):
 
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
         """Pin a version for good; its files stay until the snapshot is dropped."""
-        snapshot, lease = pin(self._site, version, as_of)
-        pinned = Pinned(self._site.store, snapshot)
+        snapshot, lease = pin(self._handle, version, as_of)
+        pinned = Pinned(self._handle.store, snapshot)
         release_with(pinned, lease)
         return pinned
 
     @property
     def version(self) -> int:
         """The newest version."""
-        return self._site.cache.refresh().version
+        return self._handle.cache.refresh().version
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, with field ids as metadata."""
-        return self._site.cache.refresh().table.spec.schema.arrow
+        return self._handle.cache.refresh().table.spec.schema.arrow
 
     @property
     def properties(self) -> dict[str, str]:
         """The options that were set on this table."""
-        return self._site.cache.refresh().table.options.to_dict()
+        return self._handle.cache.refresh().table.options.to_dict()
 
     def files(self) -> pa.Table:
-        """Give one row a live file, with partition, bucket, rows, bytes, masked rows."""
-        return self._site.cache.snapshot().files
+        """Return one row per live file, with partition, bucket, rows, bytes, masked rows."""
+        return self._handle.cache.snapshot().files
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Give the decisions, newest first."""
+        """Return the decisions, newest first."""
         entries = self.timeline.decided
         return list(reversed(entries))[:limit]
 
     @property
     def timeline(self) -> TimelineView:
         """Every decision, oldest first, and what is pending."""
-        return load_timeline(self._site)
+        return load_timeline(self._handle)
 
     def find_commit(self, commit_id: str) -> CommitResult | None:
         """Find what a commit id led to; None if nothing, so far."""
-        return find_result(self._site, commit_id)
+        return find_result(self._handle, commit_id)
 
     def describe(self) -> dict[str, object]:
-        """Give what the table is, as plain values."""
-        return describe(self._site)
+        """Return what the table is, as plain values."""
+        return describe(self._handle)
 
     def locks(self) -> LockState:
         """Tell who holds the lock of the table, and since when.
@@ -338,13 +351,13 @@ class Table(Writes):
         Raises:
             LockUnavailableError: the lock's service does not answer.
         """
-        return load_locks(self._site)
+        return load_locks(self._handle)
 
     # --- upkeep ----------------------------------------------------------------------------
 
     def set(self, properties: Mapping[str, object]) -> CommitResult:
         """Set options, in one decision; raise OptionError for what is not known."""
-        return set_properties(self._site, properties)
+        return set_properties(self._handle, properties)
 
     def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
         """Change the contract, once no other writer is live.
@@ -356,28 +369,30 @@ class Table(Writes):
         Raises:
             ContractError: other writers are live. Nothing was written.
         """
-        result = change_contract(self._site, parts, wait_s=wait_s)
-        self._site = reopen(self._site)
+        result = change_contract(self._handle, parts, wait_s=wait_s)
+        self._handle = reopen(self._handle)
         return result
 
     def explain(self, instant: str | Instant) -> Explanation:
         """Tell what an instant met on its way: who was first, where, what was done again."""
-        return explain(self._site, Instant.parse(instant) if isinstance(instant, str) else instant)
+        return explain(
+            self._handle, Instant.parse(instant) if isinstance(instant, str) else instant
+        )
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every dead one if none is named."""
         if instant is None:
-            return roll_back_failed(self._site, reason="dead when a rollback came by")
+            return roll_back_failed(self._handle, reason="dead when a rollback came by")
         named = Instant.parse(instant) if isinstance(instant, str) else instant
-        return roll_back(self._site, named, reason="asked for")
+        return roll_back(self._handle, named, reason="asked for")
 
     def plan_clean(self) -> CleanPlan:
         """Plan a clean; nothing is written."""
-        return plan_clean(self._site)
+        return plan_clean(self._handle)
 
     def clean(self, plan: CleanPlan | None = None) -> CleanReport:
         """Delete what no readable version, writer or reader needs: by a plan, or a fresh one."""
-        return clean(self._site, plan)
+        return clean(self._handle, plan)
 
     def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
         """Check the invariants on storage; nothing is changed.
@@ -386,30 +401,29 @@ class Table(Writes):
             data: read every live file too.
             history: look at the timeline alone: isolation, lost updates, double decisions.
         """
-        return verify(self._site, data=data, history=history)
+        return verify(self._handle, data=data, history=history)
 
     # --- inside ----------------------------------------------------------------------------
 
     @property
-    def site(self) -> Site:
+    def handle(self) -> TableHandle:
         """What engines and services work on; not part of the public interface."""
-        return self._site
+        return self._handle
 
-    def resume(self, order: Order, instant: Instant, engine: Engine) -> Writer:
+    def resume(self, order: WriteRequest, instant: Instant, engine: Engine) -> Writer:
         """Open a writer for an instant that another process of it began; for engines."""
         return Writer(
-            self._site,
+            self._handle,
             order,
             default=engine,
-            after=lambda: after_commit(self._site),
+            after=lambda: after_commit(self._handle),
             instant=instant,
         )
 
-    def _writer(self, order: Order) -> Writer:
-        before_writer(self._site)
+    def _writer(self, order: WriteRequest) -> Writer:
         return Writer(
-            self._site,
+            self._handle,
             order,
-            default=ArrowEngine(store=self._site.store),
-            after=lambda: after_commit(self._site),
+            default=ArrowEngine(store=self._handle.store),
+            after=lambda: after_commit(self._handle),
         )

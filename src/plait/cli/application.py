@@ -33,6 +33,8 @@ class Application:
         self.streams = streams
         self.command = ""
         self.uri: str | None = None
+        self.expected: dict[str, str] = {}
+        """What the caller takes the contract of the table to be, or parts of it."""
 
     @property
     def renderer(self) -> Renderer:

@@ -16,7 +16,7 @@ Value: TypeAlias = str | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One command as the root knows it before its module is loaded."""
 
     module: str
@@ -110,7 +110,7 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Comman
     """Declare a command that works on one table: ``function(app, uri, storage, ...)``."""
 
     def declare(function: Callable[..., None]) -> Command:
-        for decorate in (storage_option, click.argument("uri"), click.pass_obj):
+        for decorate in (table_options, click.argument("uri"), click.pass_obj):
             function = decorate(function)
         return bare_command(name, *examples)(function)
 
@@ -146,20 +146,43 @@ def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
     return click.option(name, field, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
 
 
-storage_option = pairs_option(
+_storage_option = pairs_option(
     "--storage-option", "storage", "For the store, such as endpoint_url; may be repeated."
 )
+
+
+def _expect(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    app = context.find_object(Application)
+    if app is not None:
+        app.expected = _pairs(context, parameter, value)
+
+
+_expect_option = click.option(
+    "--expect",
+    multiple=True,
+    expose_value=False,
+    callback=_expect,
+    metavar="PART=VALUE",
+    help="Refuse a table whose contract differs: concurrency, lock, failed_writes; repeatable.",
+)
+
+
+def table_options(function: F) -> F:
+    """Declare how a command opens its table: options of the store, and what is expected."""
+    return _storage_option(_expect_option(function))
 
 
 class LazyGroup(click.Group):
     """Loads the module of a command when it is called, not before."""
 
-    def __init__(self, *args: object, entries: dict[str, Entry], **attributes: object) -> None:
+    def __init__(
+        self, *args: object, entries: dict[str, CommandEntry], **attributes: object
+    ) -> None:
         super().__init__(*args, **attributes)  # type: ignore[arg-type]  # passed through
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give every name, loaded or not."""
+        """Return every name, loaded or not."""
         del ctx
         return list(self.entries)
 

@@ -80,6 +80,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.PredicateError: Exit.USAGE,
     errors.SchemaError: Exit.USAGE,
     errors.IncompatibleEvolutionError: Exit.REFUSED,
+    errors.PolicyError: Exit.REFUSED,
     errors.DuplicateKeyError: Exit.USAGE,
     errors.TableNotFoundError: Exit.NOT_FOUND,
     errors.TableExistsError: Exit.REFUSED,
@@ -100,7 +101,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
 
 
 def exit_for(kind: type[BaseException]) -> Exit:
-    """Give the exit code for a class of errors; the nearest class in the table decides.
+    """Return the exit code for a class of errors; the nearest class in the table decides.
 
     >>> exit_for(errors.RetryableConflictError)
     <Exit.CONFLICT: 4>
@@ -121,7 +122,7 @@ class Failure:
     facts: dict[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values: what stands under ``error`` in JSON."""
+        """Return it as plain values: what stands under ``error`` in JSON."""
         return {
             "error": self.code,
             "type": self.kind,

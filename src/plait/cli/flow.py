@@ -10,7 +10,7 @@ BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """One decided instant on the time axis."""
 
     version: int
@@ -37,7 +37,7 @@ class Span:
         return max(0, self.completed_ms - self.started_ms)
 
     def to_dict(self) -> dict[str, object]:
-        """Give what the timeline adds to the history, as plain values."""
+        """Return what the timeline adds to the history, as plain values."""
         return {
             "started": iso(self.started_ms),
             "duration_ms": self.duration_ms,
@@ -56,14 +56,14 @@ class Span:
         return f"slot won at attempt {self.attempts}" if self.attempts > 1 else ""
 
 
-def lay_out(timeline: TimelineView) -> tuple[Span, ...]:
+def lay_out(timeline: TimelineView) -> tuple[TimeSpan, ...]:
     """Lay the decisions out, oldest first."""
     return tuple(_span(entry, timeline) for entry in timeline.decided)
 
 
-def _span(entry: HistoryEntry, timeline: TimelineView) -> Span:
+def _span(entry: HistoryEntry, timeline: TimelineView) -> TimeSpan:
     client = entry.client
-    return Span(
+    return TimeSpan(
         version=entry.version,
         instant=str(entry.instant),
         operation=entry.operation,
@@ -94,7 +94,7 @@ def who(application: object, host: object, pid: object) -> str:
     return f"{application} ({place})" if application else place or "-"
 
 
-def meet(one: Span, other: Span) -> bool:
+def meet(one: TimeSpan, other: TimeSpan) -> bool:
     """Tell whether each began before the other was published."""
     return one.began < other.version and other.began < one.version
 
@@ -120,7 +120,7 @@ def bar(start: int, end: int, low: int, high: int) -> str:
     return "." * left + "=" * (right - left) + "." * (BAR_WIDTH - right)
 
 
-def axis(spans: tuple[Span, ...]) -> tuple[int, int]:
-    """Give the first begin and the last end."""
+def axis(spans: tuple[TimeSpan, ...]) -> tuple[int, int]:
+    """Return the first begin and the last end."""
     starts = [span.started_ms for span in spans] or [0]
     return min(starts), max((span.completed_ms for span in spans), default=1)

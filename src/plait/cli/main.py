@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from plait.cli.application import Application, Settings
-from plait.cli.command import Entry, LazyGroup, ReaderLeftError, shared_options
+from plait.cli.command import CommandEntry, LazyGroup, ReaderLeftError, shared_options
 from plait.cli.exits import Exit, failure_of
 from plait.cli.render import Streams
 
@@ -20,30 +20,29 @@ _TIMELINE = "plait.cli.commands.timeline"
 _SERVICES = "plait.cli.commands.services"
 
 ENTRIES = {
-    "create": Entry(_TABLES, "Create a table."),
-    "describe": Entry(_TABLES, "Say what a table is and how large."),
-    "schema": Entry(_TABLES, "List the columns."),
-    "files": Entry(_TABLES, "List the live files."),
-    "set": Entry(_TABLES, "Set properties of a table, or parts of its contract."),
-    "history": Entry(_TIMELINE, "List decisions, newest first."),
-    "timeline": Entry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
-    "diff": Entry("plait.cli.commands.changes", "Count and show the rows that commits changed."),
-    "locks": Entry(
+    "create": CommandEntry(_TABLES, "Create a table."),
+    "describe": CommandEntry(_TABLES, "Say what a table is and how large."),
+    "schema": CommandEntry(_TABLES, "List the columns."),
+    "files": CommandEntry(_TABLES, "List the live files."),
+    "set": CommandEntry(_TABLES, "Set properties of a table, or parts of its contract."),
+    "history": CommandEntry(_TIMELINE, "List decisions, newest first."),
+    "timeline": CommandEntry(_TIMELINE, "Show who wrote when, and who overlapped whom."),
+    "diff": CommandEntry(
+        "plait.cli.commands.changes", "Count and show the rows that commits changed."
+    ),
+    "locks": CommandEntry(
         "plait.cli.commands.locks", "Tell who holds the lock of a table, and since when."
     ),
-    "rollback": Entry(_SERVICES, "Roll back an instant, or all whose writers are dead."),
-    "clean": Entry(_SERVICES, "Delete files that no reader may need any more."),
-    "conflict": Entry(
+    "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all whose writers are dead."),
+    "clean": CommandEntry(_SERVICES, "Delete files that no reader may need any more."),
+    "conflict": CommandEntry(
         "plait.cli.commands.conflict", "Tell whom an instant met, and what that meant."
     ),
-    "stream": Entry(
+    "stream": CommandEntry(
         "plait.cli.commands.stream", "Prove that each epoch of a stream continues the last."
     ),
-    "verify": Entry(_SERVICES, "Check the invariants on the table as it is."),
-    "quickstart": Entry(
-        "plait.cli.commands.quickstart", "Five PySpark processes, one table, one is killed."
-    ),
-    "explain": Entry("plait.cli.commands.explain", "Explain an error code."),
+    "verify": CommandEntry(_SERVICES, "Check the invariants on the table as it is."),
+    "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }
 
 
@@ -78,17 +77,28 @@ ROOT = LazyGroup(
 )
 
 
-def main(argv: Sequence[str] | None = None, streams: Streams | None = None) -> int:
-    """Run ``tablectl`` and give its exit code. Never raises, but for a second interrupt."""
+def main(
+    argv: Sequence[str] | None = None,
+    streams: Streams | None = None,
+    *,
+    root: click.Command = ROOT,
+) -> int:
+    """Run ``tablectl`` and return its exit code. Never raises, but for a second interrupt.
+
+    Args:
+        argv: The arguments; by default those of the process.
+        streams: Where to read and write; by default those of the process.
+        root: A program that reports and fails as ``tablectl`` does.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     channels = streams or Streams(sys.stdin, sys.stdout, sys.stderr)
     settings = Settings(json="--json" in args, color=not os.environ.get("NO_COLOR"))
     app = Application(settings, channels)
-    if not args:
+    if not args and root is ROOT:
         channels.err.write(ROOT.get_help(click.Context(ROOT, info_name="tablectl")) + "\n")
         return int(Exit.USAGE)
     try:
-        outcome = ROOT.main(args, prog_name="tablectl", standalone_mode=False, obj=app)
+        outcome = root.main(args, prog_name=root.name, standalone_mode=False, obj=app)
         return int(outcome or 0)
     except ReaderLeftError:
         return _reader_left()

@@ -19,7 +19,7 @@ def write_rich(blocks: tuple[Block, ...], stream: TextIO, *, color: bool) -> Non
 
 
 def renderable(block: Block) -> RenderableType:
-    """Give a block as rich draws it; values are never read as markup."""
+    """Return a block as rich draws it; values are never read as markup."""
     if isinstance(block, Grid):
         return _grid(block)
     if isinstance(block, Facts):

@@ -137,7 +137,7 @@ def number(count: int | None) -> str:
 
 
 def plain(value: object) -> object:
-    """Give a value as JSON values; anything unknown as its text."""
+    """Return a value as JSON values; anything unknown as its text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Predicates: SQL text or Arrow expressions in, one frozen tree, Arrow, Spark and JSON out."""
+"""Expressions: SQL text or Arrow expressions in, one frozen tree, rows, Spark and JSON out."""
 
 from __future__ import annotations
 
@@ -8,61 +8,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import PredicateError
-from plait.expr.arrow_in import from_arrow
-from plait.expr.arrow_out import to_arrow
+from plait.expr.bind import condition, require_bound
 from plait.expr.ddl import parse_ddl
 from plait.expr.json import from_json, to_json
-from plait.expr.prune import Bounds, key_points, may_match, on_partition, overlap
-from plait.expr.spark_out import to_sql
-from plait.expr.sql import parse_sql
+from plait.expr.prune import Bounds, key_points, may_match
+from plait.expr.spark_sql import to_sql
+from plait.expr.sql import parse_expression, parse_predicate
 from plait.expr.tree import (
-    Always,
-    And,
-    Compare,
-    Fixed,
-    In,
-    IsNull,
-    Like,
-    Opaque,
-    Or,
+    KINDS,
+    TARGET,
+    TRUE,
+    Arrow,
+    Expression,
+    Function,
+    Literal,
     Predicate,
-    bind,
-    columns_of,
+    bounded,
+    columns_read,
     negate,
 )
+from plait.model.value import is_plain, to_text
 
 Where: TypeAlias = str | pc.Expression | Predicate | None
-_KINDS = (Always, Fixed, Compare, In, IsNull, Like, And, Or, Opaque)
 
 
 def parse_where(where: Where, schema: pa.Schema) -> Predicate:
-    """Give the predicate of any form that users may write; None matches every row.
+    """Return the predicate of any form that users may write; None matches every row.
 
-    A pyarrow expression keeps the meaning that Arrow gives it. One that is more than a condition
-    on columns and literals (it calls functions, casts, compares columns) is evaluated by Arrow as
-    it stands: it prunes no files, and can neither be recorded in a table nor handed to Spark.
+    A pyarrow expression is evaluated by Arrow as it stands: it prunes no files, and can neither be
+    recorded in a table nor handed to Spark.
 
     Raises:
         PredicateError: it cannot be understood, or does not fit the schema.
     """
     if where is None:
-        return Always(value=True)
+        return TRUE
     if isinstance(where, str):
-        return parse_sql(where, schema)
+        return bounded(condition(parse_predicate(where), {TARGET: schema}, where))
     if isinstance(where, pc.Expression):
         return _of_arrow(where, schema)
-    if isinstance(where, _KINDS):
-        return bind(where, schema)
+    if isinstance(where, KINDS):
+        return bounded(require_bound(where, schema))
     message = f"not a predicate: {type(where).__qualname__}"
     raise PredicateError(message, hint="SQL text or a pyarrow expression", text=str(where)[:200])
 
 
 def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
-    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-    found = from_arrow(expression, plain)
-    if found is not None:
-        return found
     # one row of nulls: some mistakes show only when there is a row
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
     row = pa.table([pa.nulls(1, field.type) for field in plain], schema=plain)
     try:
         row.filter(expression)
@@ -71,25 +64,53 @@ def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
         message = f"the expression {shown} does not fit the table: {str(error)[:200]}"
         hint = f"columns: {', '.join(schema.names[:20])}"
         raise PredicateError(message, hint=hint, text=shown) from error
-    return Opaque(expression, tuple(schema.names), plain)
+    return Arrow(expression)
+
+
+def parse_value(value: object) -> Expression:
+    """Return the expression, not bound yet, of anything that callers may write for a value.
+
+    Text is SQL; so ``"'x'"`` is the text x, and ``"x"`` is a column.
+
+    Raises:
+        PredicateError: the text is not understood, or this is no value.
+
+    >>> parse_value(3).raw
+    3
+    """
+    if isinstance(value, KINDS):
+        return value
+    if isinstance(value, str):
+        return parse_expression(value)
+    if isinstance(value, pc.Expression):
+        return Arrow(value)
+    if callable(value):
+        return Function(value)
+    try:
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        shown = repr(value)[:200]
+        message = f"not a value of a column: {shown}"
+        hint = "SQL text, a literal, a pyarrow scalar or expression, or a function of the rows"
+        raise PredicateError(message, hint=hint, text=shown) from error
+    if not scalar.is_valid or is_plain(scalar.type):
+        return Literal(to_text(scalar, scalar.type), scalar.type)
+    return Arrow(pc.scalar(scalar))
 
 
 __all__ = [
-    "Always",
+    "TRUE",
     "Bounds",
     "Predicate",
     "Where",
-    "columns_of",
+    "columns_read",
     "from_json",
     "key_points",
     "may_match",
     "negate",
-    "on_partition",
-    "overlap",
     "parse_ddl",
-    "parse_sql",
+    "parse_value",
     "parse_where",
-    "to_arrow",
     "to_json",
     "to_sql",
 ]

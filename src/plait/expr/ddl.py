@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from plait.errors import SchemaError
+from plait.expr.parser import SCHEMA, parsed, refused, start_of
 from plait.model.schema import plain_type
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<quoted>`(?:[^`]|``)+`)
-      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
-      | (?P<number>\d+)
-      | (?P<sign>[<>(),:])
-      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-    )""",
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
-_ALIASES = {
-    "long": "bigint",
-    "integer": "int",
-    "short": "smallint",
-    "byte": "tinyint",
-    "bool": "boolean",
-    "real": "float",
-    "timestamp_ltz": "timestamp",
-    "dec": "decimal",
-    "numeric": "decimal",
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_PLAIN: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "tinyint",
+    "SMALLINT": "smallint",
+    "INT": "int",
+    "BIGINT": "bigint",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "TEXT": "string",  # char(n) and varchar(n) too
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+    "TIMESTAMPNTZ": "timestamp_ntz",
 }
-_NESTING_MAX = 32
-_TEXT_MAX = 1 << 20
+_NESTING_MAX: Final = 32
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """Read column definitions as Spark writes them.
+    """Return the schema that column definitions say, as Spark reads them.
 
     ``char(n)`` and ``varchar(n)`` are strings, of any length; comments are passed over.
 
@@ -46,141 +42,60 @@ def parse_ddl(text: str) -> pa.Schema:
     >>> parse_ddl("id bigint not null, amount decimal(10,2)").names
     ['id', 'amount']
     """
-    if len(text) > _TEXT_MAX:
-        message = f"a schema of {len(text)} characters"
-        raise SchemaError(message, hint=f"at most {_TEXT_MAX}", text=text[:200])
-    return pa.schema(_Parser(text).fields(end=""))
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = self._split()
-        self._next = 0
-
-    def _split(self) -> list[_Token]:
-        tokens, at = [], 0
-        rest = self._text.rstrip()
-        while at < len(rest):
-            match = _TOKEN.match(rest, at)
-            if match is None or match.lastgroup is None:
-                what = "a name or type"
-                raise self._expected(what, at + len(rest[at:]) - len(rest[at:].lstrip()))
-            kind = match.lastgroup
-            word = match[kind]
-            text = word[1:-1].replace("``", "`") if kind == "quoted" else word
-            tokens.append(_Token(kind, text, match.start(kind)))
-            at = match.end()
-        tokens.append(_Token("end", "", len(self._text)))
-        return tokens
-
-    def _expected(self, what: str, at: int) -> SchemaError:
-        message = f"cannot read the schema at character {at}: expected {what}"
-        hint = "for example: id bigint not null, day date, tags array<string>"
-        return SchemaError(message, hint=hint, text=self._text[:200], position=at)
-
-    @property
-    def _token(self) -> _Token:
-        return self._tokens[self._next]
-
-    def _take(self, expected: str, *kinds: str) -> str:
-        token = self._token
-        if token.kind not in kinds:
-            raise self._expected(expected, token.at)
-        self._next += 1
-        return token.text
-
-    def _found(self, text: str) -> bool:
-        """Pass over a sign or a word, if it comes next."""
-        token = self._token
-        found = token.kind in ("sign", "word") and token.text.lower() == text
-        self._next += found
-        return found
-
-    def _require(self, text: str) -> None:
-        if not self._found(text):
-            raise self._expected(repr(text), self._token.at)
-
-    def fields(self, *, end: str, depth: int = 0) -> list[pa.Field]:
-        """Read fields up to an end."""
-        fields: dict[str, pa.Field] = {}
-        while True:
-            at = self._token.at
-            name = self._take("a column name", "word", "quoted")
-            if name.lower() in fields:
-                what = f"one column called {name!r}, whatever its case"
-                raise self._expected(what, at)
-            self._found(":")
-            kind = self.type(depth)
-            fields[name.lower()] = pa.field(name, kind, not self._not_null())
-            if not self._found(","):
-                break
-        if end:
-            self._require(end)
-        elif self._token.kind != "end":
-            what = "a comma"
-            raise self._expected(what, self._token.at)
-        return list(fields.values())
-
-    def _not_null(self) -> bool:
-        found = self._found("not")
-        if found:
-            self._require("null")
-        if self._found("comment"):
-            self._take("a comment in quotes", "text")
-        return found
-
-    def type(self, depth: int) -> pa.DataType:
-        """Read one type."""
-        at = self._token.at
-        if depth > _NESTING_MAX:
-            what = "fewer nested types"
-            raise self._expected(what, at)
-        word = self._take("a type", "word").lower()
-        match _ALIASES.get(word, word):
-            case "array":
-                self._require("<")
-                kind = pa.list_(pa.field("element", self.type(depth + 1)))
-                self._require(">")
-            case "map":
-                self._require("<")
-                key = self.type(depth + 1)
-                self._require(",")
-                kind = pa.map_(key, self.type(depth + 1))
-                self._require(">")
-            case "struct":
-                self._require("<")
-                kind = pa.struct(self.fields(end=">", depth=depth + 1))
-            case "decimal":
-                kind = self._plain(self._decimal(), at)
-            case "varchar" | "char":
-                self._require("(")
-                self._take("a length", "number")
-                self._require(")")
-                kind = pa.string()
-            case plain:
-                kind = self._plain(plain, at)
-        return kind
-
-    def _plain(self, name: str, at: int) -> pa.DataType:
+    with parsed(text, SCHEMA) as tree:
+        struct = tree.args.get("to")
+        columns = struct.expressions if struct is not None else []
+        fields: list[pa.Field] = []
         try:
-            return plain_type(name)
+            fields.extend(_fields(columns, 0))
         except ValueError as error:
-            what = f"a type, found {name[:80]!r}"
-            raise self._expected(what, at) from error
+            raise refused(text, SCHEMA, str(error), start_of(columns[len(fields)])) from error
+    if not fields:
+        why = "expected a column"
+        raise refused(text, SCHEMA, why)
+    return pa.schema(fields)
 
-    def _decimal(self) -> str:
-        precision, scale = "10", "0"
-        if self._found("("):
-            precision = self._take("a precision", "number")
-            if self._found(","):
-                scale = self._take("a scale", "number")
-            self._require(")")
-        return f"decimal({precision},{scale})"
+
+def type_of(kind: exp.Expr, depth: int = 0) -> pa.DataType:
+    """Return the Arrow type that the parser's type means; raise ValueError if there is none."""
+    if depth > _NESTING_MAX:
+        message = "expected fewer nested types"
+        raise ValueError(message)
+    name, parts = kind.this.name, kind.expressions
+    match name, len(parts):
+        case "ARRAY", 1:
+            return pa.list_(pa.field("element", type_of(parts[0], depth + 1)))
+        case "MAP", 2:
+            return pa.map_(*(type_of(part, depth + 1) for part in parts))
+        case "STRUCT", count if count:
+            return pa.struct(list(_fields(parts, depth + 1)))
+        case "DECIMAL", 0:
+            return pa.decimal128(10, 0)
+        case "DECIMAL", 1 | 2:
+            scale = parts[1].name if len(parts) > 1 else "0"
+            return plain_type(f"decimal({parts[0].name},{scale})")
+        case plain, 0 if plain in _PLAIN:
+            return plain_type(_PLAIN[plain])
+    message = f"no column can be {name}" + (f" of {len(parts)} parts" if parts else "")
+    raise ValueError(message)
+
+
+def _fields(columns: Sequence[exp.Expr], depth: int) -> Iterator[pa.Field]:
+    known: set[str] = set()
+    for column in columns:
+        name, kind = column.name, column.args.get("kind")
+        if column.key != "columndef" or kind is None:
+            message = "expected a name and a type"
+            raise ValueError(message)
+        if name.lower() in known:
+            message = f"expected one column called {name!r}, whatever its case"
+            raise ValueError(message)
+        known.add(name.lower())
+        nullable = True
+        for constraint in column.args.get("constraints") or ():
+            if constraint.kind.key == "notnullcolumnconstraint":
+                nullable = bool(constraint.kind.args.get("allow_null"))
+            elif constraint.kind.key != "commentcolumnconstraint":
+                message = f"{constraint.sql(dialect='spark')[:80]} is not supported"
+                raise ValueError(message)
+        yield pa.field(name, type_of(kind, depth), nullable)

@@ -4,60 +4,56 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, PredicateError
+from plait.errors import CorruptMetadataError
+from plait.expr.bind import find_column
 from plait.expr.tree import (
     DEPTH_MAX,
+    FALSE,
     LEAVES_MAX,
     NEGATED,
+    NULL,
+    TRUE,
     VALUES_MAX,
-    Always,
     And,
+    Column,
     Compare,
-    Fixed,
     In,
     IsNull,
     Like,
-    Opaque,
+    Literal,
     Or,
     Predicate,
-    Value,
     bounded,
-    find_column,
+    opaque,
 )
 from plait.model.value import raw_value
 
-_LEAVES = ("fixed", "compare", "in", "null", "like")
+_LEAVES = ("compare", "in", "null", "like")
 
 
 def to_json(predicate: Predicate) -> dict[str, object]:
     """Write a predicate as JSON values.
 
     Raises:
-        PredicateError: it holds a pyarrow expression that has no tree: what is read from metadata
-            is checked node by node, and such an expression could not be.
+        PredicateError: it is more than conditions on one column and literals, as every pyarrow
+            expression is: what is read from metadata is checked node by node.
     """
     match predicate:
-        case Always(value):
-            return {"always": value}
-        case Fixed(column, value):
-            return {"fixed": list(column.path), "value": value}
-        case Compare(column, op, value):
-            return {"compare": list(column.path), "op": op, "value": value.text}
-        case In(column, values, negated):
-            texts = [value.text for value in values]
-            return {"in": list(column.path), "values": texts, "negated": negated}
-        case IsNull(column, negated):
-            return {"null": list(column.path), "negated": negated}
-        case Like(column, pattern, negated):
-            return {"like": list(column.path), "pattern": pattern, "negated": negated}
+        case Literal(text, kind) if pa.types.is_boolean(kind):
+            return {"always": None if text is None else text == "true"}
+        case Compare(Column(path), op, Literal(text)):
+            return {"compare": list(path), "op": op, "value": text}
+        case In(Column(path), values, negated):
+            return {"in": list(path), "values": [v.text for v in values], "negated": negated}
+        case IsNull(Column(path), negated):
+            return {"null": list(path), "negated": negated}
+        case Like(Column(path), pattern, negated):
+            return {"like": list(path), "pattern": pattern, "negated": negated}
         case And(items):
             return {"and": [to_json(item) for item in items]}
         case Or(items):
             return {"or": [to_json(item) for item in items]}
-        case Opaque(expression):
-            message = f"the pyarrow expression {str(expression)[:200]} cannot be recorded"
-            hint = "give the predicate as SQL text"
-            raise PredicateError(message, hint=hint, text=str(expression)[:200])
+    raise opaque(predicate, "recorded in the table")
 
 
 def from_json(value: object, schema: pa.Schema) -> Predicate:
@@ -67,7 +63,7 @@ def from_json(value: object, schema: pa.Schema) -> Predicate:
         CorruptMetadataError: it is anything else, too deep, or too large.
     """
     try:
-        return bounded(_Reader(schema).read(value, 0))
+        return bounded(_JsonReader(schema).read(value, 0))
     except (KeyError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
         shown = str(value)[:120] if not isinstance(value, (dict, list)) else type(value).__name__
         message = f"not a predicate: {shown}: {str(error)[:200]}"
@@ -76,7 +72,7 @@ def from_json(value: object, schema: pa.Schema) -> Predicate:
         ) from error
 
 
-class _Reader:
+class _JsonReader:
     """Reads one predicate, of bounded size."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -97,7 +93,8 @@ class _Reader:
                     raise ValueError(name)
                 return kind(items)
         if "always" in node:
-            return Always(None if node["always"] is None else _bool(node["always"]))
+            value = node["always"]
+            return NULL if value is None else TRUE if _bool(value) else FALSE
         return _leaf(node, self._schema)
 
 
@@ -106,11 +103,9 @@ def _leaf(value: dict[str, object], schema: pa.Schema) -> Predicate:
     if name is None:
         raise ValueError(value)
     path = tuple(_text(part) for part in _list(value[name]))
-    column = find_column(schema, path, "")
+    column = find_column(schema, path)
     if column.path != path:
         raise ValueError(path)
-    if name == "fixed":
-        return Fixed(column, _bool(value["value"]))
     if name == "compare":
         if _text(value["op"]) not in NEGATED:
             raise ValueError(value["op"])
@@ -126,9 +121,9 @@ def _leaf(value: dict[str, object], schema: pa.Schema) -> Predicate:
     return Like(column, _text(value["pattern"]), negated)
 
 
-def _value(text: object, kind: pa.DataType) -> Value:
+def _value(text: object, kind: pa.DataType) -> Literal:
     raw_value(_text(text), kind)
-    return Value(_text(text), kind)
+    return Literal(_text(text), kind)
 
 
 def _text(value: object) -> str:

@@ -1,24 +1,33 @@
-"""Literals brought to the type of their column, without loss.
+"""Comparisons of a column with a literal, which is brought to the column's type without loss.
 
 A literal between two values that a column can hold, or beyond all of them, changes the
-comparison instead: ``tinyint < 1000`` is true for every value, ``int < 2.5`` means ``int <= 2``.
+comparison instead: ``tinyint < 1000`` is TRUE for every value, ``int < 2.5`` means ``int <= 2``.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context, Decimal
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from plait.errors import PredicateError
-from plait.expr.tree import Column, Compare, Fixed, In, IsNull, Predicate, Value, all_of
+from plait.expr.tree import (
+    NULL,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Literal,
+    Predicate,
+    all_of,
+    any_of,
+    negate,
+)
 from plait.model.schema import type_name
-from plait.model.value import Raw, raw_text, raw_value
 
 _WIDE = Context(prec=400)
 _DATE = r"(-?\d{4,6}-\d\d-\d\d)"
@@ -31,41 +40,38 @@ _DAY_US = 86_400_000_000
 _T = pa.types
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A date literal: days since the epoch."""
+def temporal(text: str, kind: pa.DataType) -> Literal:
+    """Return the date or timestamp that a text says.
 
-    days: int
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A timestamp literal: microseconds since the epoch, in UTC if it has a zone."""
-
-    micros: int
-    zoned: bool
-
-
-Literal: TypeAlias = bool | int | Decimal | float | str | bytes | Day | Moment
-
-
-def day_of(text: str) -> Day:
-    """Read ``2026-01-31``; raise ValueError for anything else."""
-    match = _DAY_TEXT.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(text)
-    return Day(_days_to(match[1]))
-
-
-def moment_of(text: str) -> Moment:
-    """Read ``2026-01-31 12:30:00.5+01:00``, the time and the zone optional.
+    ``2026-01-31`` is a date; ``2026-01-31 12:30:00.5+01:00`` is a timestamp, of which the time and
+    the zone may be left out. Without a zone it is UTC.
 
     Raises:
-        ValueError: it is anything else, or finer than a microsecond.
+        ValueError: the text says something else, is finer than a microsecond, or has a zone where
+            the type has none.
 
-    >>> moment_of("1970-01-01T00:00:01Z")
-    Moment(micros=1000000, zoned=True)
+    >>> temporal("1970-01-01T01:00:01+01:00", pa.timestamp("us", "UTC")).raw
+    1000000
     """
+    if _T.is_date(kind):
+        match = _DAY_TEXT.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(text)
+        return Literal.of(_days_to(match[1]), kind)
+    micros, zoned = _moment_of(text)
+    if zoned and kind.tz is None:
+        message = f"{text!r} has a zone, and the type {type_name(kind)} has none"
+        raise ValueError(message)
+    return Literal.of(micros, kind)
+
+
+def has_zone(text: str) -> bool:
+    """Tell whether the text of a timestamp names its zone; raise ValueError for other text."""
+    return _moment_of(text)[1]
+
+
+def _moment_of(text: str) -> tuple[int, bool]:
+    """Return microseconds since the epoch, and whether a zone was named."""
     match = _MOMENT_TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -76,75 +82,77 @@ def moment_of(text: str) -> Moment:
     east = (clock[3] * 60 + clock[4]) * (-1 if sign == "-" else 1)
     in_day = ((clock[0] * 60 + clock[1] - east) * 60 + clock[2]) * 1_000_000
     micros = _days_to(day) * _DAY_US + in_day + int((fraction or "").ljust(6, "0"))
-    return Moment(micros, zoned=zone is not None)
+    return micros, zone is not None
 
 
 def _days_to(day: str) -> int:
     return int(np.datetime64(day, "D").astype(np.int64))
 
 
-def narrowed(number: float) -> float:
-    """Give the nearest value of a 32-bit float."""
-    with np.errstate(over="ignore"):
-        return float(np.float32(number))
-
-
-def compare(column: Column, op: str, literal: Literal, *, text: str = "") -> Predicate:
-    """Give ``column op literal``; raise PredicateError if the two cannot be compared."""
+def compare(column: Column, op: str, literal: Literal, text: str) -> Predicate:
+    """Return ``column op literal``; raise PredicateError if the two cannot be compared."""
     kind = column.type
+    if literal.text is None:
+        return IsNull(column) if op == "<=>" else NULL
+    if op == "<=>":
+        return all_of(IsNull(column, negated=True), compare(column, "=", literal, text))
     if _T.is_signed_integer(kind) or _T.is_decimal(kind):
         return _compare_exact(column, op, _number(column, literal, text))
-    value = _value(column, literal, text)
-    if _T.is_float32(kind) and isinstance(literal, (int, float, Decimal)):
-        return _compare_float(column, op, value, float(literal))
-    return Compare(column, op, value)
+    if _T.is_floating(kind):
+        return _compare_float(column, op, float(_number(column, literal, text)))
+    return Compare(column, op, _converted(column, literal, text))
 
 
-def _compare_float(column: Column, op: str, value: Value, number: float) -> Predicate:
-    """Compare with the nearest value that the column can hold, from the right side."""
-    near = float(raw_value(value.text, value.type))
-    if math.isnan(number) or near == number:
-        return Compare(column, op, value)
-    if op in ("=", "!="):
-        return Fixed(column, value=op == "!=")
-    below = op in ("<", "<=")
-    op = ("<" if below else ">=") if near > number else ("<=" if below else ">")
-    return Compare(column, op, value)
-
-
-def contained(
-    column: Column, literals: list[Literal], *, negated: bool = False, text: str = ""
-) -> Predicate:
-    """Give ``column [NOT] IN (literals)``; values that the column cannot hold drop out."""
-    values: dict[Value, None] = {}
+def contained(column: Column, literals: Sequence[Literal], text: str) -> Predicate:
+    """Return ``column IN (literals)``; values that the column cannot hold drop out."""
+    values: dict[Literal, None] = {}
     for literal in literals:
-        leaf = compare(column, "=", literal, text=text)
-        if isinstance(leaf, Compare):
-            values[leaf.value] = None
-    if not values:
-        return Fixed(column, value=negated)
-    return In(column, tuple(values), negated)
+        match compare(column, "=", literal, text):
+            case Compare(_, _, Literal() as value):
+                values[value] = None
+    found = In(column, tuple(values)) if values else _never(column)
+    # x IN (1, NULL) is TRUE for 1 and NULL for everything else
+    return any_of(found, NULL) if any(each.text is None for each in literals) else found
 
 
-def null_safe(column: Column, literal: Literal, *, text: str = "") -> Predicate:
-    """Give ``column <=> literal``."""
-    return all_of(IsNull(column, negated=True), compare(column, "=", literal, text=text))
+def _never(column: Column) -> Predicate:
+    """Return what is FALSE where the column has a value, and NULL where it has none."""
+    return all_of(IsNull(column), NULL)
+
+
+def _compare_float(column: Column, op: str, number: float) -> Predicate:
+    """Compare with the nearest value that the column can hold, from the right side."""
+    near = number
+    if _T.is_float32(column.type):
+        with np.errstate(over="ignore"):
+            near = float(np.float32(number))
+    if near != number and not math.isnan(number):
+        if op in ("=", "!="):
+            return _never(column) if op == "=" else negate(_never(column))
+        below = op in ("<", "<=")
+        op = ("<" if below else ">=") if near > number else ("<=" if below else ">")
+    return Compare(column, op, Literal.of(near, column.type))
 
 
 def _compare_exact(column: Column, op: str, number: Decimal) -> Predicate:
     lowest, highest, scale = _limits(column.type)
-    step = Decimal(1).scaleb(-scale)
+    always: bool | None = None
+    floor = number
     if number.is_nan() or number > highest:
-        return Fixed(column, value=op in ("<", "<=", "!="))
-    if number < lowest:
-        return Fixed(column, value=op in (">", ">=", "!="))
-    floor = number.quantize(step, rounding=ROUND_FLOOR, context=_WIDE)
-    if floor != number:
-        if op in ("=", "!="):
-            return Fixed(column, value=op == "!=")
-        op = "<=" if op in ("<", "<=") else ">"
+        always = op in ("<", "<=", "!=")
+    elif number < lowest:
+        always = op in (">", ">=", "!=")
+    else:
+        step = Decimal(1).scaleb(-scale)
+        floor = number.quantize(step, rounding=ROUND_FLOOR, context=_WIDE)
+        if floor != number and op in ("=", "!="):
+            always = op == "!="
+        elif floor != number:
+            op = "<=" if op in ("<", "<=") else ">"
+    if always is not None:
+        return negate(_never(column)) if always else _never(column)
     raw = floor if _T.is_decimal(column.type) else int(floor)
-    return Compare(column, op, Value(raw_text(raw, column.type), column.type))
+    return Compare(column, op, Literal.of(raw, column.type))
 
 
 def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, int]:
@@ -156,63 +164,31 @@ def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, int]:
 
 
 def _number(column: Column, literal: Literal, text: str) -> Decimal:
-    if isinstance(literal, bool) or not isinstance(literal, (int, Decimal, float)):
+    kind, raw = literal.type, literal.raw
+    if not (_T.is_integer(kind) or _T.is_decimal(kind) or _T.is_floating(kind)):
         raise _unfit(column, literal, text)
-    return Decimal(literal)
+    return Decimal(repr(raw)) if isinstance(raw, float) else Decimal(raw)  # type: ignore[arg-type]  # a number
 
 
-def _value(column: Column, literal: Literal, text: str) -> Value:
-    kind = column.type
+def _converted(column: Column, literal: Literal, text: str) -> Literal:
+    kind, given = column.type, literal.type
+    if given == kind:
+        return literal
     try:
-        raw = _raw(kind, literal)
-        if raw is not None:
-            known = raw_text(raw, kind)
-            raw_value(known, kind)  # in range
-            return Value(known, kind)
+        if _T.is_string(given) and (_T.is_date(kind) or _T.is_timestamp(kind)):
+            return temporal(literal.text or "", kind)
+        if _T.is_date(given) and _T.is_timestamp(kind):
+            return Literal.of(int(literal.raw) * _DAY_US, kind)
     except (ValueError, OverflowError) as error:
         raise _unfit(column, literal, text) from error
+    if _T.is_timestamp(given) and _T.is_timestamp(kind) and given.tz is None:
+        return Literal.of(literal.raw, kind)
     raise _unfit(column, literal, text)
-
-
-def _raw(kind: pa.DataType, literal: Literal) -> Raw | None:
-    if _T.is_boolean(kind) and isinstance(literal, bool):
-        return literal
-    if _T.is_string(kind) and isinstance(literal, str):
-        return literal
-    if _T.is_binary(kind) and isinstance(literal, bytes):
-        return literal
-    if _T.is_floating(kind) and isinstance(literal, (int, float, Decimal)):
-        return None if isinstance(literal, bool) else _float(kind, literal)
-    if _T.is_date32(kind):
-        return _days(literal)
-    if _T.is_timestamp(kind):
-        return _micros(literal, zoned=kind.tz is not None)
-    return None
-
-
-def _float(kind: pa.DataType, number: float | Decimal) -> float:
-    return narrowed(float(number)) if _T.is_float32(kind) else float(number)
-
-
-def _days(literal: Literal) -> int | None:
-    if isinstance(literal, str):
-        literal = day_of(literal)
-    return literal.days if isinstance(literal, Day) else None
-
-
-def _micros(literal: Literal, *, zoned: bool) -> int | None:
-    if isinstance(literal, str):
-        literal = moment_of(literal)
-    if isinstance(literal, Day):
-        literal = Moment(literal.days * _DAY_US, zoned=False)
-    if not isinstance(literal, Moment) or (literal.zoned and not zoned):
-        return None
-    return literal.micros
 
 
 def _unfit(column: Column, literal: Literal, text: str) -> PredicateError:
     name, kind = ".".join(column.path), type_name(column.type)
-    shown = str(literal) if isinstance(literal, Decimal) else repr(literal)
+    shown = repr(literal.text) if _T.is_string(literal.type) else str(literal.text)
     message = f"column {name!r} of type {kind} cannot be compared with {shown[:200]}"
     hints = {
         "date": "write a date as '2026-01-31'",

@@ -1,366 +1,332 @@
-"""SQL text to predicates. The only file that knows the SQL parser."""
+"""SQL text to expressions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError, PredicateError
-from plait.expr.literal import (
-    Literal,
-    compare,
-    contained,
-    day_of,
-    moment_of,
-    narrowed,
-    null_safe,
-)
+from plait.errors import PredicateError
+from plait.expr.cast import cast
+from plait.expr.ddl import type_of
+from plait.expr.literal import has_zone, temporal
+from plait.expr.parser import DIGITS_MAX, PREDICATE, VALUE, parsed, refused, start_of
 from plait.expr.tree import (
     DEPTH_MAX,
-    VALUES_MAX,
-    Always,
-    Column,
+    And,
+    Call,
+    Case,
+    Cast,
+    Compare,
+    Expression,
+    In,
     IsNull,
     Like,
-    Predicate,
-    all_of,
-    any_of,
-    bounded,
-    find_column,
-    negate,
+    Literal,
+    Name,
+    Or,
 )
+from plait.model.value import is_plain, to_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_TEXT_MAX = 1 << 20
-_SUPPORTED = (
-    "columns compared with literals by = != < <= > >= <=>, IN, BETWEEN, LIKE, IS [NOT] NULL, "
-    "IS [NOT] DISTINCT FROM, AND, OR, NOT"
+_COMPARISONS: Final = {
+    "eq": "=",
+    "neq": "!=",
+    "lt": "<",
+    "lte": "<=",
+    "gt": ">",
+    "gte": ">=",
+    "nullsafeeq": "<=>",
+    "nullsafeneq": "<=>",  # under a NOT
+}
+_OPERATORS: Final = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "mod": "%",
+    "dpipe": "concat",
+    "nullif": "nullif",
+}
+"""Nodes of two operands."""
+_FUNCTIONS: Final = frozenset(
+    ("abs", "floor", "ceil", "upper", "lower", "length", "coalesce", "greatest", "least", "concat")
 )
-# Any other argument of a node is a modifier (FORMAT, ESCAPE, a query): it must not be lost.
-_ARGUMENTS = frozenset(
-    ("this", "expression", "expressions", "low", "high", "negate", "table", "db", "catalog")
-)
-_OF_LITERALS = frozenset(("this", "to", "safe", "is_string", "_type"))
-_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?\s*", re.ASCII)
-_WORDS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
-_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+"""Nodes of one operand, or of a list."""
+_TRIMS: Final = {"": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+# Any other argument of a node is a modifier (FORMAT, ESCAPE, a query) that would be lost.
+_ARGUMENTS: Final = frozenset(
+    ("this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "start")
+) | {"length", "position", "false", "safe", "typed", "is_string", "ignore_nulls", "table", "db"}
+_OWN_ARGUMENTS: Final = {
+    **dict.fromkeys(("cast", "trycast"), frozenset(("this", "to", "_type"))),
+    "coalesce": _ARGUMENTS | {"is_nvl", "is_null"},
+    "column": _ARGUMENTS | {"catalog"},
+    "like": _ARGUMENTS | {"negate"},
+}
+_NUMBER: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 
 
-def parse_sql(text: str, schema: pa.Schema) -> Predicate:
-    """Read a condition as Spark SQL does; column names match whatever their case.
+def parse_predicate(text: str) -> Expression:
+    """Return a condition on columns and literals as Spark SQL reads it, not bound yet.
 
-    A timestamp without a zone is UTC, whatever the zone of a session. A literal must fit the type
-    of its column without loss: numbers between two values of the column change the comparison.
+    A timestamp without a zone is UTC, whatever the zone of a session.
 
     Raises:
-        PredicateError: it cannot be parsed, is more than a condition on columns and literals, or
-            compares what cannot be compared.
+        PredicateError: the text cannot be parsed, or is more than conditions on one column and
+            literals, joined by AND, OR and NOT.
     """
-    tree = parse_tree(text, "predicate", _SUPPORTED)
-    try:
-        return bounded(_Reader(text, schema).read(tree, 0))
-    except RecursionError as error:
-        raise _unparsed(text, error, "predicate", _SUPPORTED) from error
+    return _read(text, PREDICATE)
 
 
-def parse_tree(text: str, what: str, supported: str) -> exp.Expr:
-    """Give the parser's tree of one expression; raise PredicateError, naming what it is."""
-    if len(text) > _TEXT_MAX:
-        message = f"a {what} of {len(text)} characters"
-        raise PredicateError(message, hint=f"at most {_TEXT_MAX}", text=text[:100])
-    try:
-        import sqlglot  # noqa: PLC0415 - slow to import, and needed only for SQL text
-        from sqlglot.errors import SqlglotError  # noqa: PLC0415
-    except ImportError as error:
-        message = f"a {what} in SQL needs sqlglot"
-        raise MissingDependencyError(
-            message, hint="pip install sqlglot", library="sqlglot", extra=""
-        ) from error
-    try:
-        trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
-    except (SqlglotError, RecursionError) as error:
-        raise _unparsed(text, error, what, supported) from error
-    if len(trees) != 1:
-        message = f"{len(trees)} {what}s instead of one: {text[:200]!r}"
-        raise PredicateError(message, hint=f"supported: {supported}", text=text)
-    return trees[0]
+def parse_expression(text: str) -> Expression:
+    """Return any supported expression as Spark SQL reads it, not bound yet.
+
+    Raises:
+        PredicateError: the text cannot be parsed, or a part of it is not supported.
+    """
+    return _read(text, VALUE)
 
 
-def _unparsed(text: str, error: Exception, what: str, supported: str) -> PredicateError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    found = re.search(r"Line (\d+), Col: (\d+)", first)
-    position = None
-    if found is not None:
-        above = sum(len(line) for line in text.splitlines(keepends=True)[: int(found[1]) - 1])
-        position = above + int(found[2]) - 1
-    message = f"cannot parse the {what} {text[:200]!r}: {first[:200]}"
-    return PredicateError(message, hint=f"supported: {supported}", text=text, position=position)
+def _read(text: str, what: str) -> Expression:
+    with parsed(text, what) as tree:
+        return _Reader(text, what).read(tree, 0)
 
 
 class _Reader:
     """Walks the parser's tree for one text."""
 
-    def __init__(self, text: str, schema: pa.Schema) -> None:
-        from sqlglot import exp  # noqa: PLC0415 - see parse_sql
-
-        self._text, self._schema = text, schema
-        self._exp = exp
-        self._comparisons: dict[type, str] = {
-            exp.EQ: "=",
-            exp.NEQ: "!=",
-            exp.LT: "<",
-            exp.LTE: "<=",
-            exp.GT: ">",
-            exp.GTE: ">=",
-            exp.NullSafeEQ: "<=>",
+    def __init__(self, text: str, what: str) -> None:
+        self._text, self._what = text, what
+        self._narrow = what == PREDICATE
+        self._nodes: dict[str, Callable[[exp.Expr, int], Expression]] = {
+            "paren": lambda node, depth: self.read(node.this, depth + 1),
+            "column": lambda node, _: self._name(node),
+            "dot": lambda node, _: self._name(node),
+            "null": lambda _node, _: Literal(None, pa.null()),
+            "boolean": lambda node, _: _boolean(node),
+            "literal": lambda node, _: self._literal(node),
+            "hexstring": lambda node, _: self._bytes(node),
+            "neg": self._negative,
+            "cast": self._cast,
+            "trycast": self._cast,
+            "not": lambda node, depth: _not(self.read(node.this, depth + 1)),
+            "and": lambda node, depth: And(self._joined(node, depth)),
+            "or": lambda node, depth: Or(self._joined(node, depth)),
+            **dict.fromkeys(_COMPARISONS, self._comparison),
+            "nullsafeneq": lambda node, depth: _not(self._comparison(node, depth)),
+            "is": self._is,
+            "in": self._in,
+            "between": self._between,
+            "like": self._like,
         }
-        self._nodes: dict[type, Callable[[exp.Expr, int], Predicate]] = {
-            exp.Paren: lambda node, depth: self.read(node.this, depth + 1),
-            exp.Not: lambda node, depth: negate(self.read(node.this, depth + 1)),
-            exp.And: self._and,
-            exp.Or: self._or,
-            exp.In: self._in,
-            exp.Between: self._between,
-            exp.Like: self._like,
-            exp.Is: self._is,
-            exp.NullSafeNEQ: lambda node, _: negate(self._comparison(node, "<=>")),
-            exp.Boolean: lambda node, _: Always(bool(node.this)),
-            exp.Null: lambda _node, _: Always(None),
-            exp.Cast: self._constant,
-            exp.TryCast: self._constant,
-            exp.Column: lambda node, _: self._truth(node),
-            exp.Dot: lambda node, _: self._truth(node),
-        }
+        if not self._narrow:
+            self._nodes |= {
+                "case": self._case,
+                "if": self._if,
+                "trim": self._trim,
+                "substring": self._substring,
+                **dict.fromkeys(_OPERATORS, self._binary),
+                **dict.fromkeys(_FUNCTIONS, self._function),
+            }
 
-    def read(self, node: exp.Expr, depth: int) -> Predicate:
-        """Read one condition."""
+    def read(self, node: exp.Expr, depth: int) -> Expression:
+        """Read one node."""
         if depth > DEPTH_MAX:
-            message = "the predicate is nested too deeply"
-            raise PredicateError(message, hint=f"at most {DEPTH_MAX} levels", text=self._text)
-        op = self._comparisons.get(type(node))
-        reader = self._nodes.get(type(node))
-        cast = isinstance(node, self._exp.Cast)
-        if not cast and any(value and name not in _ARGUMENTS for name, value in node.args.items()):
-            raise self._unsupported(node)
-        if op is not None:
-            return self._comparison(node, op)
+            message = f"the {self._what} {self._text[:100]!r} is nested too deeply"
+            hint = f"at most {DEPTH_MAX} levels"
+            raise PredicateError(message, hint=hint, text=self._text)
+        allowed = _OWN_ARGUMENTS.get(node.key, _ARGUMENTS)
+        if any(given and name not in allowed for name, given in node.args.items()):
+            self._refuse(node)
+        reader = self._nodes.get(node.key)
         if reader is None:
-            raise self._unsupported(node)
+            self._refuse(node)
         return reader(node, depth)
 
-    def _and(self, node: exp.Expr, depth: int) -> Predicate:
-        return all_of(*(self.read(item, depth + 1) for item in node.flatten()))
+    def _operands(self, nodes: Sequence[exp.Expr], depth: int) -> tuple[Expression, ...]:
+        """Read what is compared or computed with; in a predicate one column and literals."""
+        items = tuple(self.read(node, depth + 1) for node in nodes)
+        if self._narrow:
+            mirrored = len(items) == 2 and isinstance(items[0], Literal)  # noqa: PLR2004 - a pair
+            for at, item in enumerate(items):
+                if not isinstance(item, Name if at == mirrored else Literal):
+                    self._refuse(nodes[0] if isinstance(item, Literal) else nodes[at])
+        return items
 
-    def _or(self, node: exp.Expr, depth: int) -> Predicate:
-        return any_of(*(self.read(item, depth + 1) for item in node.flatten()))
+    def _binary(self, node: exp.Expr, depth: int) -> Expression:
+        return Call(_OPERATORS[node.key], self._operands((node.this, node.expression), depth))
 
-    def _comparison(self, node: exp.Expr, op: str) -> Predicate:
-        left, right = node.this, node.expression
-        if not self._is_column(left) and self._is_column(right):
-            left, right, op = right, left, _MIRRORED[op]
-        return self._compared(self._column(left), op, self._literal(right))
+    def _function(self, node: exp.Expr, depth: int) -> Expression:
+        given = [item for item in (node.args.get("this"), *node.expressions) if item]
+        return Call(node.key, self._operands(given, depth))
 
-    def _compared(self, column: Column, op: str, literal: Literal | None) -> Predicate:
-        if literal is None:
-            return IsNull(column) if op == "<=>" else Always(None)
-        if op == "<=>":
-            return null_safe(column, literal, text=self._text)
-        return compare(column, op, literal, text=self._text)
+    def _comparison(self, node: exp.Expr, depth: int) -> Expression:
+        left, right = self._operands((node.this, node.expression), depth)
+        return Compare(left, _COMPARISONS[node.key], right)
 
-    def _in(self, node: exp.Expr, _depth: int) -> Predicate:
-        column = self._column(node.this)
-        items = node.expressions
-        if len(items) > VALUES_MAX:
-            message = f"IN with {len(items)} values"
-            raise PredicateError(message, hint=f"at most {VALUES_MAX}", text=self._text[:100])
-        literals = [self._literal(item) for item in items]
-        known = [literal for literal in literals if literal is not None]
-        found = contained(column, known, text=self._text)
-        # x IN (1, NULL) is TRUE for 1 and NULL for everything else
-        return found if len(known) == len(literals) else any_of(found, Always(None))
+    def _joined(self, node: exp.Expr, depth: int) -> tuple[Expression, ...]:
+        return tuple(self.read(item, depth + 1) for item in node.flatten())
 
-    def _between(self, node: exp.Expr, _depth: int) -> Predicate:
-        column = self._column(node.this)
-        low, high = self._literal(node.args["low"]), self._literal(node.args["high"])
-        return all_of(self._compared(column, ">=", low), self._compared(column, "<=", high))
+    def _is(self, node: exp.Expr, depth: int) -> Expression:
+        (item,) = self._operands((node.this,), depth)
+        if node.expression.key == "null":
+            return IsNull(item)
+        if node.expression.key != "boolean":
+            self._refuse(node)
+        return Compare(item, "<=>", _boolean(node.expression))
 
-    def _like(self, node: exp.Expr, _depth: int) -> Predicate:
-        column, pattern = self._column(node.this), self._literal(node.expression)
-        if not isinstance(pattern, str) or not pa.types.is_string(column.type):
-            raise self._unsupported(node)
-        return Like(column, pattern, negated=bool(node.args.get("negate")))
+    def _in(self, node: exp.Expr, depth: int) -> Expression:
+        if not node.expressions:
+            self._refuse(node)
+        item, *values = self._operands((node.this, *node.expressions), depth)
+        literals = tuple(value for value in values if isinstance(value, Literal))
+        if len(literals) == len(values):
+            return In(item, literals)
+        return Or(tuple(Compare(item, "=", value) for value in values))
 
-    def _is(self, node: exp.Expr, _depth: int) -> Predicate:
-        column = self._column(node.this)
-        right = node.expression
-        if isinstance(right, self._exp.Null):
-            return IsNull(column)
-        if isinstance(right, self._exp.Boolean) and pa.types.is_boolean(column.type):
-            return null_safe(column, bool(right.this), text=self._text)
-        raise self._unsupported(node)
+    def _between(self, node: exp.Expr, depth: int) -> Expression:
+        ends = node.this, node.args["low"], node.args["high"]
+        item, low, high = self._operands(ends, depth)
+        return And((Compare(item, ">=", low), Compare(item, "<=", high)))
 
-    def _truth(self, node: exp.Expr) -> Predicate:
-        column = self._column(node)
-        if not pa.types.is_boolean(column.type):
-            raise self._unsupported(node)
-        return compare(column, "=", literal=True, text=self._text)
+    def _like(self, node: exp.Expr, depth: int) -> Expression:
+        item, pattern = self._operands((node.this, node.expression), depth)
+        if not isinstance(pattern, Literal) or pattern.type != pa.string() or pattern.text is None:
+            self._refuse(node)
+        return Like(item, pattern.text, negated=bool(node.args.get("negate")))
 
-    def _constant(self, node: exp.Expr, _depth: int) -> Predicate:
-        value = self._literal(node)
-        if value is not None and not isinstance(value, bool):
-            raise self._unsupported(node)
-        return Always(value)
+    def _case(self, node: exp.Expr, depth: int) -> Expression:
+        subject = None if node.this is None else self.read(node.this, depth + 1)
+        branches: list[tuple[Expression | None, Expression]] = []
+        for branch in node.args["ifs"]:
+            when = self.read(branch.this, depth + 1)
+            when = when if subject is None else Compare(subject, "=", when)
+            branches.append((when, self.read(branch.args["true"], depth + 1)))
+        return Case((*branches, self._last(node.args.get("default"), depth)))
 
-    def _is_column(self, node: exp.Expr) -> bool:
-        while isinstance(node, self._exp.Paren):
-            node = node.this
-        return isinstance(node, (self._exp.Column, self._exp.Dot))
+    def _if(self, node: exp.Expr, depth: int) -> Expression:
+        when = self.read(node.this, depth + 1)
+        branch = when, self.read(node.args["true"], depth + 1)
+        return Case((branch, self._last(node.args.get("false"), depth)))
 
-    def _column(self, node: exp.Expr) -> Column:
-        exp = self._exp
-        while isinstance(node, exp.Paren):
-            node = node.this
-        parts = node.parts if isinstance(node, (exp.Column, exp.Dot)) else []
-        if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
-            raise self._unsupported(node)
-        return find_column(self._schema, tuple(part.name for part in parts), self._text)
+    def _last(self, node: exp.Expr | None, depth: int) -> tuple[None, Expression]:
+        return None, Literal(None, pa.null()) if node is None else self.read(node, depth + 1)
 
-    def _literal(self, node: exp.Expr) -> Literal | None:
-        exp = self._exp
-        while isinstance(node, exp.Paren):
-            node = node.this
-        if any(value and name not in _OF_LITERALS for name, value in node.args.items()):
-            raise self._unsupported(node)
-        match node:
-            case exp.Null():
-                return None
-            case exp.Boolean():
-                return bool(node.this)
-            case exp.HexString():
-                return self._bytes(node)
-            case exp.Literal():
-                return str(node.this) if node.is_string else self._number(node)
-            case exp.Neg():
-                return self._negative(node)
-            case exp.Cast():
-                return self._cast(node)
-        raise self._unsupported(node)
+    def _trim(self, node: exp.Expr, depth: int) -> Expression:
+        name = _TRIMS.get(str(node.args.get("position") or "").upper())
+        if name is None or node.args.get("expression") is not None:
+            self._refuse(node)
+        return Call(name, (self.read(node.this, depth + 1),))
 
-    def _negative(self, node: exp.Expr) -> Literal:
-        number = self._literal(node.this)
-        if isinstance(number, (Decimal, float)):
-            return number.copy_negate() if isinstance(number, Decimal) else -number
-        raise self._unsupported(node)
+    def _substring(self, node: exp.Expr, depth: int) -> Expression:
+        given = [node.args[name] for name in ("this", "start", "length") if node.args.get(name)]
+        item, *ends = self._operands(given, depth)
+        if not ends or not all(
+            isinstance(end, Literal) and pa.types.is_integer(end.type) for end in ends
+        ):
+            self._refuse(node)
+        return Call("substring", (item, *ends))
 
-    def _number(self, node: exp.Expr) -> Decimal:
+    def _name(self, node: exp.Expr) -> Name:
+        parts = getattr(node, "parts", [])  # of Column and Dot
+        if not parts or any(part.key != "identifier" for part in parts):
+            self._refuse(node)
+        return Name(tuple(part.name for part in parts))
+
+    # --- literals ------------------------------------------------------------------------------
+
+    def _literal(self, node: exp.Expr, sign: str = "") -> Literal:
         text = str(node.this)
-        if _NUMBER.fullmatch(text) is None:
-            raise self._unsupported(node)
-        return Decimal(text)
+        if node.is_string:
+            return Literal(text, pa.string())
+        if len(text) > DIGITS_MAX or _NUMBER.fullmatch(text) is None:
+            self._refuse(node)
+        if "e" in text.lower():
+            return Literal.of(float(sign + text), pa.float64())
+        value = Decimal(sign + text)
+        if "." not in text:
+            for kind in (pa.int32(), pa.int64()):
+                if -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1):
+                    return Literal(str(int(value)), kind)
+        kind = pa.scalar(value).type
+        if not is_plain(kind):
+            self._refuse(node)  # more digits than any column has
+        return Literal.of(value, kind)
 
-    def _bytes(self, node: exp.Expr) -> bytes:
-        start = start_of(node)
+    def _negative(self, node: exp.Expr, depth: int) -> Expression:
+        if node.this.key == "literal" and not node.this.is_string:
+            return self._literal(node.this, "-")
+        item = self.read(node.this, depth + 1)
+        if self._narrow:
+            self._refuse(node)
+        return Call("negate", (item,))
+
+    def _bytes(self, node: exp.Expr) -> Literal:
+        start, digits = start_of(node), str(node.this)
         if start is not None and self._text[start] not in "xX":
-            raise self._unsupported(node)  # 0x10 is no literal of Spark's
-        digits = str(node.this)
+            self._refuse(node)  # 0x10 is no literal of Spark's
         try:
-            return bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0"))
-        except ValueError as error:
-            raise self._unsupported(node) from error
+            value = bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0"))
+        except ValueError:
+            self._refuse(node)
+        return Literal.of(value, pa.binary())
 
-    def _cast(self, node: exp.Expr) -> Literal | None:
-        """Take a typed literal (DATE '...', 5L, CAST('...' AS T)), if it loses nothing."""
-        value, kind = self._literal(node.this), node.args["to"]
-        if value is None:
-            return None
-        found: Literal | None = None
+    def _cast(self, node: exp.Expr, depth: int) -> Expression:
+        """Read a cast; that of a literal (DATE '...', 5L) is a literal itself."""
         try:
-            if isinstance(value, str):
-                found = _of_text(value, kind.this.name)
-            if found is None and isinstance(value, (str, Decimal)):
-                found = _of_number(str(value), kind.this.name, kind.expressions)
-            if found is None and isinstance(value, bytes):
-                found = _of_bytes(value, kind.this.name)
-        except (ValueError, InvalidOperation, ArithmeticError) as error:
-            message = f"{value!s} is no {kind.sql(dialect='spark')}, in {self._text[:200]!r}"
+            wanted = type_of(node.args["to"])
+        except ValueError:
+            self._refuse(node)
+        item = self.read(node.this, depth + 1)
+        if isinstance(item, Literal):
+            return self._typed(node, item, wanted)
+        if self._narrow:
+            self._refuse(node)
+        return Cast(item, wanted)
+
+    def _typed(self, node: exp.Expr, literal: Literal, kind: pa.DataType) -> Literal:
+        if literal.text is None:
+            return Literal(None, kind)
+        if not is_plain(kind):
+            self._refuse(node)
+        try:
+            if pa.types.is_string(literal.type) and pa.types.is_temporal(kind):
+                if self._narrow and pa.types.is_timestamp(kind) and not has_zone(literal.text):
+                    kind = pa.timestamp("us")  # compares with columns of both kinds
+                return temporal(literal.text, kind)
+            return Literal(to_text(cast(literal.scalar, kind), kind), kind)
+        except PredicateError:
+            self._refuse(node)
+        except (ValueError, pa.ArrowException) as error:
+            name = node.args["to"].sql(dialect="spark")
+            message = f"{literal.text[:200]} is no {name}, in {self._text[:200]!r}"
             hint = "write DATE '2026-01-31' or TIMESTAMP '2026-01-31 12:00:00Z', or a plain number"
             raise PredicateError(
                 message, hint=hint, text=self._text, position=start_of(node)
             ) from error
-        if found is None:
-            raise self._unsupported(node)
-        return found
 
-    def _unsupported(self, node: exp.Expr) -> PredicateError:
+    def _refuse(self, node: exp.Expr) -> NoReturn:
         position = start_of(node)
         try:
             part = node.sql(dialect="spark")[:100]
         except RecursionError:
             part = self._text[position or 0 :][:100]
-        message = f"{part!r} is not supported in the predicate {self._text[:200]!r}"
-        hint = f"supported: {_SUPPORTED}"
-        if isinstance(node, self._exp.Concat):
+        message = f"{part!r} is not supported in the {self._what} {self._text[:200]!r}"
+        if self._narrow and node.key == "concat":
             hint = r"write a quote inside text as \'; texts are not joined"
-        return PredicateError(message, hint=hint, text=self._text, position=position)
+            raise PredicateError(message, hint=hint, text=self._text, position=position)
+        raise refused(self._text, self._what, message, position)
 
 
-def start_of(node: exp.Expr) -> int | None:
-    """Give the first character of what a node was made from, if the parser kept it."""
-    starts = (part.meta["start"] for part in node.walk() if "start" in part.meta)
-    return min(starts, default=None)
+def _boolean(node: exp.Expr) -> Literal:
+    return Literal("true" if node.this else "false", pa.bool_())
 
 
-def _of_text(text: str, kind: str) -> Literal | None:
-    match kind:
-        case "DATE":
-            return day_of(text)
-        case "TIMESTAMP" | "TIMESTAMPTZ" | "TIMESTAMPLTZ":
-            return moment_of(text)
-        case "TIMESTAMPNTZ":
-            moment = moment_of(text)
-            if moment.zoned:
-                raise ValueError(text)
-            return moment
-        case "TEXT":
-            return text
-        case "BOOLEAN" if text.strip().lower() in ("true", "false"):
-            return text.strip().lower() == "true"
-    return None
-
-
-def _of_bytes(value: bytes, kind: str) -> Literal | None:
-    if kind == "TEXT":
-        return value.decode()
-    return value if kind in ("BINARY", "VARBINARY") else None
-
-
-def _of_number(text: str, kind: str, arguments: list[exp.Expr]) -> Literal | None:
-    word = _WORDS.get(text.strip().lstrip("+-").lower())
-    if kind in ("FLOAT", "DOUBLE"):
-        if word is None and _NUMBER.fullmatch(text) is None:
-            raise ValueError(text)
-        number = float(text.strip())
-        return narrowed(number) if kind == "FLOAT" else number
-    if kind not in _BITS and kind != "DECIMAL":
-        return None
-    if _NUMBER.fullmatch(text) is None:
-        raise ValueError(text)
-    value = Decimal(text.strip())
-    if kind == "DECIMAL":
-        precision, scale = (int(item.name) for item in arguments) if arguments else (10, 0)
-    else:
-        precision, scale = 19, 0
-    whole = value.quantize(Decimal(1).scaleb(-scale))
-    if whole != value or len(whole.as_tuple().digits) > precision:
-        raise ValueError(text)
-    limit = 2 ** (_BITS[kind] - 1) if kind in _BITS else None
-    if limit is not None and not -limit <= value < limit:
-        raise ValueError(text)
-    return value
+def _not(item: Expression) -> Expression:
+    return Call("not", (item,))

@@ -1,110 +1,128 @@
-"""Predicates as a frozen tree with one meaning everywhere: SQL's three-valued logic.
+"""Expressions: one frozen tree for conditions on rows and for the values that rows get.
 
-There is no node for NOT: negation is pushed to the leaves when a tree is built, where it is exact
-also for nulls. A row is selected only if the predicate is TRUE for it.
+A predicate is a Boolean expression, with SQL's three-valued logic: a row is selected only if the
+predicate is TRUE for it. Binding (``bind``) looks up the columns and pushes every NOT into the
+conditions, which is exact for nulls too. The predicates that are stored as JSON, sent to Spark and
+used for pruning are ANDs and ORs of conditions on one column and literals (``is_simple``).
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import PredicateError
-from plait.model.value import Raw, raw_value
+from plait.model.value import Raw, from_text, raw_text, raw_value
 
-DEPTH_MAX = 100
-LEAVES_MAX = 1_000
-"""Arrow descends a level of the stack for each leaf, and does not come back from ten thousand."""
-VALUES_MAX = 100_000
-PATTERN_MAX = 65_536
+DEPTH_MAX: Final = 100
+LEAVES_MAX: Final = 1_000
+"""Conditions in a predicate: engines descend a level of their stack for each."""
+VALUES_MAX: Final = 100_000
+PATTERN_MAX: Final = 65_536
+NEGATED: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+TARGET, SOURCE = "t", "s"
+"""The table's rows, and the rows that a merge brings."""
 _ESCAPES = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
-NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column as it was written, before binding."""
+
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of a struct column; with its type."""
+    """A column of one side, or a field of a struct column; with its type."""
 
     path: tuple[str, ...]
     type: pa.DataType
+    side: str = TARGET
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A literal in the type of its column, as canonical text."""
+class Literal:
+    """A value as canonical text, so that equal values are equal nodes; None is NULL."""
 
-    text: str
+    text: str | None
     type: pa.DataType
+
+    @classmethod
+    def of(cls, raw: Raw, kind: pa.DataType) -> Self:
+        """Return the literal of a raw value; raise ValueError if the type cannot hold it."""
+        text = raw_text(raw, kind)
+        raw_value(text, kind)
+        return cls(text, kind)
 
     @property
     def raw(self) -> Raw:
-        """The value: dates and timestamps as numbers."""
-        return raw_value(self.text, self.type)
+        """The value, with dates and timestamps as numbers; it is not NULL."""
+        return raw_value(self.text or "", self.type)
+
+    @property
+    def scalar(self) -> pa.Scalar:
+        """The value as Arrow has it."""
+        return pa.scalar(None, self.type) if self.text is None else from_text(self.text, self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Always:
-    """TRUE, FALSE or NULL for every row."""
-
-    value: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """TRUE or FALSE where the column has a value, NULL where it has none."""
-
-    column: Column
-    value: bool
+TRUE: Final = Literal("true", pa.bool_())
+FALSE: Final = Literal("false", pa.bool_())
+NULL: Final = Literal(None, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Column, one of = != < <= > >=, value."""
+    """One of = != < <= > >= <=> between two values; the last treats null as a value.
 
-    column: Column
+    Of a column and a literal there is no ``<=>`` after binding.
+    """
+
+    left: Expression
     op: str
-    value: Value
+    right: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Column in values, none of them null."""
+    """The item is one of the values; after binding none of these is NULL."""
 
-    column: Column
-    values: tuple[Value, ...]
+    item: Expression
+    values: tuple[Literal, ...]
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Column is null; never NULL itself."""
+    """The item is null; never NULL itself."""
 
-    column: Column
+    item: Expression
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Column matches an SQL pattern with % and _, backslash escapes.
+    """The item matches an SQL pattern with % and _, backslash escapes.
 
     Raises:
         PredicateError: a backslash stands before anything but %, _ and itself, as Spark has it.
     """
 
-    column: Column
+    item: Expression
     pattern: str
     negated: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what Spark refuses."""
-        if not pa.types.is_string(self.column.type):
-            message = f"LIKE on column {'.'.join(self.column.path)!r}, which is no string"
+        item = self.item
+        if isinstance(item, Column) and not pa.types.is_string(item.type):
+            message = f"LIKE on column {'.'.join(item.path)!r}, which is no string"
             raise PredicateError(message, hint="compare it instead", text=self.pattern[:200])
         if len(self.pattern) > PATTERN_MAX:
             message = f"a LIKE pattern of {len(self.pattern)} characters"
@@ -119,84 +137,125 @@ class Like:
 class And:
     """All of them."""
 
-    items: tuple[Predicate, ...]
+    items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
     """Any of them."""
 
-    items: tuple[Predicate, ...]
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Any other operator, or a function; ``name`` is one that ``evaluate`` knows."""
+
+    name: str
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value of the first branch whose condition is TRUE; the last one has no condition."""
+
+    branches: tuple[tuple[Expression | None, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A value in another type."""
+
+    item: Expression
+    type: pa.DataType
 
 
 @dataclass(frozen=True, eq=False)
-class Opaque:
-    """A pyarrow expression: evaluated by Arrow, never looked into, so it prunes nothing."""
+class Arrow:
+    """A pyarrow expression: evaluated by Arrow as it stands, and never looked into."""
 
     expression: pc.Expression
-    names: tuple[str, ...]
-    schema: pa.Schema
-    negated: bool = False
 
 
-Predicate: TypeAlias = Always | Fixed | Compare | In | IsNull | Like | And | Or | Opaque
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of the caller's: rows as a record batch in, an Arrow array of values out."""
+
+    call: Callable[[pa.RecordBatch], object]
+
+
+Expression: TypeAlias = (
+    Name
+    | Column
+    | Literal
+    | Compare
+    | In
+    | IsNull
+    | Like
+    | And
+    | Or
+    | Call
+    | Case
+    | Cast
+    | Arrow
+    | Function
+)
+KINDS: Final = (
+    *(Name, Column, Literal, Compare, In, IsNull, Like),
+    *(And, Or, Call, Case, Cast, Arrow, Function),
+)
+Predicate: TypeAlias = Expression
+"""An expression whose value is TRUE, FALSE or NULL."""
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """Give NOT of a predicate, exact under three-valued logic."""
+    """Return NOT of a predicate, exact under three-valued logic."""
     match predicate:
-        case Always(value):
-            return Always(None if value is None else not value)
-        case Fixed(column, value):
-            return Fixed(column, not value)
-        case Compare(column, op, value):
-            return Compare(column, NEGATED[op], value)
-        case In(column, values, negated):
-            return In(column, values, not negated)
-        case IsNull(column, negated):
-            return IsNull(column, not negated)
-        case Like(column, pattern, negated):
-            return Like(column, pattern, not negated)
+        case Literal(text, kind) if pa.types.is_boolean(kind):
+            return {"true": FALSE, "false": TRUE}.get(text or "", NULL)
+        case Compare(left, op, right) if op in NEGATED:
+            return Compare(left, NEGATED[op], right)
+        case In() | IsNull() | Like():
+            return replace(predicate, negated=not predicate.negated)
         case And(items):
             return any_of(*map(negate, items))
         case Or(items):
             return all_of(*map(negate, items))
-        case Opaque(expression, names, schema, negated):
-            return Opaque(expression, names, schema, not negated)
+        case Call("not", (item,)):
+            return item
+        case Arrow(expression):
+            return Arrow(~expression)
+    return Call("not", (predicate,))
 
 
 def all_of(*items: Predicate) -> Predicate:
-    """Give AND, flattened, without what is always true, exclusions of values put together."""
+    """Return AND, flattened, without what is always true, exclusions of values put together."""
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, And) else (item,))]
-    if any(_always(item, value=False) for item in flat):
-        return Always(value=False)
-    kept = _merged((item for item in flat if not _always(item, value=True)), negated=True)
-    if len(kept) == 1:
-        return kept[0]
-    return (_fixed(kept, value=False) or And(kept)) if kept else Always(value=True)
+    if FALSE in flat:
+        return FALSE
+    kept = _merged((item for item in flat if item != TRUE), negated=True)
+    return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
 
 
 def any_of(*items: Predicate) -> Predicate:
-    """Give OR, flattened, without what is always false, values of a column put together.
+    """Return OR, flattened, without what is always false, values of a column put together.
 
     >>> column = Column(("id",), pa.int64())
-    >>> leaves = [Compare(column, "=", Value(text, column.type)) for text in "12"]
+    >>> leaves = [Compare(column, "=", Literal(text, column.type)) for text in "12"]
     >>> [value.text for value in any_of(*leaves).values]
     ['1', '2']
     """
     flat = [leaf for item in items for leaf in (item.items if isinstance(item, Or) else (item,))]
-    if any(_always(item, value=True) for item in flat):
-        return Always(value=True)
-    kept = _merged((item for item in flat if not _always(item, value=False)), negated=False)
-    if len(kept) == 1:
-        return kept[0]
-    return (_fixed(kept, value=True) or Or(kept)) if kept else Always(value=False)
+    if TRUE in flat:
+        return TRUE
+    kept = _merged((item for item in flat if item != FALSE), negated=False)
+    return Or(kept) if len(kept) > 1 else kept[0] if kept else FALSE
 
 
 def _merged(items: Iterable[Predicate], *, negated: bool) -> tuple[Predicate, ...]:
     """Drop repetitions, and make one IN of the values that a column is compared with."""
     kept: dict[Predicate, None] = {}
-    values: dict[Column, dict[Value, None]] = {}
+    values: dict[Column, dict[Literal, None]] = {}
     first: dict[Column, Predicate] = {}
     for item in items:
         found = _values_of(item, negated=negated)
@@ -216,29 +275,35 @@ def _merged(items: Iterable[Predicate], *, negated: bool) -> tuple[Predicate, ..
     return tuple(whole.get(item, item) for item in kept)
 
 
-def _values_of(item: Predicate, *, negated: bool) -> tuple[Column, tuple[Value, ...]] | None:
+def _values_of(item: Predicate, *, negated: bool) -> tuple[Column, tuple[Literal, ...]] | None:
     match item:
-        case Compare(column, op, value) if op == ("!=" if negated else "="):
-            return column, (value,)
-        case In(column, values, found) if found is negated:
+        case Compare(Column() as column, op, Literal() as value):
+            return (column, (value,)) if op == ("!=" if negated else "=") else None
+        case In(Column() as column, values, found) if found is negated:
             return column, values
     return None
 
 
-def _always(item: Predicate, *, value: bool) -> bool:
-    return isinstance(item, Always) and item.value is value
+def is_simple(predicate: Predicate) -> bool:
+    """Tell whether this is a constant or a condition on one column and literals.
+
+    Such a condition has an answer for every row, whatever its values.
+    """
+    match predicate:
+        case Literal(_, kind):
+            return bool(pa.types.is_boolean(kind))
+        case Compare(Column(), _, Literal()) | In(Column()) | IsNull(Column()) | Like(Column()):
+            return True
+    return False
 
 
-def _fixed(items: tuple[Predicate, ...], *, value: bool) -> Fixed | None:
-    """Find the SQL form of Fixed: ``c IS NOT NULL OR NULL``, ``c IS NULL AND NULL``."""
-    match items:
-        case (IsNull(column, negated), Always(None)) | (Always(None), IsNull(column, negated)):
-            return Fixed(column, value) if negated is value else None
-    return None
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """Return the predicates that must all be TRUE."""
+    return predicate.items if isinstance(predicate, And) else (predicate,)
 
 
 def leaves(predicate: Predicate) -> Iterator[Predicate]:
-    """Give every leaf."""
+    """Yield the conditions that AND and OR join."""
     stack = [predicate]
     while stack:
         node = stack.pop()
@@ -249,7 +314,7 @@ def leaves(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def bounded(predicate: Predicate) -> Predicate:
-    """Give the predicate back; raise PredicateError if it has too many conditions."""
+    """Return the predicate itself; raise PredicateError if it has too many conditions."""
     count = sum(1 for _ in itertools.islice(leaves(predicate), LEAVES_MAX + 1))
     if count > LEAVES_MAX:
         message = f"a predicate of more than {LEAVES_MAX} conditions"
@@ -258,55 +323,37 @@ def bounded(predicate: Predicate) -> Predicate:
     return predicate
 
 
-def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Give the top-level columns that a predicate looks at."""
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything in it that is computed from rows."""
+    stack: list[Expression] = [expression]
+    while stack:
+        node = stack.pop()
+        yield node
+        match node:
+            case Compare(left, _, right):
+                stack += (left, right)
+            case In(item) | IsNull(item) | Like(item) | Cast(item):
+                stack.append(item)
+            case And(items) | Or(items) | Call(_, items):
+                stack += items
+            case Case(branches):
+                stack += [part for pair in branches for part in pair if part is not None]
+
+
+def columns_read(expression: Expression, side: str = TARGET) -> frozenset[str] | None:
+    """Return the top-level columns of a side that are looked at; None if nobody can tell."""
     names: set[str] = set()
-    for leaf in leaves(predicate):
-        if isinstance(leaf, Opaque):
-            names.update(leaf.names)
-        elif not isinstance(leaf, (Always, And, Or)):
-            names.add(leaf.column.path[0])
+    for part in parts_of(expression):
+        if isinstance(part, (Arrow, Function)):
+            return None
+        if isinstance(part, Column) and part.side == side:
+            names.add(part.path[0])
     return frozenset(names)
 
 
-def bind(predicate: Predicate, schema: pa.Schema) -> Predicate:
-    """Give the predicate back if its columns are those of a schema.
-
-    Raises:
-        PredicateError: a column is not there, or has another type: it was made for another table;
-            or there are too many conditions.
-    """
-    bounded(predicate)
-    seen: set[Column] = set()
-    for leaf in leaves(predicate):
-        if isinstance(leaf, (Always, And, Or, Opaque)) or leaf.column in seen:
-            continue
-        found = find_column(schema, leaf.column.path, "")
-        if found != leaf.column:
-            name, kind = ".".join(leaf.column.path), leaf.column.type
-            message = f"the predicate asks for column {name!r} of type {kind}, found {found.type}"
-            hint = "parse it with the schema of this table"
-            raise PredicateError(message, hint=hint, text="", column=name)
-        seen.add(leaf.column)
-    return predicate
-
-
-def find_column(schema: pa.Schema, path: tuple[str, ...], text: str) -> Column:
-    """Find a column by name, whatever its case; raise PredicateError if there is none."""
-    fields = list(schema)
-    names: list[str] = []
-    kind: pa.DataType | None = None
-    if not path:
-        message = "a column without a name"
-        raise PredicateError(message, text=text)
-    for part in path:
-        found = [field for field in fields if field.name == part]
-        found = found or [field for field in fields if field.name.lower() == part.lower()]
-        if not found:
-            known = ", ".join(field.name for field in fields[:20]) or "none"
-            message = f"no column is called {'.'.join(path)!r}"
-            raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
-        names.append(found[0].name)
-        kind = found[0].type
-        fields = list(kind.fields) if pa.types.is_struct(kind) else []
-    return Column(tuple(names), kind)
+def opaque(predicate: Predicate, what: str) -> PredicateError:
+    """Return the error for a predicate of which more is wanted than to evaluate it."""
+    found = predicate.expression if isinstance(predicate, Arrow) else predicate
+    shown = str(found)[:200]
+    message = f"the expression {shown} cannot be {what}"
+    return PredicateError(message, hint="give the predicate as SQL text", text=shown)

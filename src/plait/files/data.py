@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from plait.errors import InvariantError
 from plait.files.faults import writing
+from plait.files.footer import footer_bytes, footer_hash, parse_footer
 from plait.files.stats import Range, exact_leaves, file_stats, float_columns, float_range, joined
 from plait.model.bucket import Partition, partition_text
 from plait.model.changes import ADDED
@@ -143,7 +144,7 @@ class DataFileWriter:
         self._held_rows, self._held_bytes = rest.num_rows, rest.nbytes
 
     def close(self) -> pa.Table:
-        """Finish the file and give its record (ADDED, one row).
+        """Finish the file and return its record (ADDED, one row).
 
         Raises:
             InvariantError: the file does not hold what was written to it.
@@ -156,7 +157,7 @@ class DataFileWriter:
             written = self._sink.tell()
             self._sink.close()
         self._closed = True
-        footer = self._require_whole(written)
+        footer, digest = self._require_whole(written)
         floats = {name: joined(ranges, self._groups) for name, ranges in self._floats.items()}
         row = {
             "path": self.path,
@@ -167,22 +168,24 @@ class DataFileWriter:
             "bytes": written,
             "sorted": self._sorted,
             "schema_id": self._spec.schema.id,
+            "footer": digest,
             "stats": file_stats(footer, self._spec, floats),
         }
         return pa.Table.from_pylist([row], schema=ADDED)
 
-    def _require_whole(self, written: int) -> pq.FileMetaData:
-        """Look at the file as a reader will: its size and its footer."""
+    def _require_whole(self, written: int) -> tuple[pq.FileMetaData, int]:
+        """Look at the file as a reader will: its size, its footer and the footer's hash."""
         with writing(self.path), self._store.filesystem().open_input_file(self.path) as file:
             size = file.size()
-            footer = pq.read_metadata(file)
+            body = footer_bytes(file, size)
+            footer = parse_footer(body)
         if footer.num_rows != self._rows or size != written:
             message = (
                 f"{self.path} holds {footer.num_rows} rows in {size} bytes, "
                 f"but {self._rows} rows in {written} bytes were written"
             )
             raise InvariantError(message)
-        return footer
+        return footer, footer_hash(body)
 
     def abandon(self) -> None:
         """Close the file without finishing it; it stays as garbage of its instant."""
@@ -194,7 +197,7 @@ class DataFileWriter:
                 self._sink.close()
 
     def __enter__(self) -> Self:
-        """Give the writer itself."""
+        """Return the writer itself."""
         return self
 
     def __exit__(

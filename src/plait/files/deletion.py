@@ -18,12 +18,12 @@ import struct
 import zlib
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from plait.errors import InvariantError
 from plait.files import roaring
 from plait.files.faults import corrupt, reading, writing
+from plait.files.hash import sorted_once
 from plait.files.live import LiveFile
 from plait.files.roaring import Positions
 from plait.model.changes import MASKED
@@ -43,6 +43,7 @@ _CONTAINER_BYTES_MAX = 2 + 4 * (1 << 15) + 12  # a container of runs, and its pl
 def encode(positions: Positions) -> bytes:
     """Write row positions as a vector.
 
+    >>> import numpy as np
     >>> encode(np.array([1], dtype=np.uint64)).hex()
     'd1d339640100000000000000000000003a3000000100000000000000100000000100'
     """
@@ -122,7 +123,7 @@ class MaskWriter:
 
     def add(self, path: str, positions: Positions) -> None:
         """Mask rows of a data file: all that are hidden from now on, those before included."""
-        unique = np.unique(positions)
+        unique = sorted_once(positions)
         if not len(unique):
             message = f"a deletion vector without a row, for {path}"
             raise InvariantError(message)
@@ -152,7 +153,7 @@ class MaskWriter:
         return [] if self._sink is None else [self._path]
 
     def close(self) -> pa.Table:
-        """Finish the file and give the records (MASKED)."""
+        """Finish the file and return the records (MASKED)."""
         if self._sink is not None and not self._sink.closed:
             with writing(self._path):
                 self._sink.close()

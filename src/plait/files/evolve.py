@@ -16,7 +16,7 @@ _T = pa.types
 
 
 def field_id(field: pa.Field) -> int | None:
-    """Give the id of a field; None if it carries none.
+    """Return the id of a field; None if it carries none.
 
     >>> field_id(pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "7"}))
     7
@@ -28,7 +28,7 @@ def field_id(field: pa.Field) -> int | None:
 
 
 def fitted(array: pa.Array, found: pa.Field, wanted: pa.Field) -> pa.Array:
-    """Give the values of a column of type ``found`` as ``wanted``.
+    """Return the values of a column of type ``found`` as ``wanted``.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.

@@ -37,7 +37,7 @@ _PAD = 8  # bytes that a word read may touch behind the last value
 
 
 def key_hashes(data: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Hashes:
-    """Give ``xxhash64(columns...)`` of every row.
+    """Return ``xxhash64(columns...)`` of every row.
 
     The columns must have the table's types; floats and nested types are refused as keys.
 
@@ -58,8 +58,33 @@ def key_hashes(data: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Hashe
     return out
 
 
+def sorted_once(numbers: Hashes) -> Hashes:
+    """Return numbers in rising order, each once: many times as fast as ``np.unique`` is.
+
+    >>> sorted_once(np.array([2, 1, 2], dtype=np.uint64)).tolist()
+    [1, 2]
+    """
+    found = np.sort(numbers)
+    first = np.ones(len(found), dtype=np.bool_)
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    return found if first.all() else found[first]
+
+
+def in_both(one: Hashes, other: Hashes) -> Hashes:
+    """Return what is in both of two arrays of rising numbers; cheap if one of them is short.
+
+    >>> in_both(np.array([1, 3, 5], dtype=np.uint64), np.array([5, 7], dtype=np.uint64)).tolist()
+    [5]
+    """
+    few, many = (one, other) if len(one) <= len(other) else (other, one)
+    at = np.searchsorted(many, few)
+    inside = at < len(many)
+    inside[inside] = many[at[inside]] == few[inside]
+    return few[inside]
+
+
 def bucket_of(hashes: Hashes, count: int) -> npt.NDArray[np.int32]:
-    """Give ``pmod(hash, count)``, the hash taken as signed.
+    """Return ``pmod(hash, count)``, the hash taken as signed.
 
     >>> bucket_of(np.array([2**64 - 1, 5], dtype=np.uint64), 3).tolist()
     [2, 2]
@@ -94,6 +119,11 @@ def _hash_array(array: pa.Array, out: Hashes, column: str) -> None:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     require_key_type(array.type, column)
+    hash_into(array, out)
+
+
+def hash_into(array: pa.Array, out: Hashes) -> None:
+    """Mix values of a type that keys may have into hashes, which are their seeds."""
     if not len(array):
         return
     before = out.copy() if array.null_count else None
@@ -135,7 +165,8 @@ def _rotate(h: Hashes, bits: int) -> Hashes:
     return h
 
 
-def _mix(h: Hashes) -> None:
+def mix(h: Hashes) -> None:
+    """Mix the bits of each hash, in place."""
     h ^= h >> np.uint64(33)
     h *= _P2
     h ^= h >> np.uint64(29)
@@ -166,13 +197,13 @@ def _add_half(h: Hashes, halves: Hashes) -> None:
 def _hash_long(values: npt.NDArray[np.generic], out: Hashes) -> None:
     out += _P5 + np.uint64(8)
     _add_word(out, values.astype(np.uint64))
-    _mix(out)
+    mix(out)
 
 
 def _hash_int(values: npt.NDArray[np.generic], out: Hashes) -> None:
     out += _P5 + np.uint64(4)
     _add_half(out, values.astype(np.int32).view(np.uint32).astype(np.uint64))
-    _mix(out)
+    mix(out)
 
 
 def _hash_decimals(array: pa.Array, out: Hashes) -> None:
@@ -196,7 +227,7 @@ def _hash_decimals(array: pa.Array, out: Hashes) -> None:
 
 
 def _places(array: pa.Array) -> tuple[Bytes, Places, Places]:
-    """Give the bytes of a string or binary array, and where each value starts and how long it is.
+    """Return the bytes of a string or binary array, and where each value starts and how long it is.
 
     The bytes have ``_PAD`` readable ones behind the last value.
     """
@@ -262,7 +293,7 @@ def _hash_equal(flat: Bytes, starts: Places, length: int, h: Hashes) -> None:
         h ^= flat[starts + place].astype(np.uint64) * _P5
         _rotate(h, 11)
         h *= _P1
-    _mix(h)
+    mix(h)
 
 
 def _hash_stripes(words: Hashes, starts: Places, end: int, h: Hashes) -> None:

@@ -30,7 +30,7 @@ _T = pa.types
 
 
 def encode(rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Keys:
-    """Give the keys of rows without nulls, in the rows' order."""
+    """Return the keys of rows without nulls, in the rows' order."""
     arrays = [_whole(rows.column(name)) for name in columns]
     if len(arrays) == 1 and _is_number(arrays[0].type):
         return _number(arrays[0])
@@ -50,7 +50,7 @@ def encode(rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Keys:
 
 
 def sort_order(keys: Keys) -> Indices:
-    """Give the stable order of keys that come in no order."""
+    """Return the stable order of keys that come in no order."""
     if isinstance(keys, np.ndarray):
         order = np.argsort(keys)
         ordered = keys[order]
@@ -62,19 +62,19 @@ def sort_order(keys: Keys) -> Indices:
 
 
 def merge_order(keys: Keys) -> Indices:
-    """Give the stable order of keys that consist of a few sorted stretches."""
+    """Return the stable order of keys that consist of a few sorted stretches."""
     if isinstance(keys, np.ndarray):
         return np.argsort(keys, kind="stable")
     return _numpy(pc.sort_indices(keys))
 
 
 def take(keys: Keys, order: Indices) -> Keys:
-    """Give the keys at these positions."""
+    """Return the keys at these positions."""
     return keys[order] if isinstance(keys, np.ndarray) else keys.take(pa.array(order))
 
 
 def part(keys: Keys, start: int, stop: int) -> Keys:
-    """Give a stretch of keys, without a copy."""
+    """Return a stretch of keys, without a copy."""
     return keys[start:stop] if isinstance(keys, np.ndarray) else keys.slice(start, stop - start)
 
 
@@ -101,7 +101,7 @@ def starts(keys: Keys) -> npt.NDArray[np.bool_]:
 
 
 def at(keys: Keys, position: int) -> Key:
-    """Give one key; positions from the end are negative."""
+    """Return one key; positions from the end are negative."""
     if isinstance(keys, np.ndarray):
         return int(keys[position]), b""
     return 0, keys[position].as_py()
@@ -147,7 +147,7 @@ def _number(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _fixed(array: pa.Array) -> npt.NDArray[np.uint8]:
-    """Give one row of bytes a value; their order is that of the values."""
+    """Return one row of bytes per value; their order is that of the values."""
     kind = array.type
     if _T.is_boolean(kind):
         flags: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
@@ -187,7 +187,7 @@ def _bytes(matrix: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _text(array: pa.Array, *, ends: bool) -> pa.Array:
-    """Give texts as bytes; one that does not come last is marked where it ends."""
+    """Return texts as bytes; one that does not come last is marked where it ends."""
     values = array.cast(pa.binary())
     if not ends:
         return values

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.files.faults import corrupt
 from plait.model.bucket import Partition, partition_parse
@@ -25,6 +26,8 @@ class LiveFile:
     size_bytes: int
     sorted_by_key: bool
     schema_id: int
+    footer: int
+    """The hash of the file's footer."""
     version: int
     masked: int
     inline: bytes | None = None
@@ -47,6 +50,7 @@ _COLUMNS = {
     "bytes": "size_bytes",
     "sorted": "sorted_by_key",
     "schema_id": "schema_id",
+    "footer": "footer",
     "version": "version",
     "masked": "masked",
     "inline": "inline",
@@ -56,6 +60,8 @@ _COLUMNS = {
 }
 """The columns of LIVE, and what they are called here."""
 _AT_ONCE = 1024
+_MASK = {"masked": "rows"} | {n: n for n in ("inline", "dv_path", "dv_offset", "dv_bytes")}
+"""Columns of LIVE that a mask sets, and where they stand in MASKED."""
 
 
 def unmasked(added: pa.Table, *, version: int) -> pa.Table:
@@ -67,8 +73,19 @@ def unmasked(added: pa.Table, *, version: int) -> pa.Table:
     return pa.table(columns, names=LIVE.names).cast(LIVE)
 
 
+def with_masks(files: pa.Table, masked: pa.Table) -> pa.Table:
+    """Return live files (LIVE) with the deletion vectors that a commit gave them (MASKED)."""
+    masked = masked.combine_chunks()
+    at = pc.index_in(files["path"], value_set=masked["path"].combine_chunks())
+    hit = pc.is_valid(at)
+    for name, source in _MASK.items():
+        column = pc.if_else(hit, masked[source].take(at), files[name])
+        files = files.set_column(LIVE.get_field_index(name), LIVE.field(name), column)
+    return files
+
+
 def live_files(files: pa.Table) -> Iterator[LiveFile]:
-    """Give the files of a LIVE table one by one, in its order.
+    """Return the files of a LIVE table one by one, in its order.
 
     Raises:
         CorruptMetadataError: a path leaves the table, or counts make no sense.

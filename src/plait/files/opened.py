@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from plait.files.evolve import field_id, fitted
 from plait.files.faults import corrupt, reading
+from plait.files.footer import THRIFT_BYTES_MAX, footer_bytes, footer_hash, parse_footer
 from plait.files.live import LiveFile
 from plait.files.stats import Range, group_range, leaf_indices
 from plait.model.schema import Schema
@@ -21,7 +22,7 @@ BATCH_ROWS_MAX: Final = 1 << 16
 BATCH_BYTES: Final = 16 << 20
 """Batches hold about so many bytes at most, judged by the average row."""
 _BATCH_ROWS_MIN = 64
-_THRIFT_BYTES_MAX = 64 << 20
+_GROWTH_FREE, _GROWTH_MAX = 16 << 20, 256
 _T = pa.types
 
 
@@ -37,27 +38,30 @@ class OpenFile:
     """A data file that is open for reading. Close it, or use it in a ``with`` block."""
 
     def __init__(self, store: Store, file: LiveFile, schemas: Schemas) -> None:
-        """Open the file and compare its footer with the metadata.
+        """Open the file and compare its size and its footer with the metadata.
 
         Raises:
-            CorruptMetadataError: the file is missing, damaged, or has another number of rows.
+            CorruptMetadataError: the file is missing, damaged, or another one.
             StorageError: the store failed.
         """
         self._file = file
         with reading(file.path):
             self._input = store.filesystem().open_input_file(check_path(file.path))
             try:
+                _require_size(file, self._input.size())
+                metadata = _sound_footer(file, self._input)
                 self._parquet = pq.ParquetFile(
                     self._input,
+                    metadata=metadata,
                     pre_buffer=True,
                     page_checksum_verification=True,
                     coerce_int96_timestamp_unit="us",
-                    thrift_string_size_limit=_THRIFT_BYTES_MAX,
+                    thrift_string_size_limit=THRIFT_BYTES_MAX,
                 )
             except BaseException:
                 self._input.close()
                 raise
-        self._footer: pq.FileMetaData = self._parquet.metadata
+        self._footer: pq.FileMetaData = metadata
         counts: list[int] = [self._footer.row_group(i).num_rows for i in range(self.group_count)]
         if self._footer.num_rows != file.rows or sum(counts) != file.rows:
             self.close()
@@ -82,7 +86,7 @@ class OpenFile:
         return sum(self._counts[:group])
 
     def group_ranges(self, group: int, columns: Sequence[str]) -> dict[str, Range]:
-        """Give what the footer says of these columns in a row group, as far as it is usable."""
+        """Return what the footer says of these columns in a row group, as far as it is usable."""
         found: dict[str, Range] = {}
         with reading(self._file.path):
             for source in self._sources(columns):
@@ -169,7 +173,7 @@ class OpenFile:
         self._input.close()
 
     def __enter__(self) -> Self:
-        """Give the file itself."""
+        """Return the file itself."""
         return self
 
     def __exit__(
@@ -182,6 +186,34 @@ class OpenFile:
         self.close()
 
 
+def _require_size(file: LiveFile, found: int) -> None:
+    """Refuse another file in the place of the one that was written, before it is parsed."""
+    if found != file.size_bytes:
+        raise corrupt(file.path, f"{file.size_bytes} bytes", f"{found} bytes")
+
+
+def _sound_footer(file: LiveFile, source: pa.NativeFile) -> pq.FileMetaData:
+    """Read the footer; refuse one that is not the one that was written, before it is parsed.
+
+    Its bounds decide which rows are skipped, and Parquet has no checksum of it.
+    """
+    body = footer_bytes(source, file.size_bytes)
+    found = footer_hash(body)
+    if found != file.footer:
+        raise corrupt(file.path, f"a footer of hash {file.footer:016x}", f"{found:016x}")
+    metadata = parse_footer(body)
+    _require_bounded(file, metadata)
+    return metadata
+
+
+def _require_bounded(file: LiveFile, footer: pq.FileMetaData) -> None:
+    """Refuse a few bytes that declare to be very many: snappy makes no more than 21 of one."""
+    declared = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+    limit = _GROWTH_FREE + _GROWTH_MAX * file.size_bytes
+    if declared > limit:
+        raise corrupt(file.path, f"at most {limit} bytes unpacked", f"{declared} bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class Schemas:
     """The schema to read with, and those that files were written with."""
@@ -190,7 +222,7 @@ class Schemas:
     written: Mapping[int, Schema]
 
     def names(self, file: LiveFile) -> dict[int, str]:
-        """Give the columns, by id, that a file must have."""
+        """Return the columns, by id, that a file must have."""
         schema = self.written.get(file.schema_id)
         if schema is None:
             raise corrupt(file.path, "a schema of the table", f"schema {file.schema_id}")

@@ -48,7 +48,7 @@ def decode(body: bytes, *, count: int) -> Positions:
     Raises:
         ValueError: the bytes are not a bitmap of exactly so many positions.
     """
-    source = _Source(body)
+    source = _BitmapSource(body)
     bitmaps = source.number("<u8")
     parts: list[Positions] = []
     left, before = count, -1
@@ -65,7 +65,7 @@ def decode(body: bytes, *, count: int) -> Positions:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 
 
-class _Source:
+class _BitmapSource:
     """Takes numbers from bytes and never reads beyond them."""
 
     def __init__(self, body: bytes) -> None:
@@ -91,7 +91,7 @@ class _Source:
         return int.from_bytes(self.numbers("u1", width).astype(np.uint8).tobytes(), "little")
 
 
-def _decode_32(source: _Source, left: int) -> list[npt.NDArray[np.int64]]:
+def _decode_32(source: _BitmapSource, left: int) -> list[npt.NDArray[np.int64]]:
     """Read one 32-bit bitmap: the positions of each of its containers."""
     cookie = source.number("<u4")
     if cookie & 0xFFFF == _WITH_RUNS:
@@ -118,7 +118,7 @@ def _decode_32(source: _Source, left: int) -> list[npt.NDArray[np.int64]]:
     ]
 
 
-def _container(source: _Source, count: int, *, is_run: bool) -> npt.NDArray[np.int64]:
+def _container(source: _BitmapSource, count: int, *, is_run: bool) -> npt.NDArray[np.int64]:
     if is_run:
         pairs = source.numbers("<u2", 2 * source.number("<u2")).reshape(-1, 2)
         starts, lengths = pairs[:, 0], pairs[:, 1] + 1

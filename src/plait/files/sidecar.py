@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from plait.errors import CorruptMetadataError
-from plait.files.hash import Hashes
+from plait.files.hash import Hashes, sorted_once
 from plait.storage.port import Store, check_path
 
 INLINE_KEYS_MAX: Final = 512
@@ -26,7 +26,7 @@ def encode_hashes(hashes: Hashes) -> bytes:
     >>> encode_hashes(np.array([2, 1, 2], dtype=np.uint64)).hex()
     '01000000000000000200000000000000'
     """
-    return np.unique(hashes).astype("<u8", copy=False).tobytes()
+    return sorted_once(hashes).astype("<u8", copy=False).tobytes()
 
 
 def decode_hashes(body: bytes, *, path: str = "a decision") -> Hashes:
@@ -44,7 +44,7 @@ def decode_hashes(body: bytes, *, path: str = "a decision") -> Hashes:
 
 
 def write_sidecar(store: Store, path: str, hashes: Hashes) -> int:
-    """Write a sidecar under a name of its own and give the number of keys in it.
+    """Write a sidecar under a name of its own and return the number of keys in it.
 
     It is a data file: not durable before ``store.persist``.
     """

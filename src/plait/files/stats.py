@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plait.model.plan import TableSpec
-from plait.model.value import Raw, is_plain, raw_text, raw_value
+from plait.model.value import Raw, is_plain, raw_text
 
 COLUMNS_MAX: Final = 32
 """So many leading columns get bounds, besides the key and the ordering field."""
@@ -48,7 +48,7 @@ def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
 
 
 def leaf_indices(schema: pa.Schema) -> dict[str, int]:
-    """Give for each top-level column the index of its first leaf in a Parquet file."""
+    """Return for each top-level column the index of its first leaf in a Parquet file."""
     found: dict[str, int] = {}
     leaf = 0
     for field in schema:
@@ -58,7 +58,7 @@ def leaf_indices(schema: pa.Schema) -> dict[str, int]:
 
 
 def leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Give the leaf columns of a column, named as Parquet names them.
+    """Return the leaf columns of a column, named as Parquet names them.
 
     >>> dict(leaf_paths("a", pa.list_(pa.int64())))
     {'a.list.element': DataType(int64)}
@@ -82,7 +82,7 @@ def exact_leaves(schema: pa.Schema) -> list[str]:
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
-    """Give what a Parquet row group says of a plain column; of floats no bounds."""
+    """Return what a Parquet row group says of a plain column; of floats no bounds."""
     found = chunk.statistics
     if found is None:
         return Range()
@@ -103,7 +103,7 @@ def _as(kind: pa.DataType, value: str | bytes) -> str | bytes:
 
 
 def joined(ranges: Iterable[Range], rows: Iterable[int]) -> Range:
-    """Give the range of several parts; a part of nothing but nulls needs no bounds."""
+    """Return the range of several parts; a part of nothing but nulls needs no bounds."""
     lowers: list[Raw | None] = []
     uppers: list[Raw | None] = []
     nulls: int | None = 0
@@ -176,35 +176,6 @@ def _cut_up(value: Raw) -> Raw | None:
     return text[:-1] + chr(following)
 
 
-def parse_stats(text: str, kinds: dict[int, pa.DataType]) -> dict[int, Range]:
-    """Read the bounds of the columns asked for by field id.
-
-    Raises:
-        ValueError: the text is not what ``file_stats`` writes.
-    """
-    entries = json.loads(text)
-    if not isinstance(entries, dict):
-        message = f"not column bounds: {text[:80]!r}"
-        raise ValueError(message)  # noqa: TRY004 - of the text, not of a type
-    return {
-        number: _range(entries[str(number)], kind)
-        for number, kind in kinds.items()
-        if str(number) in entries
-    }
-
-
-def _range(entry: object, kind: pa.DataType) -> Range:
-    match entry:
-        case [str() | None as lower, str() | None as upper, int() | None as nulls]:
-            return Range(
-                None if lower is None else raw_value(lower, kind),
-                None if upper is None else raw_value(upper, kind),
-                nulls,
-            )
-    message = f"not the bounds of a column: {str(entry)[:80]!r}"
-    raise ValueError(message)
-
-
 def float_columns(spec: TableSpec) -> tuple[str, ...]:
     """Name the columns with bounds in which a NaN may stand."""
     schema = spec.schema.arrow
@@ -212,7 +183,7 @@ def float_columns(spec: TableSpec) -> tuple[str, ...]:
 
 
 def float_range(values: pa.ChunkedArray) -> Range:
-    """Give the range of floats: no bounds if a NaN is among them."""
+    """Return the range of floats: no bounds if a NaN is among them."""
     nulls: int = values.null_count
     if nulls == len(values) or pc.any(pc.is_nan(values)).as_py():
         return Range(null_count=nulls)

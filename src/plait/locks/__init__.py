@@ -9,8 +9,8 @@ from plait.locks.lease import LeaseLock, parse_lease
 from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import ProcessLock
-from plait.locks.turns import ZooKeeperLock
 from plait.locks.zookeeper import require_kazoo
+from plait.locks.zookeeper_queue import ZooKeeperLock
 from plait.ports import Ports
 from plait.storage import local_root
 from plait.storage.memory import SCHEME as MEMORY
@@ -57,7 +57,7 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
 
 
 def settle_lock(lock: str, store: Store) -> str:
-    """Give the text of a lock as the contract of a new table holds it.
+    """Return the text of a lock as the contract of a new table holds it.
 
     Where the store has no atomic put-if-absent, ZooKeeper lends the slots.
 

@@ -54,7 +54,7 @@ class Address:
 
 
 def lend(text: str) -> str:
-    """Give the text of the same lock with lent slots.
+    """Return the text of the same lock with lent slots.
 
     >>> lend("zookeeper://h1:2181/plait")
     'zookeeper://h1:2181/plait?slots=lent'

@@ -69,7 +69,7 @@ _LOCKS_MUTEX = threading.Lock()
 
 
 def fifo_lock(name: str) -> FifoLock:
-    """Give the lock of that name in this process; it lives as long as somebody has it."""
+    """Return the lock of that name in this process; it lives as long as somebody has it."""
     with _LOCKS_MUTEX:
         lock = _LOCKS.get(name)
         if lock is None:

@@ -6,7 +6,7 @@ process in a queue of tickets, so that each is served about in its turn.
 """
 
 # Taken within a commit, so no pathlib.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH123
+# ruff: noqa: PTH116
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from plait.errors import LockTimeoutError, LockUnavailableError
+from plait.errors import CorruptMetadataError, LockTimeoutError, LockUnavailableError, TableError
 from plait.locks.fifo import fifo_lock
 from plait.locks.port import Holder
 from plait.locks.queue import Locked, TicketQueue
 from plait.ports import Ports
+from plait.storage.disk import Disk
+from plait.storage.local import LocalStore
+from plait.storage.tree import exists, parent
 
 _POLL_S, _POLL_S_MAX = 0.004, 0.05
 _RECORD_BYTES_MAX = 4096
+_FOLDER = ".meta/locks"
+_RECORD = f"{_FOLDER}/commit.holder"
 
 
 class FileLock:
@@ -32,12 +37,12 @@ class FileLock:
     name = "file"
 
     def __init__(self, root: str, ports: Ports) -> None:
-        folder = f"{root.rstrip('/')}/.meta/locks"
-        self._folder, self._path = folder, f"{folder}/commit"
-        self._record = f"{folder}/commit.holder"
+        self._path = f"{root.rstrip('/')}/{_FOLDER}/commit"
         self._clock, self._ids = ports.clock, ports.ids
+        self._disk = Disk(root, ports.ids)
+        self._store = LocalStore(root, clock=ports.clock, ids=ports.ids)
         self._threads = fifo_lock(f"file:{os.path.realpath(root)}")
-        self._queue = TicketQueue(f"{folder}/queue", try_lock, ports)
+        self._queue = TicketQueue(self._disk, root, f"{_FOLDER}/queue", try_lock, ports)
 
     @contextmanager
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[FileHeld]:
@@ -53,24 +58,23 @@ class FileLock:
                 self._write_record(owner)
                 yield FileHeld(self._path)
             finally:
-                with suppress(OSError):
-                    os.unlink(self._record)
+                with suppress(TableError):
+                    self._store.delete([_RECORD])
                 locked.release()
         finally:
             self._threads.release()
 
     def _lock(self, deadline: float) -> Locked | None:
         try:
-            os.makedirs(self._folder, exist_ok=True)
+            with self._disk.parent(f"{_FOLDER}/commit"):  # made, and not by way of a link
+                pass
             if not self._queue.waiting():
                 locked = try_lock(self._path)
                 if locked is not None or self._clock.monotonic() >= deadline:
                     return locked
             return self._wait(deadline)
-        except (OSError, NotImplementedError) as error:
-            message = f"cannot lock {self._path}: {error}"
-            hint = "see whether the directory may be written and its file system has locks"
-            raise LockUnavailableError(message, hint=hint) from error
+        except (OSError, NotImplementedError, CorruptMetadataError) as error:
+            raise self._unavailable(error) from error
 
     def _wait(self, deadline: float) -> Locked | None:
         ticket = self._queue.join()
@@ -87,13 +91,24 @@ class FileLock:
 
     def holder(self) -> Holder | None:
         """Tell who holds it now, by the record that holders leave; None if nobody does."""
-        if not os.path.exists(self._path):  # noqa: PTH110 - locking it would make it
+        try:
+            with parent(self._store.root, f"{_FOLDER}/commit") as (directory, name):
+                if not exists(directory, name):  # locking it would make it
+                    return None
+            locked = try_lock(self._path)
+        except FileNotFoundError:
             return None
-        locked = try_lock(self._path)
+        except (OSError, NotImplementedError, CorruptMetadataError) as error:
+            raise self._unavailable(error) from error
         if locked is not None:
             locked.release()
             return None
         return self._read_record() or Holder("a process that left no record", None, None)
+
+    def _unavailable(self, error: Exception) -> LockUnavailableError:
+        message = f"cannot lock {self._path}: {error}"
+        hint = "see whether the directory may be written and its file system has locks"
+        return LockUnavailableError(message, hint=hint)
 
     def _timed_out(self, wait_s: float) -> LockTimeoutError:
         found = self._read_record()
@@ -109,18 +124,15 @@ class FileLock:
             "pid": os.getpid(),
             "since_ms": self._clock.now_ms(),
         }
-        with suppress(OSError), open(f"{self._record}.new", "w", encoding="utf-8") as record:
-            json.dump(facts, record)  # for people only: nothing is decided by it
-        with suppress(OSError):
-            os.rename(f"{self._record}.new", self._record)
+        with suppress(TableError):  # for people only: nothing is decided by it
+            self._store.put(_RECORD, json.dumps(facts).encode())
 
     def _read_record(self) -> Holder | None:
         try:
-            with open(self._record, encoding="utf-8") as record:
-                facts = json.loads(record.read(_RECORD_BYTES_MAX))
+            facts = json.loads(self._store.find(_RECORD, size_max=_RECORD_BYTES_MAX) or b"")
             owner = f"{facts['owner']} (process {facts['pid']} on {facts['host']})"
             return Holder(owner[:500], int(facts["since_ms"]), None)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (TableError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
 
@@ -140,7 +152,7 @@ class FileHeld:
 
     def _find_inode(self) -> int | None:
         try:
-            return os.stat(self._path).st_ino
+            return os.stat(self._path, follow_symlinks=False).st_ino
         except OSError:
             return None
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, UnsupportedFeatureError
 from plait.storage.port import Store
 
 _TABLE = ".meta/table.json"
 _BYTES_MAX = 1 << 16
+FORMAT_VERSION = 1
 _ID = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
 
 
@@ -46,3 +47,26 @@ def identity_of(body: bytes) -> str:
             found=body[:80].decode("utf-8", "replace"),
         )
     return identity
+
+
+def require_identity(store: Store) -> None:
+    """Check ``table.json``: it is written first, so where there are decisions it is there.
+
+    Raises:
+        CorruptMetadataError: it is missing or damaged.
+        UnsupportedFeatureError: the format of the table is newer.
+    """
+    body = store.find(_TABLE, size_max=_BYTES_MAX)
+    if body is None:
+        message = f"{_TABLE} is missing"
+        hint = "restore it from a backup"
+        raise CorruptMetadataError(
+            message, hint=hint, path=_TABLE, expected="an identity", found="none"
+        )
+    identity_of(body)
+    found = json.loads(body).get("format")
+    if found != FORMAT_VERSION:
+        message = f"{_TABLE} says format {found!r:.40}, and this Plait knows {FORMAT_VERSION}"
+        raise UnsupportedFeatureError(
+            message, hint="upgrade plait", features=[f"format {found!r:.40}"], path=_TABLE
+        )

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from plait.errors import (
+    ClockUnavailableError,
     CorruptMetadataError,
     LockTimeoutError,
     LockUnavailableError,
@@ -95,7 +96,10 @@ class LeaseLock:
         modified_ms = infos[0].modified_ms if infos else None
         if modified_ms is None:
             return None
-        silent_s = (self._store.now_ms() - modified_ms) / 1000
+        try:
+            silent_s = (self._store.now_ms() - modified_ms) / 1000
+        except ClockUnavailableError:
+            return None
         if silent_s <= record.ttl_s * DRIFT:
             return None
         return f"not renewed for {silent_s:.0f} s; its time is {record.ttl_s:g} s"
@@ -157,7 +161,7 @@ class _Claim:
         return None
 
     def _take(self, body: bytes | None, record: LeaseRecord) -> LeaseHeld | None:
-        self._began, self._wrote = self.clock.monotonic(), True
+        self._began, self._wrote = self.time_s(), True
         me = replace(self.me, since_ms=self.clock.now_ms())
         taken = record.taken(me, ttl_s=self._ttl_s)
         if body is None:
@@ -175,6 +179,10 @@ class _Claim:
         if record.holder is not None:
             patience_s += record.ttl_s * DRIFT
         return patience_s == 0 or now - self._since > patience_s
+
+    def time_s(self) -> float:
+        """Return seconds that go on while this machine is suspended, as they do for observers."""
+        return self.clock.monotonic() + self.clock.asleep_s()
 
     def find(self) -> bytes | None:
         """Read the object; what is too large to be one is damaged."""
@@ -240,14 +248,14 @@ class LeaseHeld:
             return "a forked child does not hold what its parent holds"
         if self._taken:
             return self._taken
-        silent_s = self._claim.clock.monotonic() - self._renewed
+        silent_s = self._claim.time_s() - self._renewed
         return f"the lease was not renewed for {silent_s:.1f} s" if silent_s > self._ttl_s else None
 
     def renew(self) -> None:
-        """Give a sign of life; called beside the holder."""
+        """Write a sign of life; called beside the holder."""
         if self._taken or self._claim.pid != os.getpid():
             return
-        began, nonce = self._claim.clock.monotonic(), self._claim.me.nonce
+        began, nonce = self._claim.time_s(), self._claim.me.nonce
         renewed = self._claim.change(lambda r: r.renewed() if r.held_by(nonce) else None)
         if renewed is None:
             self._taken = "somebody else took the lease"
@@ -256,7 +264,7 @@ class LeaseHeld:
 
 
 def parse_lease(text: str) -> float:
-    """Give the lease time of a lock's text; raise OptionError.
+    """Return the lease time of a lock's text; raise OptionError.
 
     >>> parse_lease("lease"), parse_lease("lease:500ms")
     (15.0, 0.5)

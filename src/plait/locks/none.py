@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldByNobody:
     token: int | None = None
     lost: str | None = None
 
@@ -23,9 +23,9 @@ class NoLock:
     name = "none"
 
     @contextmanager
-    def acquire(self, *, wait_s: float, owner: str) -> Iterator[_Held]:  # noqa: ARG002 - the port's
+    def acquire(self, *, wait_s: float, owner: str) -> Iterator[_HeldByNobody]:  # noqa: ARG002 - the port's
         """Grant."""
-        yield _Held()
+        yield _HeldByNobody()
 
     def holder(self) -> Holder | None:
         """Tell that nobody does."""

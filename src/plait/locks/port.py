@@ -59,14 +59,14 @@ class SlotArbiter(Protocol):
     """
 
     def claim(self, key: str, pointer: bytes) -> bytes:
-        """Bind a key unless it is bound, and give what it is bound to. Atomic.
+        """Bind a key unless it is bound, and return what it is bound to. Atomic.
 
         After an error it may be bound all the same: ask again. Pointers are unique.
         """
         ...
 
     def find(self, key: str) -> bytes | None:
-        """Give what a key is bound to; None if to nothing, as far as this client can see."""
+        """Return what a key is bound to; None if to nothing, as far as this client can see."""
         ...
 
     def remove(self, key: str) -> None:

@@ -6,18 +6,23 @@ Clocks of several machines only disturb the order.
 """
 
 # Polled by every waiter, so no pathlib.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH208
+# ruff: noqa: PTH208
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 from plait.ports import Ports
+from plait.storage.disk import Disk
+from plait.storage.tree import exists, open_directory
 
 _LOOKS = 4
 """Who is next is looked at once in so many polls, whether it still lives."""
+_TICKET = re.compile(r"\d{17}-[0-9a-f]{16}", re.ASCII)
+"""Any other name is none of ours, and stays where it is."""
 
 
 class Locked(Protocol):
@@ -32,44 +37,60 @@ class TicketQueue:
     """The queue in one directory. ``try_lock`` locks a file at once, or gives None."""
 
     def __init__(
-        self, directory: str, try_lock: Callable[[str], Locked | None], ports: Ports
+        self,
+        disk: Disk,
+        root: str,
+        directory: str,
+        try_lock: Callable[[str], Locked | None],
+        ports: Ports,
     ) -> None:
-        self._directory, self._try_lock = directory, try_lock
+        self._disk, self._root, self._directory = disk, root.rstrip("/"), directory
+        self._try_lock = try_lock
         self._clock, self._ids = ports.clock, ports.ids
 
     def waiting(self) -> list[str]:
         """List the tickets, oldest first."""
         try:
-            names = os.listdir(self._directory)
+            directory = open_directory(self._root, self._directory)
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.startswith("."))
+        try:
+            return sorted(name for name in os.listdir(directory) if _TICKET.fullmatch(name))
+        finally:
+            os.close(directory)
 
     def join(self) -> Ticket:
         """Take a ticket at the end of the queue."""
-        os.makedirs(self._directory, exist_ok=True)
         name = f"{self._clock.now_ms():017d}-{self._ids.nonce()}"
-        hidden = f"{self._directory}/.{name}"
-        locked = self._try_lock(hidden)  # locked before it is seen, or it would be taken for dead
-        os.rename(hidden, f"{self._directory}/{name}")
+        hidden = f".{name}"
+        with self._disk.parent(self._path(name)) as (directory, _):
+            locked = self._lock(hidden)  # locked before it is seen, or it would be taken for dead
+            os.rename(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
         return Ticket(self, name, locked)
 
     def remove(self, name: str) -> None:
         """Remove a ticket."""
         try:
-            os.unlink(f"{self._directory}/{name}")
+            with self._disk.parent(self._path(name)) as (directory, _):
+                os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
             return
 
     def remove_if_dead(self, name: str) -> None:
         """Remove a ticket whose owner is gone."""
-        path = f"{self._directory}/{name}"
-        if not os.path.exists(path):  # noqa: PTH110 - locking it would make it anew
-            return
-        locked = self._try_lock(path)
+        with self._disk.parent(self._path(name)) as (directory, _):
+            if not exists(directory, name):  # locking it would make it anew
+                return
+        locked = self._lock(name)
         if locked is not None:
             self.remove(name)
             locked.release()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _lock(self, name: str) -> Locked | None:
+        return self._try_lock(f"{self._root}/{self._path(name)}")
 
 
 class Ticket:

@@ -70,7 +70,7 @@ class LeaseRecord:
         return LeaseRecord(self.token + 1, ttl_s, claimant, 0, rest)
 
     def renewed(self) -> LeaseRecord:
-        """Give a sign of life."""
+        """Write a sign of life."""
         return replace(self, beat=self.beat + 1)
 
     def left(self, nonce: str) -> LeaseRecord:

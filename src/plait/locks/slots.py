@@ -19,7 +19,7 @@ class ZooKeeperSlots:
         return f"{self._address.path}/{key}"
 
     def claim(self, key: str, pointer: bytes) -> bytes:
-        """Bind a key unless it is bound, and give what it is bound to."""
+        """Bind a key unless it is bound, and return what it is bound to."""
         session = session_of(self._address)
         for _ in range(_TRIES):
             if session.create(self._at(key), pointer):
@@ -31,7 +31,7 @@ class ZooKeeperSlots:
         raise LockUnavailableError(message, hint="another program writes below this path")
 
     def find(self, key: str) -> bytes | None:
-        """Give what a key is bound to."""
+        """Return what a key is bound to."""
         node = session_of(self._address).read(self._at(key))
         return None if node is None else node.data
 

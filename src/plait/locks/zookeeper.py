@@ -308,7 +308,7 @@ _INHERITED: list[Session] = []
 
 
 def session_of(address: Address) -> Session:
-    """Give the session of this process with an ensemble; connecting goes on beside the caller.
+    """Return the session of this process with an ensemble; connecting goes on beside the caller.
 
     Raises:
         MissingDependencyError: kazoo is not installed.

@@ -20,6 +20,7 @@ ADDED = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("sorted", pa.bool_(), nullable=False),  # by record key
         pa.field("schema_id", pa.int32(), nullable=False),
+        pa.field("footer", pa.uint64(), nullable=False),  # hash of its bytes (files/footer.py)
         pa.field("stats", pa.string()),  # JSON {field id: [lower, upper, null count]}
     ]
 )
@@ -43,6 +44,8 @@ TOUCHED = pa.schema(
         pa.field("key_path", pa.string()),  # sidecar
     ]
 )
+LOOKUPS = pa.schema([pa.field("partition", pa.string()), *list(TOUCHED)[1:]])
+"""Like TOUCHED; without a partition the keys were looked for in every one."""
 PATHS = pa.schema([pa.field("path", pa.string(), nullable=False)])
 
 KEYS_FILES = "files"  # the keys of the files that this decision adds to the bucket
@@ -58,7 +61,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 
 _NO_ADDED, _NO_MASKED = no_rows(ADDED), no_rows(MASKED)
-_NO_TOUCHED, _NO_PATHS = no_rows(TOUCHED), no_rows(PATHS)
+_NO_TOUCHED, _NO_LOOKUPS, _NO_PATHS = no_rows(TOUCHED), no_rows(LOOKUPS), no_rows(PATHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +71,33 @@ class Changes:
     added: pa.Table = field(default_factory=lambda: _NO_ADDED)
     masked: pa.Table = field(default_factory=lambda: _NO_MASKED)
     touched: pa.Table = field(default_factory=lambda: _NO_TOUCHED)
+    lookups: pa.Table = field(default_factory=lambda: _NO_LOOKUPS)
+    """Keys that were looked up and left as they are, where reads count."""
     removed: pa.Table = field(default_factory=lambda: _NO_PATHS)
     garbage: pa.Table = field(default_factory=lambda: _NO_PATHS)
     """Files of our own that no reader ever sees, such as runs; condemned from the start."""
 
     def tables(self) -> dict[str, pa.Table]:
-        """Give the five tables by name."""
+        """Return the tables by name."""
         return {name: getattr(self, name) for name in SECTIONS}
 
     def named(self) -> list[str]:
-        """Give the files of this operation that readers or conflict checks will open."""
+        """Return the files of this operation that readers or conflict checks will open."""
         return [
             *self.added["path"].to_pylist(),
             *filter(None, self.masked["dv_path"].to_pylist()),
             *filter(None, self.touched["key_path"].to_pylist()),
+            *filter(None, self.lookups["key_path"].to_pylist()),
         ]
 
     def written(self) -> set[str]:
-        """Give every file that this operation wrote, whether anybody will open it or not."""
+        """Return every file that this operation wrote, whether anybody will open it or not."""
         return {*self.named(), *self.garbage["path"].to_pylist()}
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the table stays as it is, and no file was written."""
+        return not (self.removed.num_rows or self.masked.num_rows or self.written())
 
     @property
     def rows(self) -> int:
@@ -106,6 +117,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "added": ADDED,
     "masked": MASKED,
     "touched": TOUCHED,
+    "lookups": LOOKUPS,
     "removed": PATHS,
     "garbage": PATHS,
 }
@@ -119,6 +131,8 @@ class WriteStats:
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    keys_unchanged: int = 0
+    """Keys that came in and changed nothing: absent, skipped, or lost by the ordering field."""
     files_added: int = 0
     files_removed: int = 0
     bytes_written: int = 0
@@ -129,7 +143,7 @@ class WriteStats:
         return WriteStats(**{name: getattr(self, name) + getattr(other, name) for name in STATS})
 
     def to_dict(self) -> dict[str, int]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {name: getattr(self, name) for name in STATS}
 
 
@@ -138,6 +152,7 @@ STATS = (
     "rows_inserted",
     "rows_updated",
     "rows_deleted",
+    "keys_unchanged",
     "files_added",
     "files_removed",
     "bytes_written",
@@ -146,26 +161,51 @@ STATS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Digest:
+    """What tells rows from other rows, whatever their order: their number, and a sum of hashes.
+
+    Digests of parts add up to that of the whole.
+    """
+
+    rows: int = 0
+    hash: int = 0
+    """The sum of the rows' 64-bit hashes, modulo 2**64 (``files/digest.py``)."""
+
+    def __add__(self, other: Digest) -> Digest:
+        """Return the digest of both together."""
+        return Digest(self.rows + other.rows, (self.hash + other.hash) % (1 << 64))
+
+    def __str__(self) -> str:
+        """Return it as people see it, for example ``20 rows (00f3a1...)``."""
+        return f"{self.rows} rows ({self.hash:016x})"
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStatus:
     """What a writer, or one task of a distributed writer, has staged."""
 
     changes: Changes = field(default_factory=Changes)
     stats: WriteStats = field(default_factory=WriteStats)
+    digest: Digest | None = None
+    """Of the rows that came in, if the plan asks for it."""
 
     @classmethod
     def concat(cls, parts: Iterable[WriteStatus]) -> WriteStatus:
         """Put the statuses of several tasks together."""
         every = list(parts)
-        stats = WriteStats()
+        stats, digest = WriteStats(), Digest()
         for part in every:
             stats += part.stats
-        return cls(Changes.concat(part.changes for part in every), stats)
+            digest += part.digest or Digest()
+        counted = any(part.digest is not None for part in every)
+        changes = Changes.concat(part.changes for part in every)
+        return cls(changes, stats, digest if counted else None)
 
     def to_bytes(self) -> bytes:
         """Write it for the way from an executor to the driver: Arrow streams, no pickle."""
         sink = io.BytesIO()
         for name, table in self.changes.tables().items():
-            meta = {b"stats": repr(self.stats.to_dict()).encode()} if name == "added" else None
+            meta = self._metadata() if name == "added" else None
             plain = table.replace_schema_metadata(meta)
             with pa.ipc.new_stream(sink, plain.schema) as stream:
                 stream.write_table(plain)
@@ -176,15 +216,24 @@ class WriteStatus:
         """Read what ``to_bytes`` wrote."""
         source = pa.BufferReader(body)
         tables: dict[str, pa.Table] = {}
-        stats = WriteStats()
+        stats, digest = WriteStats(), None
         for name in SECTIONS:
             with pa.ipc.open_stream(source) as stream:
                 table = stream.read_all()
             meta = table.schema.metadata or {}
             if b"stats" in meta:
                 stats = WriteStats(**_counts(meta[b"stats"].decode()))
+            if b"digest" in meta:
+                rows, total = meta[b"digest"].decode().split(" ")
+                digest = Digest(int(rows), int(total))
             tables[name] = table.cast(SECTIONS[name])
-        return cls(Changes(**tables), stats)
+        return cls(Changes(**tables), stats, digest)
+
+    def _metadata(self) -> dict[bytes, bytes]:
+        found = {b"stats": repr(self.stats.to_dict()).encode()}
+        if self.digest is not None:
+            found[b"digest"] = f"{self.digest.rows} {self.digest.hash}".encode()
+        return found
 
 
 def _counts(text: str) -> dict[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 
 class Matched:
@@ -15,7 +16,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class Update(Matched):
-    """Give columns of a row new values; a clause of ``Table.merge``.
+    """Set columns of a row to new values; a clause of ``Table.merge``.
 
     A value is SQL text over the columns, a literal that is no text, a pyarrow expression, or a
     function of the rows. In a merge ``s`` is the source's row and ``t`` the table's.
@@ -53,3 +54,17 @@ class Clauses:
     not_matched: tuple[Insert, ...] = ()
     by_source: tuple[Matched, ...] = ()
     """For rows of the table that no row of the source matches."""
+
+    @classmethod
+    def of(
+        cls,
+        matched: Matched | Sequence[Matched],
+        not_matched: Insert | Sequence[Insert],
+        by_source: Matched | Sequence[Matched],
+    ) -> Self:
+        """Take the clauses as callers give them: a list of each kind, or one alone."""
+        return cls(
+            (matched,) if isinstance(matched, Matched) else tuple(matched),
+            (not_matched,) if isinstance(not_matched, Insert) else tuple(not_matched),
+            (by_source,) if isinstance(by_source, Matched) else tuple(by_source),
+        )

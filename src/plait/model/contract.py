@@ -19,13 +19,18 @@ class Contract:
     lock: str = "file"
     failed_writes: str = "lazy"  # or "eager"
 
+    @property
+    def single_writer(self) -> bool:
+        """Whether a second live writer is refused."""
+        return self.concurrency == "single_writer"
+
     def check(self) -> None:
         """Refuse a contract that cannot hold; raise OptionError."""
         _one_of("concurrency", self.concurrency, ("multi_writer", "single_writer"))
         _one_of("lock", self.lock.split(":", 1)[0], LOCKS)
         _one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
         if self.failed_writes == "eager" and self.concurrency == "multi_writer":
-            message = "failed_writes='eager' rolls back the work of living writers"
+            message = "failed_writes='eager' would have each writer end the others' failed work"
             raise OptionError(
                 message,
                 hint="use failed_writes='lazy', or concurrency='single_writer'",
@@ -34,13 +39,13 @@ class Contract:
             )
 
     def with_parts(self, parts: Mapping[str, str]) -> Contract:
-        """Give it with some parts replaced; raise OptionError for what is no part of it."""
+        """Return it with some parts replaced; raise OptionError for what is no part of it."""
         for key in parts:
             _one_of("contract", key, PARTS)
         return replace(self, **parts)
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return asdict(self)
 
 

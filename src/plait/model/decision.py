@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from plait.model.bucket import BucketId, Partition
-from plait.model.changes import Changes, WriteStats
+from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation, Outcome
 
 SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
@@ -14,6 +17,7 @@ SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
     "table",
     "append",
 )
+_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +35,77 @@ class Scope:
     predicate: dict[str, object] | None = None  # frozen expression, as JSON values
 
 
+class Span(NamedTuple):
+    """What an epoch took from one source, or one partition of a source."""
+
+    source: str
+    start: str
+    """The source's own offset, as text; "" is its beginning."""
+    end: str
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a stream has applied: (application, epoch, start and end offsets)."""
+    """Which epoch of a stream a commit is, and what tells it from another one of that number."""
 
     application: str
     epoch: int
     start: str
+    """Where the epoch before it ended; "" for the first."""
     end: str
+    offsets: tuple[Span, ...] = ()
+    """By source, each once, in the order of their names; () where nobody tells them."""
+    digest: Digest | None = None
+    """Of the rows; None until they have been staged."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
+        digest = self.digest
         return {
             "application": self.application,
             "epoch": self.epoch,
             "start": self.start,
             "end": self.end,
+            "offsets": {span.source: [span.start, span.end] for span in self.offsets},
+            "digest": None if digest is None else [digest.rows, f"{digest.hash:016x}"],
         }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> Token:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        application, epoch = value["application"], value["epoch"]
+        start, end, offsets = value["start"], value["end"], value["offsets"]
+        texts = isinstance(application, str) and isinstance(start, str) and isinstance(end, str)
+        if not texts or type(epoch) is not int or not isinstance(offsets, dict):
+            raise TypeError(value)
+        spans = tuple(_span(source, ends) for source, ends in sorted(offsets.items()))
+        digest = value["digest"]
+        if digest is not None:
+            digest = _digest(digest)
+        return cls(str(application), epoch, str(start), str(end), spans, digest)
+
+
+def _span(source: object, ends: object) -> Span:
+    if not isinstance(ends, list):
+        raise TypeError(ends)
+    start, end = ends
+    if not (isinstance(source, str) and isinstance(start, str) and isinstance(end, str)):
+        raise TypeError(ends)
+    return Span(source, start, end)
+
+
+def _digest(value: object) -> Digest:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    rows, total = value
+    if type(rows) is not int or rows < 0 or not _HASH.fullmatch(total):
+        raise ValueError(value)
+    return Digest(rows, int(total, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The instant that a rollback ends."""
+    """An instant that a rollback ends."""
 
     instant: Instant
     reason: str
@@ -119,7 +172,8 @@ class Decision:
     commit_id: str | None = None
     tokens: tuple[Token, ...] = ()
     fence: int | None = None
-    rolled_back: RolledBack | None = None
+    rolled_back: tuple[RolledBack, ...] = ()
+    """Every instant that this decision ends: one of a writer that gives up, many of the dead."""
     cleaned: Cleaned | None = None
     reserved: Reserved | None = None
     table: dict[str, object] | None = None
@@ -129,6 +183,11 @@ class Decision:
     features: tuple[str, ...] = ()
     checksum: str = ""
     """Of the bytes as published; filled in by the codec."""
+
+    def find_ended(self, instant: Instant) -> RolledBack | None:
+        """Return what this decision says of an instant that it rolls back; None if it does not."""
+        found = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
+        return next(found, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +202,7 @@ class CommitResult:
     """Buckets whose work was done again because others committed meanwhile."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "version": self.version,
             "instant": str(self.instant),

@@ -44,7 +44,7 @@ class HistoryEntry:
         return began if isinstance(began, int) else self.base
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "version": self.version,
             "instant": str(self.instant),
@@ -79,7 +79,7 @@ class PendingEntry:
     """Silent for less than its time-out. Only a rollback decision ends an instant."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "instant": str(self.instant),
             "state": self.state,
@@ -102,12 +102,12 @@ class TimelineView:
     pending: tuple[PendingEntry, ...]
 
     def overlapping(self, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
-        """Give the decisions that landed while this one was at work."""
+        """Return the decisions that landed while this one was at work."""
         low, high = entry.began, entry.version
         return tuple(other for other in self.decided if low < other.version < high)
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "decided": [entry.to_dict() for entry in self.decided],
             "pending": [entry.to_dict() for entry in self.pending],

@@ -6,12 +6,17 @@ import datetime as dt
 import enum
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
-from plait.errors import FormatError, OptionError
+from plait.errors import CorruptMetadataError, FormatError, OptionError
 
 _TEXT = re.compile(r"(\d{17})-([0-9a-f]{16})", re.ASCII)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+CLOCK_MS_MAX: Final = 253_370_764_799_999
+"""The end of the year 9998: a clock that says more is wrong."""
+_MOMENT_MS_MAX: Final = 1 << 53
+TIME_MS_MAX: Final = CLOCK_MS_MAX + 364 * 86_400_000
+"""What a decision may claim at most: there is room for those that follow it."""
 
 
 class State(enum.StrEnum):
@@ -78,6 +83,9 @@ def time_text(time_ms: int) -> str:
     >>> time_text(0)
     '19700101000000000'
     """
+    if not 0 <= time_ms <= TIME_MS_MAX:
+        message = f"{time_ms} ms since 1970 is no time of an instant"
+        raise FormatError(message, hint="set the clock of the machine that keeps the files")
     moment = _EPOCH + dt.timedelta(milliseconds=time_ms)
     return moment.strftime("%Y%m%d%H%M%S").rjust(14, "0") + f"{moment.microsecond // 1000:03d}"
 
@@ -90,10 +98,29 @@ def time_ms(text: str) -> int:
     """
     try:
         moment = dt.datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
-        return (moment - _EPOCH) // dt.timedelta(milliseconds=1) + int(text[14:17])
+        ms = (moment - _EPOCH) // dt.timedelta(milliseconds=1) + int(text[14:17])
+        if not 0 <= ms <= TIME_MS_MAX:
+            raise ValueError(ms)
     except ValueError as error:
         message = f"not an instant time: {text!r}"
-        raise FormatError(message, hint="expected 17 digits, yyyyMMddHHmmssSSS") from error
+        hint = "expected 17 digits, yyyyMMddHHmmssSSS, of 1970 to 9999-12-30"
+        raise FormatError(message, hint=hint) from error
+    return ms
+
+
+def after(now_ms: int, before_ms: int, *, where: str) -> int:
+    """Return the time now, or just after the one before; raise CorruptMetadataError if none is.
+
+    Args:
+        now_ms: by the store's clock.
+        before_ms: the newest time that is taken.
+        where: what has it.
+    """
+    ms = max(now_ms, before_ms + 1)
+    if ms > TIME_MS_MAX:
+        message = f"{where} claims a time so late that nothing can come after it"
+        raise CorruptMetadataError(message, path=where, expected=now_ms, found=before_ms)
+    return ms
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -133,27 +160,30 @@ class Instant:
 
 
 def parse_moment(value: object) -> int:
-    """Give ms since the epoch of an instant, aware datetime, ISO text, or ms.
+    """Return ms since the epoch of an aware datetime, ISO text, or ms.
 
     Raises:
-        OptionError: anything else, or a time without zone.
+        OptionError: anything else, a time without zone, or one that no clock tells.
 
     >>> parse_moment("1970-01-01T00:00:01Z")
     1000
     """
-    if isinstance(value, Instant):
-        return value.time_ms
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        if _TEXT.fullmatch(value):
-            return Instant.parse(value).time_ms
-        try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError:
-            value = None
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return (value - _EPOCH) // dt.timedelta(milliseconds=1)
+    ms = _moment_ms(value)
+    if ms is not None and abs(ms) <= _MOMENT_MS_MAX:
+        return ms
     message = "as_of is not a time with a zone"
     hint = "an instant, an aware datetime, ISO text such as 2026-01-01T00:00:00Z, or ms"
     raise OptionError(message, hint=hint, key="as_of", value=str(value))
+
+
+def _moment_ms(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // dt.timedelta(milliseconds=1)
+    return None

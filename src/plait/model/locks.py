@@ -19,7 +19,7 @@ class LockHolder:
     """Why it may be its holder's no longer; None while nothing speaks against it."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "owner": self.owner,
             "since": None if self.since_ms is None else iso(self.since_ms),
@@ -39,7 +39,7 @@ class LockState:
     holder: LockHolder | None
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "lock": self.lock,
             "provider": self.provider,

@@ -26,7 +26,7 @@ class Option:
     minimum: float = 1
 
     def parse(self, value: object) -> float:
-        """Give bytes, seconds or a count; raise OptionError."""
+        """Return bytes, seconds or a count; raise OptionError."""
         text = str(value).strip()
         number: float | None = None
         if self.kind == "size" and (match := _SIZE.fullmatch(text)):
@@ -54,6 +54,9 @@ OPTIONS: Mapping[str, Option] = {
             "heartbeat.timeout", "time", "120s", "silence after which a writer may be dead", 0.2
         ),
         Option("checkpoint.interval", "count", "50", "commits between two checkpoints"),
+        Option(
+            "recovery.interval", "time", "10min", "the first commit in so long looks for the dead"
+        ),
         Option("lock.wait", "time", "60s", "longest wait for the lock", 0),
         Option("commit.retries", "count", "20", "attempts of one commit", 0),
         Option("commit.deadline", "time", "5min", "longest time for all attempts of one commit"),
@@ -90,21 +93,21 @@ class Options:
         return OPTIONS[key].parse(dict(self.values).get(key, OPTIONS[key].default))
 
     def size(self, key: str) -> int:
-        """Give a size in bytes."""
+        """Return a size in bytes."""
         return int(self._number(key))
 
     def count(self, key: str) -> int:
-        """Give a count."""
+        """Return a count."""
         return int(self._number(key))
 
     def seconds(self, key: str) -> float:
-        """Give a time in seconds."""
+        """Return a time in seconds."""
         return self._number(key)
 
     def to_dict(self) -> dict[str, str]:
-        """Give the values that were set."""
+        """Return the values that were set."""
         return dict(self.values)
 
     def merged(self, values: Mapping[str, object]) -> Options:
-        """Give these options with some replaced."""
+        """Return these options with some replaced."""
         return Options.of({**self.to_dict(), **values})

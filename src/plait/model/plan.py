@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from plait.errors import redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.clauses import Clauses
@@ -41,7 +42,11 @@ class StoreSpec:
     """Where a store is and how to reach it; executors open their own from it."""
 
     uri: str
-    options: tuple[tuple[str, object], ...] = field(default=(), repr=False)  # may hold secrets
+    options: tuple[tuple[str, object], ...] = ()
+
+    def __repr__(self) -> str:
+        """Return what may be shown: options and users of URLs may be secrets."""
+        return f"StoreSpec({redacted(self.uri)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +112,16 @@ class WritePlan:
     step: int = 0
     """Which of the operations that share an instant; 0 where it is the only one."""
     claims: bool = False
-    """Whether keys count as touched also where their rows lost: they were computed from a read."""
+    """Whether keys that are looked up count as read, also where nothing comes of them."""
     clauses: Clauses | None = None
-    """What an update or a merge does to rows."""
+    """What an update, a merge or a partial upsert does to rows."""
+    digests: bool = False
+    """Whether the status tells a digest of the rows that came in: they are an epoch of a stream."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows come in that meet the table's in clauses: a merge, or a partial upsert."""
+        return self.clauses is not None and self.operation is not Operation.UPDATE
 
     def label(self, task: str) -> str:
         """Tell the files and records of a task from those of other steps."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, SchemaError
+from plait.errors import CorruptMetadataError, OptionError, SchemaError
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -40,6 +41,32 @@ _WIDENED = {
 }
 
 
+CHANGE_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
+"""What change reads add; no column of a table may be called so."""
+
+
+def names_of(given: object, what: str) -> tuple[str, ...]:
+    """Return the names of an argument that takes one or several; a text is one name.
+
+    Raises:
+        OptionError: it is neither a text nor texts, or they have no order.
+
+    >>> names_of("id", "record_key"), names_of(["a", "b"], "record_key")
+    (('id',), ('a', 'b'))
+    """
+    names = (given,) if isinstance(given, str) else given
+    if isinstance(names, (set, frozenset)):
+        message = f"{what} takes names in an order, and a set has none"
+        hint = f"{what}={sorted(map(str, names))[:10]}, in the order that you mean"
+        raise OptionError(message, hint=hint, key=what, value=str(given)[:100])
+    if isinstance(names, Iterable) and not isinstance(names, bytes):
+        found = tuple(names)
+        if all(isinstance(name, str) for name in found):
+            return found
+    message = f"{what} takes a name or a list of names, not {str(given)[:100]!r}"
+    raise OptionError(message, hint=f"{what}=['a', 'b']", key=what, value=str(given)[:100])
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """A version of the table's columns. Every field, nested ones too, carries its id."""
@@ -62,6 +89,11 @@ class Schema:
         if not names:
             message = "a table needs a column"
             raise SchemaError(message)
+        taken = next((name for name in schema.names if name.lower() in CHANGE_COLUMNS), None)
+        if taken is not None:
+            message = f"a column cannot be called {taken!r}: reads of changes add one of that name"
+            hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
+            raise SchemaError(message, hint=hint, column=taken)
         ids = iter(range(1, 1 << 31))
         return cls(0, pa.schema([_number(_storable(field), ids) for field in schema]))
 
@@ -71,7 +103,7 @@ class Schema:
         return list(self.arrow.names)
 
     def field_id(self, name: str) -> int:
-        """Give the id of a column."""
+        """Return the id of a column."""
         return _id_of(self.arrow.field(name))
 
     @property
@@ -122,7 +154,7 @@ def _storable(field: pa.Field) -> pa.Field:
 
 
 def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """Give the type in which values of this Arrow type are kept, without loss.
+    """Return the type in which values of this Arrow type are kept, without loss.
 
     Raises:
         SchemaError: Spark and Parquet share no such type.
@@ -158,7 +190,7 @@ def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Give the SQL name of a type, for people and for errors.
+    """Return the SQL name of a type, for people and for errors.
 
     >>> type_name(pa.list_(pa.int64()))
     'array<bigint>'
@@ -178,7 +210,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def plain_type(name: str) -> pa.DataType:
-    """Give the type of a plain SQL type name; raise ValueError for an unknown one.
+    """Return the type of a plain SQL type name; raise ValueError for an unknown one.
 
     >>> plain_type("decimal(10,2)")
     Decimal128Type(decimal128(10, 2))

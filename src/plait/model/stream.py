@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.model.decision import Token
+from plait.model.changes import Digest
+from plait.model.decision import Span, Token
 from plait.model.history import iso
 from plait.model.instant import Instant
 
@@ -30,7 +31,7 @@ class Position:
         return self.token.end
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {**self.token.to_dict(), "version": self.version}
 
 
@@ -46,13 +47,19 @@ class EpochEntry:
     completed_ms: int
     rows: int
     """Rows that came in."""
+    offsets: tuple[Span, ...] = ()
+    """What it took from each source, where the source told."""
+    digest: Digest | None = None
+    """Of its rows."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "epoch": self.epoch,
             "start": self.start,
             "end": self.end,
+            "offsets": {span.source: [span.start, span.end] for span in self.offsets},
+            "digest": None if self.digest is None else f"{self.digest.hash:016x}",
             "version": self.version,
             "instant": str(self.instant),
             "completed": iso(self.completed_ms),
@@ -70,7 +77,7 @@ class StreamProblem:
     message: str
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {"kind": self.kind, "version": self.version, "message": self.message}
 
 
@@ -87,11 +94,36 @@ class Audit:
         """Rows that came in, in all epochs."""
         return sum(entry.rows for entry in self.epochs)
 
+    @property
+    def proven(self) -> int:
+        """Epochs whose own offsets show that they start where the one before ended.
+
+        The others are shown by their numbers: the source did not tell its offsets.
+        """
+        before = (None, *self.epochs)
+        pairs = zip(before, self.epochs, strict=False)
+        return sum(bool(each.offsets and (last is None or last.offsets)) for last, each in pairs)
+
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "application": self.application,
             "rows": self.rows,
+            "proven": self.proven,
             "epochs": [entry.to_dict() for entry in self.epochs],
             "problems": [problem.to_dict() for problem in self.problems],
         }
+
+
+def find_gap(last: Token, token: Token) -> tuple[str, str, str] | None:
+    """Return the first source that does not go on where the last epoch left it.
+
+    Returns:
+        The source, where the last epoch ended, and where this one starts; None if there is no such
+        source, or one of the two tokens does not name it.
+    """
+    ends = {span.source: span.end for span in last.offsets}
+    for span in token.offsets:
+        if span.start != ends.get(span.source, span.start):
+            return span.source, ends[span.source], span.start
+    return None

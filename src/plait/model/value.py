@@ -7,7 +7,7 @@ texts. ``from_text`` refuses every other spelling: metadata is untrusted.
 |---|---|
 | boolean | ``true``, ``false`` |
 | whole numbers | ``-12`` |
-| float, double | the shortest that reads back: ``1.5``, ``1e+30``, ``-0.0``, ``inf``, ``nan`` |
+| float, double | the fewest digits that read back: ``1.5``, ``1e+30``, ``-0.0``, ``inf``, ``nan`` |
 | decimal(p,s) | all s digits: ``1.50`` |
 | string | itself |
 | binary | hexadecimal: ``00ff`` |
@@ -35,6 +35,8 @@ _DECIMAL = re.compile(r"-?\d{1,38}(?:\.\d{1,38})?", re.ASCII)
 _FLOAT = re.compile(r"-?(?:\d{1,20}(?:\.\d{1,20})?(?:e[+-]\d{1,3})?|inf)|nan", re.ASCII)
 _BOOLEAN = {"true": True, "false": False}
 _TIME = re.compile(r"(-?\d{1,12}-\d\d-\d\d(?:T\d\d:\d\d:\d\d\.\d{6})?|NaT)Z?", re.ASCII)
+_EXPONENT_MIN, _EXPONENT_END = -4, 16
+"""Floats of these powers of ten are written without an exponent."""
 _SHOWN = 80
 _T = pa.types
 
@@ -86,7 +88,7 @@ def from_text(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def to_raw(scalar: pa.Scalar) -> Raw | None:
-    """Give the value of a scalar, dates and timestamps as numbers; None if it is null."""
+    """Return the value of a scalar, dates and timestamps as numbers; None if it is null."""
     if not scalar.is_valid:
         return None
     if _T.is_timestamp(scalar.type) or _T.is_date32(scalar.type):
@@ -105,14 +107,22 @@ def raw_text(value: Raw, kind: pa.DataType) -> str:
         return value.hex()
     if isinstance(value, Decimal) and _T.is_decimal128(kind):
         return f"{value or value.copy_abs():.{kind.scale}f}"
-    if _T.is_float32(kind):
-        return str(np.float32(value))
-    if _T.is_float64(kind):
-        return repr(float(value))
+    if _T.is_floating(kind):
+        return _float_text(np.float32(value) if _T.is_float32(kind) else np.float64(value))
     if isinstance(value, int):
         return _integer_text(value, kind)
     message = f"values of type {type_name(kind)} have no canonical text"
     raise ValueError(message)
+
+
+def _float_text(value: np.floating) -> str:
+    """Write the shortest text that reads back; ``str`` differs between versions of numpy."""
+    if not np.isfinite(value):
+        return str(value)
+    text = np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
+    if _EXPONENT_MIN <= int(text.rpartition("e")[2]) < _EXPONENT_END:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return text
 
 
 def _integer_text(value: int, kind: pa.DataType) -> str:

@@ -16,7 +16,7 @@ _EXIT_POLL_S = 0.2
 def read_ahead(
     sources: Iterable[Callable[[], Iterator[T]]], *, width: int, depth: int
 ) -> Iterator[T]:
-    """Give the items of every source, one source after another, while later ones already run.
+    """Return the items of every source, one source after another, while later ones already run.
 
     At most ``width`` sources run at once, each at most ``depth`` items ahead of its consumer, so
     ``width * (depth + 1)`` items are alive at most, however slow the consumer is. An error of a
@@ -35,7 +35,7 @@ def read_ahead(
 
 
 class _Lane(Generic[T]):
-    """One source, run by a thread of its own into a bounded queue."""
+    """One source, run by a thread of its own into a bounded queue; by the consumer without one."""
 
     def __init__(self, source: Callable[[], Iterator[T]], depth: int) -> None:
         self._source, self._depth = source, depth
@@ -43,8 +43,12 @@ class _Lane(Generic[T]):
         self._changed = threading.Condition()
         self._stopped = self._finished = False
         self._error: BaseException | None = None
-        # No daemon: one that is inside Arrow when the interpreter ends takes the process with it.
-        threading.Thread(target=self._run, name="plait-read-ahead", daemon=False).start()
+        self._inline = False
+        try:
+            # No daemon: one inside Arrow when the interpreter ends takes the process with it.
+            threading.Thread(target=self._run, name="plait-read-ahead", daemon=False).start()
+        except RuntimeError:  # no thread can be had: the consumer reads when it comes
+            self._inline = True
 
     def _run(self) -> None:
         try:
@@ -72,7 +76,10 @@ class _Lane(Generic[T]):
         return self._stopped or len(self._ready) < self._depth
 
     def items(self) -> Iterator[T]:
-        """Give the items as they come; raise what the source raised."""
+        """Return the items as they come; raise what the source raised."""
+        if self._inline:
+            yield from self._source()
+            return
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._finished or self._ready)

@@ -1,30 +1,31 @@
-"""Read the bounds of many files at once: no Python object a file."""
+"""Bounds of columns in many files or row groups, as pruning takes them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
+from plait.expr.prune import Bounds
+from plait.files.stats import Range
 from plait.model.schema import Schema
-from plait.model.value import array_of, is_plain
-from plait.read.prune import Bounds
+from plait.model.value import array_of, from_raws, is_plain
 
 _TEXT = r'null|"(?:[^"\\]|\\.)*"'
 _T = pa.types
 
 
 def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict[str, Bounds]:
-    """Give the bounds of columns in many files, from the ``stats`` of LIVE.
+    """Return the bounds of columns in many files, from the ``stats`` of LIVE.
 
-    The JSON is searched, not parsed: a quote inside a JSON text is always escaped, so
-    ``"<field id>":[`` stands nowhere but where the bounds of that field begin.
+    No Python object is made for a file. The JSON is searched, not parsed: a quote inside a JSON
+    text is always escaped, so ``"<field id>":[`` stands only where the bounds of a field begin.
 
     Raises:
-        CorruptMetadataError: a bound is not the text of a value.
+        CorruptMetadataError: a bound is not the text of a value; names the file.
     """
     rows = files["rows"].combine_chunks()
     stats = files["stats"].combine_chunks()
@@ -46,10 +47,39 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
                 rows,
             )
         except ValueError as error:
-            message = f"the bounds of column {name!r} in the metadata are damaged: {error}"
-            hint = "run tablectl verify"
-            raise CorruptMetadataError(message, hint=hint, found=str(error)) from error
+            raise _damaged(files, name, schema, error) from error
     return found
+
+
+def group_bounds(
+    groups: Sequence[tuple[int, Mapping[str, Range]]], kinds: Mapping[str, pa.DataType]
+) -> dict[str, Bounds]:
+    """Return the bounds of columns in row groups, each given as (rows, range by column)."""
+    rows = pa.array([count for count, _ in groups], pa.int64())
+    found = {}
+    for name, kind in kinds.items():
+        ranges = [known.get(name, Range()) for _, known in groups]
+        found[name] = Bounds(
+            from_raws((part.lower for part in ranges), kind),
+            from_raws((part.upper for part in ranges), kind),
+            pa.array([part.null_count for part in ranges], pa.int64()),
+            rows,
+        )
+    return found
+
+
+def _damaged(files: pa.Table, name: str, schema: Schema, error: ValueError) -> CorruptMetadataError:
+    """Say of which file the bounds of a column are damaged."""
+    alone = [files.slice(at, 1) for at in range(files.num_rows)] if files.num_rows > 1 else []
+    try:
+        for file in alone:
+            file_bounds(file, [name], schema)
+    except CorruptMetadataError as found:
+        return found
+    path = files["path"][0].as_py()
+    message = f"the bounds of column {name!r} of {path} are damaged: {error}"
+    hint = "run tablectl verify"
+    return CorruptMetadataError(message, hint=hint, path=path, found=str(error))
 
 
 def _unless(texts: pa.Array, word: str) -> pa.Array:

@@ -17,7 +17,7 @@ from plait.files.live import LiveFile, live_files
 from plait.files.roaring import Positions
 from plait.read.content import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.equal import same_rows
-from plait.read.join import Blocks, Met, joined
+from plait.read.join import Blocks, JoinedRows, joined
 from plait.read.slices import SliceReader
 
 INSERT, PRE, POST, DELETE = CHANGE_TYPES = (
@@ -81,7 +81,7 @@ class BucketChange:
     def rows(
         self, reader: SliceReader, key: Sequence[str], columns: Sequence[str]
     ) -> Iterator[Changed]:
-        """Give the changed rows; of an update the row before comes just before the row after.
+        """Return the changed rows; of an update the row before comes just before the row after.
 
         Where rows stand on one side only, just the columns asked for are read; else all are,
         since rows that are equal in every column are not changed.
@@ -141,7 +141,7 @@ def _sorted(part: _Part, reader: SliceReader, key: Sequence[str]) -> Blocks:
     return iter([rows.take(pa.array(keys.sort_order(keys.encode(rows, key))))])
 
 
-def _judge(met: Met) -> Changed:
+def _judge(met: JoinedRows) -> Changed:
     """Tell by key what became of rows; those that are as they were are left out."""
     both = met.before & met.after
     same = np.zeros(len(both), dtype=np.bool_)
@@ -185,7 +185,7 @@ def _chosen(
 
 
 def _prints(part: _Part, reader: SliceReader) -> tuple[Prints, Positions]:
-    """Give the hash of each row of a part, and the row's position in its file."""
+    """Return the hash of each row of a part, and the row's position in its file."""
     if part.positions is not None:
         found = [fingerprints(rows) for rows in part.read(reader, None)]
         return np.concatenate(found), part.positions

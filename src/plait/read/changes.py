@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import SchemaMismatchError
-from plait.expr import Predicate, Where, columns_of, parse_where
-from plait.expr.tree import And, Opaque, all_of, leaves
+from plait.expr import Predicate, Where, columns_read, parse_where
+from plait.expr.tree import all_of, conjuncts
 from plait.model.plan import LIVE, ChangeWindow
+from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.read.ahead import read_ahead
 from plait.read.changed import CHANGE_TYPES, BucketChange, Changed
 from plait.read.condition import Condition
@@ -27,7 +27,7 @@ from plait.read.scan import DEPTH, WIDTH_MAX, known_columns
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
-TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+TYPE, VERSION, TIME = CHANGE_COLUMNS
 ADDED_COLUMNS: Final = pa.schema(
     [
         pa.field(TYPE, pa.string(), nullable=False),
@@ -59,7 +59,7 @@ class ChangeScan(Frames):
         store: Store,
         window: ChangeWindow,
         *,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Where = None,
     ) -> None:
         """Say what to read.
@@ -77,10 +77,10 @@ class ChangeScan(Frames):
             PredicateError: the predicate cannot be understood.
         """
         table = window.snapshot.spec.schema.arrow
-        _refuse_ours(table)
         self._fields = pa.schema([*table, *ADDED_COLUMNS])
-        if columns is None or not set(columns) & set(ADDED_COLUMNS.names):
-            columns = [*(table.names if columns is None else columns), *ADDED_COLUMNS.names]
+        chosen = tuple(table.names) if columns is None else names_of(columns, "columns")
+        if columns is None or not set(chosen) & set(ADDED_COLUMNS.names):
+            columns = [*chosen, *ADDED_COLUMNS.names]
         self._columns = known_columns(columns, self._fields)
         self._store, self._where = store, where
         self._condition = Condition.of(where, self._fields)
@@ -200,7 +200,7 @@ class ChangeScan(Frames):
 
 
 def _buckets(files: pa.Table) -> Iterable[tuple[int, int]]:
-    """Give the stretches of CHANGED that belong to one commit and bucket."""
+    """Return the stretches of CHANGED that belong to one commit and bucket."""
     if not files.num_rows:
         return []
     place = files["partition"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -211,23 +211,11 @@ def _buckets(files: pa.Table) -> Iterable[tuple[int, int]]:
 
 
 def _of_table(where: Where, fields: pa.Schema, window: ChangeWindow) -> Predicate | None:
-    """Give the part of a predicate that looks at the table's columns alone; None for none."""
+    """Return the part of a predicate that looks at the table's columns alone; None for none."""
     if where is None:
         return None
     predicate = parse_where(where, fields)
-    items = predicate.items if isinstance(predicate, And) else (predicate,)
     known = set(window.snapshot.spec.schema.names)
-    kept = [
-        item
-        for item in items
-        if columns_of(item) <= known and not any(isinstance(x, Opaque) for x in leaves(item))
-    ]
+    read = [(item, columns_read(item)) for item in conjuncts(predicate)]
+    kept = [item for item, names in read if names is not None and names <= known]
     return all_of(*kept) if kept else None
-
-
-def _refuse_ours(table: pa.Schema) -> None:
-    for name in ADDED_COLUMNS.names:
-        if name in table.names:
-            message = f"the table has a column {name!r}, which change reads add"
-            hint = "rename the column of the table"
-            raise SchemaMismatchError(message, hint=hint, column=name)

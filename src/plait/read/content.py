@@ -22,7 +22,7 @@ _T = pa.types
 
 
 def fingerprints(rows: pa.RecordBatch) -> Prints:
-    """Give each row 128 bits that tell it from rows with other values.
+    """Return 128 bits for each row, which tell it from rows with other values.
 
     Two hashes of all columns, of which one begins with a constant, so that what makes one of them
     meet does not make the other. Nulls count by where they stand.
@@ -37,7 +37,7 @@ def fingerprints(rows: pa.RecordBatch) -> Prints:
 
 
 def unmatched(before: Prints, after: Prints) -> tuple[Indices, Indices]:
-    """Give the places of rows on one side that have no equal on the other.
+    """Return the places of rows on one side that have no equal on the other.
 
     Equal rows are matched one to one, whichever; places come in order.
     """
@@ -48,7 +48,7 @@ def unmatched(before: Prints, after: Prints) -> tuple[Indices, Indices]:
 
 
 def _codes(prints: Prints) -> Indices:
-    """Give equal rows equal numbers, below the number of rows."""
+    """Return a number for each row, the same for equal rows, below the number of rows."""
     order = np.lexsort((prints[:, 1], prints[:, 0]))
     ordered = prints[order]
     fresh = np.zeros(len(order), dtype=np.int64)
@@ -59,7 +59,7 @@ def _codes(prints: Prints) -> Indices:
 
 
 def _surplus(codes: Indices, more: Indices) -> Indices:
-    """Give the places of the last so many of each code."""
+    """Return the places of the last so many of each code."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     ends = np.searchsorted(ordered, ordered, side="right")
@@ -68,7 +68,7 @@ def _surplus(codes: Indices, more: Indices) -> Indices:
 
 
 def _words(rows: pa.RecordBatch) -> Iterator[pa.Array]:
-    """Give columns that can be hashed and say the same, and flags of what is null."""
+    """Return columns that can be hashed and say the same, and flags of what is null."""
     leaves = [leaf for column in rows.columns for leaf in _leaves(column)]
     for start in range(0, len(leaves), _FLAGS_A_WORD):
         yield _flags(leaves[start : start + _FLAGS_A_WORD], rows.num_rows)

@@ -67,14 +67,14 @@ def _same_lists(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Give the length of each list, 0 for null."""
+    """Return the length of each list, 0 for null."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     lengths: npt.NDArray[np.int64] = np.where(_valid(array), np.diff(offsets), 0)
     return lengths
 
 
 def _elements(array: pa.Array, chosen: npt.NDArray[np.int64]) -> pa.Array:
-    """Give the elements of some lists, one list after the other; those of a map are structs."""
+    """Return the elements of some lists, one list after the other; those of a map are structs."""
     starts = array.offsets.to_numpy().astype(np.int64)[chosen]
     counts = _lengths(array)[chosen]
     first = np.cumsum(counts) - counts

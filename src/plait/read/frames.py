@@ -67,14 +67,14 @@ class Frames(ABC):
     def to_duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
-        """Give a DuckDB relation that streams the rows whenever it is executed."""
+        """Return a DuckDB relation that streams the rows whenever it is executed."""
         with _needs("duckdb", "duckdb"):
             import duckdb  # noqa: PLC0415 - only when it is asked for
 
         return (connection or duckdb).from_arrow(self)
 
     def to_spark(self, spark: ps.SparkSession) -> ps.DataFrame:
-        """Give a Spark DataFrame; its rows are read by the executors."""
+        """Return a Spark DataFrame; its rows are read by the executors."""
         with _needs("pyspark", "plait[spark]"):
             scanner: Callable[[Frames, object], ps.DataFrame] = _scanner("pyspark").load()
         return scanner(self, spark)

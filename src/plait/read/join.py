@@ -21,7 +21,7 @@ Blocks = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class JoinedRows:
     """Rows of one round, and which of them have one key."""
 
     rows: pa.Table
@@ -34,21 +34,23 @@ class Met:
     after: npt.NDArray[np.bool_]
 
 
-def joined(before: Sequence[Blocks], after: Sequence[Blocks], key: Sequence[str]) -> Iterator[Met]:
+def joined(
+    before: Sequence[Blocks], after: Sequence[Blocks], key: Sequence[str]
+) -> Iterator[JoinedRows]:
     """Join sources that are sorted by key; each side has a key at most once.
 
     Raises:
         CorruptMetadataError: a side has a key twice (INV-08).
     """
-    cursors = [*(_Cursor(b, key, after=False) for b in before)]
-    cursors += [_Cursor(b, key, after=True) for b in after]
+    cursors = [*(_SourceCursor(b, key, after=False) for b in before)]
+    cursors += [_SourceCursor(b, key, after=True) for b in after]
     while live := [cursor for cursor in cursors if cursor.fill()]:
         bound = min(keys.at(cursor.keys, -1) for cursor in live)
         parts = [(cursor.after, *cursor.take(bound)) for cursor in live]
         yield _meet([part for part in parts if part[1].num_rows])
 
 
-def _meet(parts: Sequence[tuple[bool, pa.RecordBatch, keys.Keys]]) -> Met:
+def _meet(parts: Sequence[tuple[bool, pa.RecordBatch, keys.Keys]]) -> JoinedRows:
     """Group rows by key; those from before come first in every group."""
     rows = pa.Table.from_batches([batch for _, batch, _ in parts]).combine_chunks()
     old = sum(batch.num_rows for after, batch, _ in parts if not after)
@@ -62,10 +64,10 @@ def _meet(parts: Sequence[tuple[bool, pa.RecordBatch, keys.Keys]]) -> Met:
         message = "a record key is there twice in one bucket"
         hint = "run tablectl verify"
         raise CorruptMetadataError(message, hint=hint, expected="one row a key", found="more")
-    return Met(rows, first, last, before, after)
+    return JoinedRows(rows, first, last, before, after)
 
 
-class _Cursor:
+class _SourceCursor:
     """One source, and how far it has been read."""
 
     def __init__(self, blocks: Blocks, key: Sequence[str], *, after: bool) -> None:
@@ -84,7 +86,7 @@ class _Cursor:
         return True
 
     def take(self, bound: keys.Key) -> tuple[pa.RecordBatch, keys.Keys]:
-        """Give the rows up to a key, and keep the others."""
+        """Return the rows up to a key, and keep the others."""
         rows, found = self._rows, self.keys
         if rows is None:
             message = "nothing was filled in"

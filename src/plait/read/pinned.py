@@ -35,10 +35,10 @@ class Pinned:
         return self._snapshot.spec.schema.arrow
 
     def files(self) -> pa.Table:
-        """Give one row a live file."""
+        """Return one row per live file."""
         return self._snapshot.files
 
-    def scan(self, columns: Sequence[str] | None = None, where: Where = None) -> Scan:
+    def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
         """Say what to read of it; see ``Table.scan``."""
         scan = Scan(self._store, self._snapshot, columns=columns, where=where)
         scan.keep(self)

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
-from plait.expr import Always, Predicate, Where, columns_of, key_points
-from plait.expr.tree import And, Opaque, all_of, leaves
+from plait.expr import Predicate, Where, columns_read, key_points
+from plait.expr.prune import Flags, may_match
+from plait.expr.tree import all_of, conjuncts
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, partition_parse
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import Raw, array_of, from_raws, is_plain
 from plait.read.bounds import file_bounds
 from plait.read.condition import Condition
-from plait.read.prune import Bounds, Flags, may_match
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ScanPlan:
         return _sum(self.files["bytes"])
 
     def to_dict(self) -> dict[str, object]:
-        """Give the report as plain values."""
+        """Return the report as plain values."""
         return {
             "version": self.version,
             "columns": list(self.columns),
@@ -125,36 +125,15 @@ def _by_partition(
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
     values = _partition_values(encoded.dictionary, spec)
-    places = len(encoded.dictionary)
-    decided, open_ = _split(condition.predicate, frozenset(spec.partition_by))
-    flags = np.ones(places, dtype=np.bool_)
-    whole = Condition.of(decided, spec.schema.arrow)
-    if whole is not None:
-        batch = pa.record_batch(list(values.values()), names=list(values))
-        flags &= whole.matches(batch)
-    rest = Condition.of(open_, spec.schema.arrow)
-    if rest is not None:
-        bounds = {name: Bounds.exact(array) for name, array in values.items()}
-        flags &= may_match(rest.predicate, bounds, places)
+    flags = may_match(condition.predicate, values, len(encoded.dictionary))
+    rest = Condition.of(_open(condition.predicate, frozenset(spec.partition_by)), spec.schema.arrow)
     return flags[encoded.indices.to_numpy()], rest
 
 
-def _split(predicate: Predicate, known: frozenset[str]) -> tuple[Predicate, Predicate]:
-    """Part a conjunction into what looks at known columns alone, and the rest."""
-    items = predicate.items if isinstance(predicate, And) else (predicate,)
-    decided: list[Predicate] = []
-    open_: list[Predicate] = []
-    for item in items:
-        (decided if _within(item, known) else open_).append(item)
-    if not decided:
-        return Always(value=True), predicate
-    return all_of(*decided), all_of(*open_)
-
-
-def _within(predicate: Predicate, known: frozenset[str]) -> bool:
-    if any(isinstance(leaf, Opaque) for leaf in leaves(predicate)):
-        return False
-    return bool(columns_of(predicate)) and columns_of(predicate) <= known
+def _open(predicate: Predicate, known: frozenset[str]) -> Predicate:
+    """Leave out the conditions that look at known columns alone."""
+    read = [(item, columns_read(item)) for item in conjuncts(predicate)]
+    return all_of(*(item for item, names in read if not names or not names <= known))
 
 
 def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array]:

@@ -14,6 +14,7 @@ from plait.errors import PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
 from plait.files.live import LiveFile, live_files
 from plait.model.plan import Snapshot
+from plait.model.schema import names_of
 from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
@@ -42,7 +43,7 @@ class Scan(Frames):
         store: Store,
         snapshot: Snapshot,
         *,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Where = None,
     ) -> None:
         """Pin a snapshot.
@@ -90,7 +91,7 @@ class Scan(Frames):
         where = parse_where(self._where, self._snapshot.spec.schema.arrow)
         try:
             return None if self._where is None else to_json(where)
-        except PredicateError:  # an Arrow expression that has no tree
+        except PredicateError:  # a pyarrow expression
             return None
 
     @property
@@ -145,9 +146,9 @@ def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
         yield group
 
 
-def known_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
-    """Give the columns asked for, or all; raise SchemaMismatchError for one that is not there."""
-    names = tuple(schema.names) if columns is None else tuple(columns)
+def known_columns(columns: str | Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns asked for, or all; raise SchemaMismatchError for one that is not there."""
+    names = tuple(schema.names) if columns is None else names_of(columns, "columns")
     for name in names:
         if name not in schema.names:
             near = difflib.get_close_matches(name, schema.names, n=1)

@@ -54,7 +54,7 @@ class SliceReader:
         columns: Sequence[str] | None = None,
         where: Condition | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows that are not hidden, as record batches; see ``slices``."""
+        """Return the rows that are not hidden, as record batches; see ``slices``."""
         for part in self.slices(file, columns=columns, where=where):
             yield part.rows
 
@@ -65,7 +65,7 @@ class SliceReader:
         columns: Sequence[str] | None = None,
         where: Condition | None = None,
     ) -> Iterator[Slice]:
-        """Give the rows that are not hidden and fulfil a condition, with their positions.
+        """Return the rows that are not hidden and fulfil a condition, with their positions.
 
         Args:
             file: the file, with its current deletion vector.
@@ -86,7 +86,7 @@ class SliceReader:
     def at(
         self, file: LiveFile, positions: Positions, *, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows at sorted positions of a file, hidden or not; see ``slices``."""
+        """Return the rows at sorted positions of a file, hidden or not; see ``slices``."""
         names = self.schema.names if columns is None else list(columns)
         wanted = positions.astype(np.int64)
         with OpenFile(self.store, file, self.schemas) as source:
@@ -104,7 +104,7 @@ class SliceReader:
         return sum(part.rows.num_rows for part in self.slices(file, columns=(), where=where))
 
     def hashes(self, file: LiveFile, key: Sequence[str]) -> Hashes:
-        """Give the hashes of the record keys of all rows that are not hidden, in file order."""
+        """Return the hashes of the record keys of all rows that are not hidden, in file order."""
         parts = [key_hashes(rows, key) for rows in self.rows(file, columns=key)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 

@@ -13,19 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
+from plait.files.names import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation, Outcome
-from plait.services.leftovers import delete_leftovers
+from plait.services.ages import current_before
+from plait.services.leftovers import delete_leftovers, require_deletable
 from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.events import Folded
-from plait.state.state import Late, State
+from plait.state.state import Late, TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.lease import load_leases
+from plait.txn.read_pin import load_read_pins
 from plait.txn.service import publish_service
-from plait.txn.site import Site, client
+from plait.txn.table_handle import TableHandle, client
 
 _CONDEMNED_MAX = 100_000
 """Files condemned by one clean; the rest waits for the next."""
@@ -45,7 +47,7 @@ class CleanPlan:
     """Files condemned earlier that are still there."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "version": self.version,
             "horizon": self.horizon,
@@ -69,7 +71,7 @@ class CleanReport:
     rollback: RollbackReport
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "plan": self.plan.to_dict(),
             "version": self.version,
@@ -80,61 +82,64 @@ class CleanReport:
         }
 
 
-def plan_clean(site: Site) -> CleanPlan:
+def plan_clean(handle: TableHandle) -> CleanPlan:
     """Plan from the head; nothing is written."""
-    return _plan(site, site.cache.refresh())
+    return _plan(handle, handle.cache.refresh())
 
 
-def clean(site: Site, plan: CleanPlan | None = None) -> CleanReport:
+def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     """Execute a plan, or a fresh one: condemn, then delete what nobody may need.
 
     Only what the plan names is condemned, and of that only what still holds on the head. Safe
     beside writers, readers and other cleans; killed half way, the next one goes on.
 
     Raises:
+        ContractError: this client was opened under another contract; nothing is deleted.
         CommitOutcomeUnknownError: the store does not say; nothing more is deleted.
     """
-    rollback = roll_back_failed(site, reason="dead when a clean came by")
-    planned = plan or plan_clean(site)
-    zombies = site.cache.known().late  # before our own horizon lets them go
-    gone, _ = _split(planned.waiting, _needed_from(site))
-    site.store.delete(gone)
-    decision = publish_service(site, lambda state: _draft(site, state, planned, gone))
-    site.ports.observer.phase("delete")
+    handle.require_contract(handle.cache.refresh().table.contract)
+    rollback = roll_back_failed(handle, reason="dead when a clean came by")
+    planned = plan or plan_clean(handle)
+    zombies = handle.cache.known().late  # before our own horizon lets them go
+    gone, _ = _split(planned.waiting, _needed_from(handle))
+    handle.store.delete(gone)
+    decision = publish_service(handle, lambda state: _draft(handle, state, planned, gone))
+    handle.ports.observer.phase("delete")
     fresh = () if decision is None or decision.cleaned is None else decision.cleaned.condemned
     waiting = tuple(entry for entry in planned.waiting if entry[0] not in set(gone))
-    deletable, spared = _split((*fresh, *waiting), _needed_from(site))
-    site.store.delete(deletable)
-    late = _delete_late(site, tuple(dict.fromkeys((*zombies, *site.cache.known().late))))
-    delete_leftovers(site)
+    deletable, spared = _split((*fresh, *waiting), _needed_from(handle))
+    handle.store.delete(deletable)
+    late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
+    delete_leftovers(handle)
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)
 
 
-def _plan(site: Site, state: State) -> CleanPlan:
-    folded = state.folded(site.store)
-    horizon = _horizon(site, state)
-    condemned = [*_unneeded(folded, horizon), *_old_checkpoints(site, state)]
+def _plan(handle: TableHandle, state: TableState) -> CleanPlan:
+    folded = state.folded(handle.store)
+    horizon = _horizon(handle, state)
+    condemned = [*_unneeded(folded, horizon), *_old_checkpoints(handle, state)]
     waiting = list(_pairs(folded.condemned, "removed"))
     known = {path for path, _ in waiting}
+    require_deletable(known)
     new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
     return CleanPlan(state.version, horizon, tuple(new), tuple(sorted(waiting)))
 
 
-def _horizon(site: Site, state: State) -> int:
+def _horizon(handle: TableHandle, state: TableState) -> int:
     options = state.table.options
     newest_kept = state.version - options.count("clean.retain.versions") + 1
-    cutoff = site.store.now_ms() - int(options.seconds("clean.retain.time") * 1000)
     # the version that was current at the cut-off is still younger than the retention time
-    current_then = state.find_version_at(site.store, cutoff)
+    age_ms = int(options.seconds("clean.retain.time") * 1000)
+    current_then = current_before(handle, state, age_ms)
     if current_then is None:
         return state.horizon
     return max(state.horizon, min(newest_kept, current_then), 0)
 
 
 def _unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
-    """Give files that ended at or before the horizon, masks and sidecars too."""
+    """Return files that ended at or before the horizon, masks and sidecars too."""
     files = folded.files.filter(_ended(folded.files, horizon))
     result = list(_pairs(files, "until"))
     in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
@@ -166,15 +171,15 @@ def _pairs(table: pa.Table, version: str) -> zip[tuple[str, int]]:
     return zip(table["path"].to_pylist(), table[version].to_pylist(), strict=True)
 
 
-def _old_checkpoints(site: Site, state: State) -> list[tuple[str, int]]:
-    """Give checkpoint files that neither the newest two nor a writer of a newer one need."""
-    versions = list_checkpoints(site.store)
+def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, int]]:
+    """Return checkpoint files that neither the newest two nor a writer of a newer one need."""
+    versions = list_checkpoints(handle.store)
     if len(versions) <= _CHECKPOINTS_KEPT:
         return []
     needed: set[str] = set()
     for version in versions[-_CHECKPOINTS_KEPT:]:
         try:
-            kept = load_checkpoint(site.store, version)
+            kept = load_checkpoint(handle.store, version)
         except CorruptMetadataError:
             kept = None
         if kept is None:  # wait until two whole ones are there
@@ -182,7 +187,7 @@ def _old_checkpoints(site: Site, state: State) -> list[tuple[str, int]]:
         needed |= {file.path for part in kept.parts for file in part.files}
         needed.add(paths.checkpoint(version))
     old = []
-    for info in site.store.list(paths.CHECKPOINTS):
+    for info in handle.store.list(paths.CHECKPOINTS):
         number = checkpoint_of(info.path)
         if number is None or info.path in needed:
             continue
@@ -191,8 +196,10 @@ def _old_checkpoints(site: Site, state: State) -> list[tuple[str, int]]:
     return old
 
 
-def _draft(site: Site, state: State, plan: CleanPlan, gone: list[str]) -> Decision | None:
-    now = _plan(site, state)
+def _draft(
+    handle: TableHandle, state: TableState, plan: CleanPlan, gone: list[str]
+) -> Decision | None:
+    now = _plan(handle, state)
     horizon = min(plan.horizon, now.horizon)
     condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
     deleted = tuple(path for path, _ in now.waiting if path in set(gone))
@@ -200,7 +207,7 @@ def _draft(site: Site, state: State, plan: CleanPlan, gone: list[str]) -> Decisi
         return None
     return Decision(
         version=0,
-        instant=site.new_instant(state),
+        instant=handle.new_instant(state),
         outcome=Outcome.COMMITTED,
         action=Action.CLEAN,
         operation=Operation.CLEAN,
@@ -213,10 +220,10 @@ def _draft(site: Site, state: State, plan: CleanPlan, gone: list[str]) -> Decisi
     )
 
 
-def _needed_from(site: Site) -> int | None:
-    """Give the oldest version that a pending instant or a lease may need; None if none."""
-    versions = [pending.v0 for pending in load_pending(site.store)]
-    versions += [lease.version for lease in load_leases(site) if not lease.expired]
+def _needed_from(handle: TableHandle) -> int | None:
+    """Return the oldest version that a pending instant or a lease may need; None if none."""
+    versions = [pending.v0 for pending in load_pending(handle.store)]
+    versions += [lease.version for lease in load_read_pins(handle) if not lease.expired]
     return min(versions, default=None)
 
 
@@ -229,22 +236,14 @@ def _split(
     return deletable, spared
 
 
-def _delete_late(site: Site, entries: tuple[Late, ...]) -> list[str]:
+def _delete_late(handle: TableHandle, entries: tuple[Late, ...]) -> list[str]:
     """Delete what rolled-back writers wrote after their end: provably theirs."""
-    nonces = tuple(entry.nonce for entry in entries)
-    manifests = site.store.list(paths.MANIFESTS) if entries else ()
-    doomed = [info.path for info in manifests if _owner(info.path).endswith(nonces)]
-    listed: dict[str, list[str]] = {}
-    for entry in entries:
-        for partition in entry.partitions:
-            place = partition_path(partition)
-            if place not in listed:
-                listed[place] = [info.path for info in site.store.list(place)]
-            doomed += [path for path in listed[place] if entry.nonce in path.rsplit("/", 1)[-1]]
-    site.store.delete(doomed)
+    nonces = {entry.nonce for entry in entries}
+    manifests = handle.store.list(paths.MANIFESTS) if entries else ()
+    owned = [(info.path, paths.manifest_of(info.path)) for info in manifests]
+    doomed = [path for path, owner in owned if owner is not None and owner.nonce in nonces]
+    for place in sorted({partition_path(p) for entry in entries for p in entry.partitions}):
+        named = [(info.path, parse_path(info.path)) for info in handle.store.list(place)]
+        doomed += [path for path, name in named if name and name.instant.nonce in nonces]
+    handle.store.delete(doomed)
     return doomed
-
-
-def _owner(path: str) -> str:
-    """Give the instant whose manifest this is: they lie in a directory of its name."""
-    return path.rsplit("/", 2)[-2]

@@ -11,18 +11,20 @@ from plait.model.decision import CommitResult
 from plait.services.rollback import list_pending
 from plait.state.state import TableDef
 from plait.txn.properties import change_table
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 _POLL_S = 0.2
 
 
-def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0) -> CommitResult:
+def change_contract(
+    handle: TableHandle, values: Mapping[str, str], *, wait_s: float = 0
+) -> CommitResult:
     """Change parts of the contract in one decision, once no other writer is live.
 
     Whoever began before and is overlooked is refused at publish all the same (INV-12).
 
     Args:
-        site: the table.
+        handle: the table.
         values: ``concurrency``, ``lock`` and ``failed_writes``, or some of them.
         wait_s: wait so long for living writers to end; 0 refuses at once.
 
@@ -30,13 +32,13 @@ def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0)
         OptionError: a contract that cannot hold, or a lock that the store cannot have.
         ContractError: other writers are live. Nothing was written.
     """
-    known = site.cache.refresh().table.contract
+    known = handle.cache.refresh().table.contract
     wanted = known.with_parts(values)
     wanted.check()
-    parts = {**values, "lock": settle_lock(wanted.lock, site.store)}
+    parts = {**values, "lock": settle_lock(wanted.lock, handle.store)}
     _require_same_arbiter(known.lock, parts["lock"])
-    open_lock(parts["lock"], site.store, site.ports)
-    _require_alone(site, wait_s)
+    open_lock(parts["lock"], handle.store, handle.ports)
+    _require_alone(handle, wait_s)
 
     def changed(table: TableDef) -> TableDef:
         contract = table.contract.with_parts(parts)
@@ -44,13 +46,13 @@ def change_contract(site: Site, values: Mapping[str, str], *, wait_s: float = 0)
         _require_same_arbiter(table.contract.lock, contract.lock)
         return replace(table, contract=contract)
 
-    return change_table(site, changed)
+    return change_table(handle, changed)
 
 
-def _require_alone(site: Site, wait_s: float) -> None:
-    deadline = site.ports.clock.monotonic() + wait_s
-    while live := [entry for entry in list_pending(site) if entry.alive]:
-        if site.ports.clock.monotonic() >= deadline:
+def _require_alone(handle: TableHandle, wait_s: float) -> None:
+    deadline = handle.ports.clock.monotonic() + wait_s
+    while live := [entry for entry in list_pending(handle) if entry.alive]:
+        if handle.ports.clock.monotonic() >= deadline:
             first = live[0]
             message = (
                 f"{len(live)} other writer(s) are live, such as {first.instant} "
@@ -58,7 +60,7 @@ def _require_alone(site: Site, wait_s: float) -> None:
             )
             hint = "wait for them with wait_s, or end the dead with `tablectl rollback --failed`"
             raise ContractError(message, hint=hint, live=[str(e.instant) for e in live])
-        site.ports.clock.sleep(_POLL_S)
+        handle.ports.clock.sleep(_POLL_S)
 
 
 def _require_same_arbiter(before: str, after: str) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.errors import IllegalTransitionError, InstantNotFoundError
+from plait.errors import ClockUnavailableError, IllegalTransitionError, InstantNotFoundError
 from plait.model.history import PendingEntry
 from plait.model.instant import Instant, Outcome
+from plait.services.leftovers import write_anew
 from plait.timeline.pending import PendingInstant, load_pending
-from plait.txn.rollback import delete_files_of, find_outcome, publish_rollback
-from plait.txn.site import Site
+from plait.txn.liveness import is_alive, silence_ms
+from plait.txn.rollback import end_instants, find_outcome, find_outcomes
+from plait.txn.table_handle import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class RolledBackInstant:
     files_deleted: int
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "instant": str(self.instant),
             "outcome": self.outcome,
@@ -43,23 +45,35 @@ class RollbackReport:
     """Pending instants that are alive."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "ended": [entry.to_dict() for entry in self.ended],
             "spared": [str(instant) for instant in self.spared],
         }
 
 
-def list_pending(site: Site) -> tuple[PendingEntry, ...]:
-    """List what is pending, and whether it seems alive by the store's clock."""
-    now = site.store.now_ms()
-    default = site.cache.known().table.options.seconds("heartbeat.timeout")
-    return tuple(_entry(pending, now, default) for pending in load_pending(site.store))
+def list_pending(handle: TableHandle) -> tuple[PendingEntry, ...]:
+    """List what is pending, and whether it seems alive by the store's clock.
+
+    Raises:
+        ClockUnavailableError: the store does not tell its time, so nobody can tell who is dead.
+    """
+    now = handle.store.now_ms()
+    default = handle.cache.known().table.options.seconds("heartbeat.timeout")
+    return tuple(_entry(handle, pending, now, default) for pending in load_pending(handle.store))
 
 
-def _entry(pending: PendingInstant, now_ms: int, default_s: float) -> PendingEntry:
-    silent = None if pending.touched_ms is None else max(0, now_ms - pending.touched_ms)
-    timeout_ms = (pending.timeout_s or default_s) * 1000
+def show_pending(handle: TableHandle) -> tuple[PendingEntry, ...]:
+    """List what is pending for people; who is dead is left open if nobody can tell."""
+    try:
+        return list_pending(handle)
+    except ClockUnavailableError:
+        return tuple(_entry(handle, pending, None, 0) for pending in load_pending(handle.store))
+
+
+def _entry(
+    handle: TableHandle, pending: PendingInstant, now_ms: int | None, default_s: float
+) -> PendingEntry:
     return PendingEntry(
         instant=pending.instant,
         state=pending.state.value,
@@ -69,21 +83,21 @@ def _entry(pending: PendingInstant, now_ms: int, default_s: float) -> PendingEnt
         host=pending.host,
         pid=pending.pid,
         started_ms=pending.started_ms,
-        silent_ms=silent,
-        alive=silent is None or silent <= timeout_ms,
+        silent_ms=silence_ms(pending, now_ms),
+        alive=is_alive(handle, pending, now_ms, default_s),
     )
 
 
-def roll_back(site: Site, instant: Instant, *, reason: str) -> RollbackReport:
+def roll_back(handle: TableHandle, instant: Instant, *, reason: str) -> RollbackReport:
     """Roll back one instant, alive or not.
 
     Raises:
         InstantNotFoundError: it has no records and no decision.
         IllegalTransitionError: it is committed.
     """
-    pending = next((p for p in load_pending(site.store) if p.instant == instant), None)
+    pending = next((p for p in load_pending(handle.store) if p.instant == instant), None)
     if pending is None:
-        outcome = find_outcome(site, site.cache.refresh(), instant, -1)
+        outcome = find_outcome(handle, handle.cache.refresh(), instant, -1)
         if outcome is Outcome.COMMITTED:
             raise _committed(instant)
         if outcome is None:
@@ -91,7 +105,7 @@ def roll_back(site: Site, instant: Instant, *, reason: str) -> RollbackReport:
             hint = "`tablectl timeline` lists them"
             raise InstantNotFoundError(message, hint=hint, instant=str(instant))
         return RollbackReport((RolledBackInstant(instant, outcome.value, 0),), ())
-    ended = _end(site, pending, reason)
+    ended = _end(handle, [pending], reason)[0]
     if ended.outcome == Outcome.COMMITTED.value:
         raise _committed(instant)
     return RollbackReport((ended,), ())
@@ -103,41 +117,40 @@ def _committed(instant: Instant) -> IllegalTransitionError:
     return IllegalTransitionError(message, hint=hint, instant=str(instant), state="committed")
 
 
-def roll_back_failed(site: Site, *, reason: str, everything: bool = False) -> RollbackReport:
-    """Roll back every instant that is dead (``everything``: alive or not, for a single writer).
+def roll_back_failed(
+    handle: TableHandle, *, reason: str, everything: bool = False
+) -> RollbackReport:
+    """Roll back every instant that is dead (``everything``: alive or not).
 
     Death is judged by the store's clock: records and heartbeat unchanged for the writer's own
-    time-out. Being wrong costs that writer its work, never the table its rows (INV-03).
+    time-out. Or it is proved: the process has ended on this machine. Being wrong costs that writer
+    its work, never the table its rows (INV-03).
     """
-    pending = {entry.instant: entry for entry in load_pending(site.store)}
-    ended, spared = [], []
-    for entry in list_pending(site):
-        found = pending.get(entry.instant)
-        if found is None:
-            continue
-        if entry.alive and not everything and not _decided(site, found):
-            spared.append(entry.instant)
-        else:
-            ended.append(_end(site, found, reason))
+    found = load_pending(handle.store)
+    for each in found:
+        signs = (*each.records, *filter(None, [each.heartbeat]))
+        write_anew(handle, ((path, each.touched_ms) for path in signs))
+    doubtful = [] if everything else _living(handle, found)
+    decided: dict[Instant, Outcome] = {}
+    if doubtful:
+        since = min(each.v0 for each in doubtful)
+        wanted = [each.instant for each in doubtful]
+        decided = find_outcomes(handle, handle.cache.known(), wanted, since)
+    spared = [each.instant for each in doubtful if each.instant not in decided]
+    ended = _end(handle, [each for each in found if each.instant not in set(spared)], reason)
     return RollbackReport(tuple(ended), tuple(spared))
 
 
-def _decided(site: Site, pending: PendingInstant) -> bool:
-    state = site.cache.known()
-    return find_outcome(site, state, pending.instant, pending.v0) is not None
+def _living(handle: TableHandle, pending: list[PendingInstant]) -> list[PendingInstant]:
+    now = handle.store.now_ms()
+    default = handle.cache.known().table.options.seconds("heartbeat.timeout")
+    return [each for each in pending if is_alive(handle, each, now, default)]
 
 
-def _end(site: Site, pending: PendingInstant, reason: str) -> RolledBackInstant:
-    instant, places = pending.instant, pending.partitions
-    if not site.cache.known().table.spec.partition_by:
-        places = tuple(dict.fromkeys(((), *places)))
-    outcome = publish_rollback(site, instant, reason, places, since=pending.v0)
-    deleted: list[str] = []
-    if outcome is Outcome.ROLLED_BACK:
-        site.ports.observer.phase("delete", instant=str(instant))
-        deleted = delete_files_of(site, instant, places)
-    doomed = list(pending.records)
-    if pending.heartbeat is not None:
-        doomed.append(pending.heartbeat)
-    site.store.delete(doomed)
-    return RolledBackInstant(instant, outcome.value, len(deleted))
+def _end(
+    handle: TableHandle, pending: list[PendingInstant], reason: str
+) -> list[RolledBackInstant]:
+    return [
+        RolledBackInstant(each.instant, each.outcome.value, len(each.deleted))
+        for each in end_instants(handle, pending, reason)
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from plait.spark.pack import pack
+from plait.spark.packaging import pack
 from plait.spark.session import session
 
 if TYPE_CHECKING:

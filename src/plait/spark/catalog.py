@@ -16,16 +16,21 @@ from collections.abc import Mapping
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructField, StructType
 
-from plait.errors import OptionError
-from plait.spark.options import STORAGE
+from plait.errors import OptionError, SchemaMismatchError
+from plait.spark.options import STORAGE, bare
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter
 from plait.spark.source import PlaitSource
+from plait.storage.url import plain_url
 
 _KEPT = "plait"
 """The key beside a column that the options stand under."""
+_COLUMNS = "plait.columns"
+"""The key beside it of the columns that the table had then: Spark alters them and does not ask."""
 _OPTION = "option."
-_FOR_WRITES = frozenset({"operation", "on_conflict", "on_duplicate", "partitions"})
+_FOR_WRITES = frozenset(
+    {"operation", "onconflict", "onduplicate", "missingcolumns", "readfrom", "partitions"}
+)
 """A view that rows are inserted into has these too; reading it, they say nothing."""
 
 
@@ -38,7 +43,7 @@ class CatalogSource(PlaitSource):
         super().__init__(_options_of_table(options) if self._created else dict(options))
 
     def schema(self) -> StructType:
-        """Give the table's schema; with the options in it for one that a catalog will keep.
+        """Return the table's schema; with the options in it for one that a catalog will keep.
 
         Raises:
             OptionError: an option is not known, or is one that a catalog must not keep.
@@ -69,13 +74,25 @@ class CatalogSource(PlaitSource):
         if "path" not in {key.lower() for key in self.options}:
             path = _kept(schema).get("path", "/path/of/table")
             message = "Spark 4.2 tells no data source where the table of an INSERT is"
-            hint = f"INSERT INTO name WITH (path = '{path}') ..., or insert into a temporary view"
+            hint = (
+                f"INSERT INTO name WITH (path = '{path}') ..., or insert into a temporary view; "
+                f"of a DataFrame save('{path}') instead of saveAsTable and insertInto"
+            )
             raise OptionError(message, hint=hint, key="path", value="")
         return super().writer(schema, overwrite)
 
     def _recall(self, schema: StructType) -> None:
-        """Add the options of the table that stand beside its columns, as far as reads take them."""
-        self.options = _for_reads({**_kept(schema), **self.options})
+        """Add the options of the table that stand beside its columns, as far as reads take them.
+
+        Raises:
+            SchemaMismatchError: ``ALTER TABLE`` changed the columns of the name.
+            OptionError: nothing stands there: the name has columns of its own.
+        """
+        kept = _kept(schema)
+        if "path" not in {key.lower() for key in (*kept, *self.options)}:
+            raise _nowhere(schema)
+        _check_columns(schema, kept.get("path", ""))
+        self.options = _for_reads({**kept, **self.options})
 
 
 def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:
@@ -87,14 +104,12 @@ def _options_of_table(properties: Mapping[str, str]) -> dict[str, str]:
     }
     path = properties.get("path")
     if path:
-        # Hadoop's spelling of a local file has one slash.
-        local = path.startswith("file:/") and not path.startswith("file://")
-        found["path"] = path.removeprefix("file:") if local else path
+        found["path"] = plain_url(path) if path.startswith("file:") else path
     return found
 
 
 def _for_reads(options: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in options.items() if key.lower() not in _FOR_WRITES}
+    return {key: value for key, value in options.items() if bare(key) not in _FOR_WRITES}
 
 
 def _check_kept(options: Mapping[str, str]) -> None:
@@ -108,8 +123,42 @@ def _check_kept(options: Mapping[str, str]) -> None:
 def _keep(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Put the options beside the first column."""
     first, *rest = schema.fields
-    kept = {**(first.metadata or {}), _KEPT: dict(options)}
+    kept = {**(first.metadata or {}), _KEPT: dict(options), _COLUMNS: schema.fieldNames()}
     return StructType([StructField(first.name, first.dataType, first.nullable, kept), *rest])
+
+
+def _check_columns(schema: StructType, path: str) -> None:
+    for field in schema.fields:
+        before = (field.metadata or {}).get(_COLUMNS)
+        if not isinstance(before, list):
+            continue
+        now = schema.fieldNames()
+        changed = [f"+{name}" for name in now if name not in before]
+        changed += [f"-{name}" for name in before if name not in now]
+        if changed:
+            message = (
+                "ALTER TABLE changed the columns of this name in Spark's catalog "
+                f"({', '.join(changed)}), and not those of the table"
+            )
+            hint = (
+                "DROP TABLE removes the name alone; then CREATE TABLE name USING plait "
+                f"LOCATION '{path}'"
+            )
+            column = changed[0][1:]
+            raise SchemaMismatchError(message, hint=hint, column=column, expected=before, found=now)
+
+
+def _nowhere(schema: StructType) -> OptionError:
+    columns = ", ".join(schema.fieldNames())
+    message = (
+        "no path is given: if this is a name in Spark's catalog, then it was created with columns "
+        f"of its own ({columns}), or ALTER TABLE took away the one that the path stood beside"
+    )
+    hint = (
+        "DROP TABLE removes the name alone; then CREATE TABLE name USING plait LOCATION "
+        "'/path/of/table', without columns; Table.create or tablectl create makes the table"
+    )
+    return OptionError(message, hint=hint, key="path", value="")
 
 
 def _kept(schema: StructType) -> dict[str, str]:

@@ -17,7 +17,7 @@ from plait.model.schema import Schema
 from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import known_columns
 from plait.spark.frame import check_types, spark_schema
-from plait.spark.packed import packed, unpacked
+from plait.spark.snapshot_transfer import packed, unpacked
 from plait.storage import open_store
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ShareReader:
         return cls(scan.store.spec, window, columns, tuple(shown or columns), scan.where)
 
     def read(self, share: bytes) -> Iterator[pa.RecordBatch]:
-        """Give the rows in Spark's types."""
+        """Return the rows in Spark's types."""
         window = replace(self.window, files=unpacked(share))
         scan = ChangeScan(open_store(self.store), window, columns=self.columns, where=self.where)
         wanted = to_arrow_schema(spark_schema(scan.schema), timezone="UTC")
@@ -57,7 +57,7 @@ class ShareReader:
 
 
 def changes_to_spark(scan: ChangeScan, spark: SparkSession) -> DataFrame:
-    """Give a DataFrame of a change read; nothing is read yet.
+    """Return a DataFrame of a change read; nothing is read yet.
 
     The driver sends each task its share of the files as a row; no row of the table passes through
     it. The caller has seen to it that executors can reach the store.

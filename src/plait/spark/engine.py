@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 from plait.errors import CapabilityMissingError
 from plait.model.bucket import Partition
+from plait.model.changes import Digest
 from plait.model.plan import WritePlan
 from plait.spark.frame import is_frame, is_session
-from plait.spark.staging import SparkStaging
+from plait.spark.staging import SparkStaging, digest_of_frame
 from plait.storage import open_store
 
 
@@ -38,3 +39,12 @@ class SparkEngine:
             hint = "keep the table on a disk or in an object store"
             raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
         return SparkStaging(plan, announce)
+
+    def digest(self, data: object, plan: WritePlan) -> Digest:
+        """Return the digest of a DataFrame's rows, which executors compute.
+
+        Raises:
+            OptionError: this is no DataFrame.
+            SchemaMismatchError: columns do not fit the table; no job is run.
+        """
+        return digest_of_frame(data, plan)

@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from plait.arrow.ingest import Intake
+from plait.arrow.memory import MemoryLimits, taken
+from plait.arrow.split import narrow
 from plait.errors import InvariantError, OptionError
 from plait.model.plan import WritePlan
 from plait.spark.frame import is_connect, numbered
 from plait.spark.job import counting, run, speculates
 from plait.spark.master import local_cores
-from plait.spark.pieces import SETTING, Pieces, failed, files_at
-from plait.spark.report import Report
+from plait.spark.report import TaskReport
 from plait.spark.route import Numbers, Route
-from plait.spark.task import Batches, Place, StageRows
-from plait.write.blocks import taken
-from plait.write.intake import Intake
-from plait.write.limits import Limits
-from plait.write.split import narrow
+from plait.spark.shuffle_files import SETTING, Pieces, failed, files_at
+from plait.spark.task import Batches, StageRows, TaskSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +76,7 @@ class Exchange:
             self.close()
             raise
 
-    def stage(self, work: StageRows, only: Collection[int] | None) -> list[Report]:
+    def stage(self, work: StageRows, only: Collection[int] | None) -> list[TaskReport]:
         """Run the tasks that have rows, of all or of these, the largest first.
 
         Raises:
@@ -88,10 +87,10 @@ class Exchange:
         tasks = [t for t in largest if self._rows[t] and (only is None or t in only)]
         pieces = Pieces(self._place.name, self._sources, tuple(tasks))
         reports = run(counting(self._spark, len(tasks)), replace(work, pieces=pieces))
-        came = {report.task: report.rows for report in reports}
+        received = {report.task: report.rows for report in reports}
         for task in tasks:
-            if came.get(task) != self._rows[task]:
-                message = f"task {task} had {came.get(task)} rows of {self._rows[task]}"
+            if received.get(task) != self._rows[task]:
+                message = f"task {task} had {received.get(task)} rows of {self._rows[task]}"
                 raise InvariantError(message)
         return reports
 
@@ -117,7 +116,7 @@ class Split:
     """Names of the columns, by position."""
     directory: str
 
-    def __call__(self, place: Place, batches: Batches) -> Report | None:
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
         """Write the file and its index; None if no row came."""
         named = (b.rename_columns(self.columns) for b in batches if b.num_rows)
         first = next(named, None)
@@ -128,13 +127,13 @@ class Split:
             with pa.OSFile(str(rows), "wb") as file, pa.ipc.new_file(file, first.schema) as sink:
                 found = np.array(list(self._write(sink, first, named)), np.int64).T
             np.save(index, found)
-        return Report(place.task, place.attempt, int(found[1].sum()), label=place.label)
+        return TaskReport(place.task, place.attempt, int(found[1].sum()), label=place.label)
 
     def _write(
         self, sink: pa.RecordBatchWriter, first: pa.RecordBatch, rest: Batches
     ) -> Iterator[tuple[int, int]]:
         """Write all rows; give the task and the rows of each stretch."""
-        intake = Intake(Limits.of(self.plan.options))
+        intake = Intake(MemoryLimits.of(self.plan.options))
         for batch in itertools.chain([first], rest):
             for rows in intake.add(batch):
                 yield from self._write_chunk(sink, rows)
@@ -165,7 +164,7 @@ def _told(place: str | None) -> Iterator[None]:
 
 
 def _scratch(spark: SparkSession) -> str | None:
-    """Give the directory for files that Spark was told; None for the system's."""
+    """Return the directory for files that Spark was told; None for the system's."""
     told = os.environ.get("SPARK_LOCAL_DIRS") or str(spark.conf.get("spark.local.dir", ""))
     first = told.split(",")[0]
     return first if first and Path(first).is_dir() else None

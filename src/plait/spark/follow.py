@@ -22,19 +22,20 @@ from plait.errors import (
 from plait.locks.identity import table_name
 from plait.model.plan import ChangeWindow
 from plait.model.schema import Schema
-from plait.services.changes import find_bound, instant_of, pin_changes, pin_rows, time_of
+from plait.read.change_window import pin_changes, pin_rows
+from plait.read.moments import find_before, find_bound, instant_of
 from plait.spark.offsets import Offset
-from plait.state.state import State
-from plait.txn.lease import Lease
-from plait.txn.site import Site
+from plait.state.state import TableState
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-Pin = tuple[ChangeWindow, Lease]
+Pin = tuple[ChangeWindow, ReadPin]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """The most that one batch takes in; None: no limit. One commit is never divided."""
 
     versions: int | None = None
@@ -60,19 +61,21 @@ class Limits:
 class Follower:
     """Plans the batches of one stream, and keeps the files that the next ones need."""
 
-    def __init__(self, site: Site, schema: Schema, start: str | None, limits: Limits) -> None:
+    def __init__(
+        self, handle: TableHandle, schema: Schema, start: str | None, limits: ReadLimits
+    ) -> None:
         """Begin to follow.
 
         Args:
-            site: the table.
+            handle: the table.
             schema: the columns that the stream was loaded with.
             start: where a stream without a checkpoint begins.
             limits: of one batch.
         """
-        self._site, self._schema, self._start, self._limits = site, schema, start, limits
-        self._lease: Lease | None = None
+        self._handle, self._schema, self._start, self._limits = handle, schema, start, limits
+        self._lease: ReadPin | None = None
         self._target: int | None = None
-        self._table = table_name(site.store)
+        self._table = table_name(handle.store)
         self.seen: int = -1
         """The newest version that was met."""
 
@@ -81,7 +84,7 @@ class Follower:
         self._target = self._head().version
 
     def next(self, offset: Offset, *, limited: bool) -> Offset:
-        """Give the end of the batch after an offset; the offset itself if there is nothing new.
+        """Return the end of the batch after an offset; the offset itself if there is nothing new.
 
         Raises:
             InstantExpiredError: what the stream needs next was cleaned.
@@ -99,7 +102,7 @@ class Follower:
         return self._commits(offset, head, limited=limited) if offset.version < head else offset
 
     def window(self, start: Offset, end: Offset) -> ChangeWindow:
-        """Give what a batch reads; the same whenever it is asked (INV-01).
+        """Return what a batch reads; the same whenever it is asked (INV-01).
 
         Raises:
             InstantExpiredError: it was cleaned.
@@ -107,7 +110,7 @@ class Follower:
         """
         self._require_ours(end, self._head())
         if end.began < 0 and (start.first or start.files is not None):
-            window = self._pinned(lambda: pin_rows(self._site, end.version), end.version)
+            window = self._pinned(lambda: pin_rows(self._handle, end.version), end.version)
             low = start.files or 0
             high = window.files.num_rows if end.files is None else end.files
             window = replace(window, files=window.files.slice(low, high - low))
@@ -122,7 +125,7 @@ class Follower:
     def hold(self, version: int) -> None:
         """Keep the files of a version, and no longer those of versions before."""
         if self._lease is None or self._lease.version != version:
-            self._hold(Lease(self._site, version))
+            self._hold(ReadPin(self._handle, version))
 
     def close(self) -> None:
         """Keep nothing any more."""
@@ -130,23 +133,23 @@ class Follower:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _head(self) -> State:
-        state = self._site.cache.refresh()
+    def _head(self) -> TableState:
+        state = self._handle.cache.refresh()
         self.seen = state.version
         return state
 
-    def _require_ours(self, offset: Offset, state: State) -> None:
+    def _require_ours(self, offset: Offset, state: TableState) -> None:
         """Refuse a checkpoint that another table left, or a later state of this one."""
         if offset.first or (offset.table == self._table and offset.version <= state.version):
             return
-        uri, head = self._site.store.spec.uri, state.version
+        uri, head = self._handle.store.spec.uri, state.version
         message = f"the checkpoint stands at version {offset.version}, which {uri} does not have"
         if offset.table != self._table:
             message = f"the checkpoint is of another table than the one that is at {uri} now"
         hint = "give the stream the checkpoint that belongs to this table, or a new one"
         raise StreamError(message, hint=hint, uri=uri, version=offset.version, head=head)
 
-    def _begin(self, state: State, head: int) -> Offset:
+    def _begin(self, state: TableState, head: int) -> Offset:
         """Decide where a stream without a checkpoint begins."""
         start = self._start
         if start is None or start == EARLIEST:
@@ -162,19 +165,18 @@ class Follower:
             raise InstantNotFoundError(message, hint=hint, version=after + 1)
         return Offset(after, after)
 
-    def _before(self, state: State, start: str) -> int:
-        """Give the version before the first commit to be delivered."""
+    def _before(self, state: TableState, start: str) -> int:
+        """Return the version before the first commit to be delivered."""
         if start.isascii() and start.isdigit():
             return max(0, int(start) - 1)
         instant = instant_of(start)
         if instant is not None:
-            return find_bound(self._site, state, instant, key="start") - 1
-        found = state.find_version_at(self._site.store, time_of(start, "start") - 1)
-        return 0 if found is None else found
+            return find_bound(self._handle, state, instant, key="start") - 1
+        return find_before(self._handle, state, start, key="start")
 
     def _rows(self, offset: Offset, *, limited: bool) -> Offset:
         """Take in the rows of the first version, or more of their files."""
-        files = self._pinned(lambda: pin_rows(self._site, offset.version), offset.version).files
+        files = self._pinned(lambda: pin_rows(self._handle, offset.version), offset.version).files
         done = offset.files or 0
         left = files.slice(done)
         count = left.num_rows
@@ -200,9 +202,9 @@ class Follower:
         return replace(offset, version=end)
 
     def _same_columns(self, since: int, head: int) -> int:
-        """Give the newest version that has no newer columns than the stream."""
-        state = self._site.cache.known()
-        commits = state.commits(self._site.store, since=since)
+        """Return the newest version that has no newer columns than the stream."""
+        state = self._handle.cache.known()
+        commits = state.commits(self._handle.store, since=since)
         newer = commits.filter(pc.greater(commits["schema_id"], self._schema.id))
         first = head + 1 if not newer.num_rows else int(pc.min(newer["version"]).as_py())
         if first == since + 1:
@@ -210,14 +212,14 @@ class Follower:
         return min(head, first - 1)
 
     def _changes(self, since: int, until: int) -> ChangeWindow:
-        return self._pinned(lambda: pin_changes(self._site, since, until), since)
+        return self._pinned(lambda: pin_changes(self._handle, since, until), since)
 
     def _pinned(self, pin: Callable[[], Pin], version: int) -> ChangeWindow:
         """Keep what was pinned until the stream has gone past it."""
         try:
             window, lease = pin()
         except InstantExpiredError as error:
-            oldest = self._site.cache.known().horizon
+            oldest = self._handle.cache.known().horizon
             message = (
                 f"the stream needs version {version} to tell what came after it, and it was "
                 f"cleaned; the oldest that can be read is {oldest}"
@@ -230,7 +232,7 @@ class Follower:
         self._hold(lease)
         return window
 
-    def _hold(self, lease: Lease | None) -> None:
+    def _hold(self, lease: ReadPin | None) -> None:
         held, self._lease = self._lease, lease
         if held is not None:
             held.release()

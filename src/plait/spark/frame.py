@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from plait.arrow.check import input_schema, prepare
 from plait.errors import SchemaMismatchError
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.spark.route import Route, quoted
-from plait.write.check import input_schema, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,7 +43,7 @@ def is_connect(thing: object) -> bool:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Give a Spark schema in Arrow's types.
+    """Return a Spark schema in Arrow's types.
 
     Raises:
         SchemaMismatchError: a column has a type that Arrow lacks.
@@ -61,7 +61,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Give the Spark schema in which columns of a table are read; every column may be null."""
+    """Return the Spark schema in which columns of a table are read; every column may be null."""
     plain = pa.schema([_nullable(field) for field in schema])
     return from_arrow_schema(plain, prefer_timestamp_ntz=True)
 

@@ -82,7 +82,7 @@ def require_java(environ: Mapping[str, str]) -> Java:
 
 
 def launch_home(java: Java, *, cache: Path | None = None) -> Path:
-    """Give the directory that Spark may take as ``JAVA_HOME``.
+    """Return the directory that Spark may take as ``JAVA_HOME``.
 
     It is Java's own where nothing is missing, else a small directory with the launcher, kept in
     the user's cache (``cache`` instead where given). Any number of processes may make it at once.

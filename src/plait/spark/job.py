@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from plait.ports import Ports
 from plait.spark.master import local_cores
-from plait.spark.report import COLUMNS, Report, find_error
-from plait.spark.task import Batches, Place, on_executor
+from plait.spark.report import COLUMNS, TaskReport, find_error
+from plait.spark.task import Batches, TaskSetting, on_executor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,9 @@ _A_CORE_NEW = 8
 less it matters that a hash divides a few partitions unevenly."""
 
 
-def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> list[Report]:
+def run(
+    frame: DataFrame, work: Callable[[TaskSetting, Batches], TaskReport | None]
+) -> list[TaskReport]:
     """Run work on every partition of a DataFrame; give the reports by task.
 
     Nothing but the reports comes to the driver.
@@ -31,14 +34,15 @@ def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> li
         TableError: of ours, as a task met it.
         PySparkException: of Spark, or of the query that makes the rows.
     """
+    secret = Ports().ids.nonce()
     try:
-        rows = frame.mapInArrow(on_executor(work), COLUMNS).collect()
+        rows = frame.mapInArrow(on_executor(work, secret), COLUMNS).collect()
     except PySparkException as error:
-        found = find_error(str(error))
+        found = find_error(str(error), secret)
         if found is None:
             raise
         raise found from error
-    reports = sorted((Report.from_row(tuple(row)) for row in rows), key=lambda each: each.task)
+    reports = sorted((TaskReport.from_row(tuple(row)) for row in rows), key=lambda each: each.task)
     for report in reports:
         if report.error is not None:
             raise report.error
@@ -46,12 +50,12 @@ def run(frame: DataFrame, work: Callable[[Place, Batches], Report | None]) -> li
 
 
 def counting(spark: SparkSession, tasks: int) -> DataFrame:
-    """Give a DataFrame of so many tasks, whose rows say nothing."""
+    """Return a DataFrame of so many tasks, whose rows say nothing."""
     return spark.range(0, tasks, 1, max(1, tasks))
 
 
 def tasks_wanted(spark: SparkSession, *, into_files: bool = False) -> int:
-    """Give the number of tasks to shuffle into: Spark's own, fitted to the cores if all are here.
+    """Return the number of tasks to shuffle into: Spark's own, fitted to the cores if all are here.
 
     Args:
         spark: the session.

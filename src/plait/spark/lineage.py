@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_reads(frame: DataFrame, uri: str) -> tuple[Scan, ...]:
-    """Give the scans of a table that a DataFrame reads; () if none is known.
+    """Return the scans of a table that a DataFrame reads; () if none is known.
 
     A file may belong to scans of several versions. A version whose scans have all the files that
     the plan reads counts, the oldest of those that do; if none has them all, every version that
@@ -38,7 +38,7 @@ def find_reads(frame: DataFrame, uri: str) -> tuple[Scan, ...]:
 
 
 def read_set_of(scans: tuple[Scan, ...]) -> ReadSet | None:
-    """Give what rows that were computed from scans rest on; None if there are none."""
+    """Return what rows that were computed from scans rest on; None if there are none."""
     if not scans:
         return None
     return ReadSet(min(s.version for s in scans), tuple(s.read_predicate for s in scans))

@@ -45,8 +45,7 @@ def without_hidden(
 
     The rows come with two columns more, which tell of their file.
     """
-    with ThreadPoolExecutor(max_workers=_LOADERS, thread_name_prefix="plait-masks") as pool:
-        words = list(pool.map(lambda file: _words(store, file), files))
+    words = _words_of(store, files)
     sizes = [file.size_bytes for file in files]
     by_size = len(set(sizes)) == len(files) and sizes == _sizes_there(store, files)
     names = [file.path.rsplit("/", 1)[-1] for file in files]
@@ -72,8 +71,17 @@ def _sizes_there(store: Store, files: Sequence[LiveFile]) -> list[int] | None:
         return None  # Spark will say what is the matter
 
 
+def _words_of(store: Store, files: Sequence[LiveFile]) -> list[Words]:
+    """Load the bitmap of each file, several at once."""
+    try:
+        with ThreadPoolExecutor(max_workers=_LOADERS, thread_name_prefix="plait-masks") as pool:
+            return list(pool.map(lambda file: _words(store, file), files))
+    except RuntimeError:  # no thread can be had
+        return [_words(store, file) for file in files]
+
+
 def _words(store: Store, file: LiveFile) -> Words:
-    """Give the bitmap of a file: bit ``row % 64`` of word ``row / 64`` tells that it is hidden."""
+    """Return the bitmap of a file: bit ``row % 64`` of word ``row / 64`` hides the row."""
     flags = np.zeros(-(-file.rows // 64) * 64, dtype=np.bool_)
     hidden = load_mask(store, file)
     if hidden is not None:

@@ -9,7 +9,7 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", re.ASCII)
 
 
 def local_cores(master: str) -> int | None:
-    """Give the cores that Spark uses where all of it runs in one process; None elsewhere.
+    """Return the cores that Spark uses where all of it runs in one process; None elsewhere.
 
     >>> local_cores("local[2,3]"), local_cores("local"), local_cores("spark://host:7077")
     (2, 1, None)

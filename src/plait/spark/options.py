@@ -33,16 +33,21 @@ WRITING = {
     "commit_id": "an idempotency key: seen before, nothing is written",
     "on_conflict": "raise or retry",
     "on_duplicate": "raise or skip, for insert of keys that are there",
+    "missing_columns": "with upsert: raise, or keep the values of columns that the rows lack",
+    "read_from": "the version that the rows were computed from, or none",
     "where": "with mode('overwrite'): the rows that go",
     "partitions": "dynamic, with mode('overwrite'): just the partitions of the rows go",
 }
 STREAMING = {
     "path": "where the table is",
-    "application": "the stream's name in the table; by default the id of the query",
+    "application": "the stream's name in the table; else the query's, or its checkpoint's location",
     "operation": "append, insert or upsert; overwrite goes with outputMode('complete')",
     "on_conflict": "retry (default) or raise",
     "on_duplicate": "raise or skip, for insert of keys that are there",
-    "checkpointlocation": "Spark's own; not looked at",
+    "missing_columns": "with upsert: raise, or keep the values of columns that the rows lack",
+    "checkpointlocation": "Spark's own: the offsets in it go into the table too",
+    "queryname": "Spark's own, by queryName(...)",
+    "read_from": "none: no row was computed from this table; for serializable tables",
 }
 _PURPOSES = {
     "reading": READING,
@@ -70,14 +75,18 @@ class SourceOptions:
         """
         values: dict[str, str] = {}
         storage: dict[str, str] = {}
+        names = {bare(name): name for name in known}
         for raw, value in given.items():
             key = raw.lower()
             if key.startswith(STORAGE):
                 storage[key.removeprefix(STORAGE)] = value
-            elif key in known:
-                values[key] = value
-            else:
+                continue
+            name = names.get(bare(raw))
+            if name is None:
                 raise _unknown(raw, value, known)
+            if values.setdefault(name, value) != value:
+                message = f"{name} is given twice: {values[name]!r} and {value!r}"
+                raise OptionError(message, hint="leave one of them", key=name, value=value)
         if not values.get("path"):
             message = "no path is given"
             verb = "start" if known is STREAMING else "save" if known is WRITING else "load"
@@ -85,11 +94,11 @@ class SourceOptions:
         return cls(values, storage)
 
     def find(self, key: str) -> str | None:
-        """Give a value; None if it was not given."""
+        """Return a value; None if it was not given."""
         return self.values.get(key)
 
     def flag(self, key: str) -> bool:
-        """Give a value that is true or false; false if it was not given.
+        """Return a value that is true or false; false if it was not given.
 
         Raises:
             OptionError: it is neither.
@@ -105,11 +114,20 @@ class SourceOptions:
         return Table.open(self.values["path"], storage_options=dict(self.storage) or None)
 
 
+def bare(key: str) -> str:
+    """Return an option's name as it is compared: ``readFrom`` and ``read_from`` are one.
+
+    >>> bare("readFrom") == bare("read_from")
+    True
+    """
+    return key.lower().replace("_", "")
+
+
 def _unknown(raw: str, value: str, known: Mapping[str, str]) -> OptionError:
     near = difflib.get_close_matches(raw.lower(), known, n=1)
     message = f"the data source has no option {raw!r}"
     for purpose, options in _PURPOSES.items():
-        if raw.lower() in options:
+        if bare(raw) in map(bare, options):
             message, near = f"{raw!r} is an option for {purpose} alone", []
     hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
     return OptionError(message, hint=hint, key=raw, value=value, nearest=near)

@@ -27,10 +27,10 @@ from plait.model.schema import Schema
 from plait.read.changed import DELETE, INSERT, POST
 from plait.read.changes import TYPE, VERSION, ChangeScan
 from plait.spark.changes import SHARE_BYTES, ShareReader, check_asked
-from plait.spark.follow import Follower, Limits
+from plait.spark.follow import Follower, ReadLimits
 from plait.spark.offsets import Offset
 from plait.spark.options import SourceOptions
-from plait.spark.packed import packed
+from plait.spark.snapshot_transfer import packed
 from plait.table import Table
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._limits.files or 1)  # Spark has no limit for commits
 
     def latestOffset(self, start: Values, limit: ReadLimit) -> Values:  # noqa: N802 - Spark's
-        """Give the end of the batch that begins here."""
+        """Return the end of the batch that begins here."""
         limited = not isinstance(limit, ReadAllAvailable)
         return self._follower.next(Offset.from_dict(start), limited=limited).to_dict()
 
     def reportLatestOffset(self) -> Values | None:  # noqa: N802 - Spark's
-        """Give the newest version that was met, for the progress of the query."""
+        """Return the newest version that was met, for the progress of the query."""
         return {"version": self._follower.seen}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
@@ -105,7 +105,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         window = self._follower.window(Offset.from_dict(start), Offset.from_dict(end))
         added = () if self._changes else (TYPE, VERSION)
         columns = [*self._columns, *added]
-        store, where = self._table.site.store, self._options.find("where")
+        store, where = self._table.handle.store, self._options.find("where")
         scan = ChangeScan(store, window, columns=columns, where=where)
         reader = ShareReader.of(scan, columns)
         return [_Share(reader, packed(share)) for share in scan.divided(SHARE_BYTES)]
@@ -143,7 +143,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._open is None:
             table = self._options.table()
             start = self._options.find("start")
-            self._open = table, Follower(table.site, self._schema, start, self._limits)
+            self._open = table, Follower(table.handle, self._schema, start, self._limits)
         return self._open
 
     def _news(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -161,14 +161,14 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _current(table: Table) -> Schema:
-    return table.site.cache.refresh().table.spec.schema
+    return table.handle.cache.refresh().table.spec.schema
 
 
-def _limits(options: SourceOptions) -> Limits:
+def _limits(options: SourceOptions) -> ReadLimits:
     def number(key: str, kind: str) -> int | None:
         text = options.find(key)
         return None if text is None else int(Option(key, kind, "1", "").parse(text))
 
-    return Limits(
+    return ReadLimits(
         number("max_versions", "count"), number("max_files", "count"), number("max_bytes", "size")
     )

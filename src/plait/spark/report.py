@@ -30,11 +30,10 @@ _SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-_MARK = re.compile(r"\[plait-error:([A-Za-z0-9+/=]+)\]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TaskReport:
     """One task's work, as the attempt that succeeded tells it."""
 
     task: int
@@ -58,7 +57,7 @@ class Report:
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
     @classmethod
-    def from_row(cls, row: tuple[int, int, int, int, str, bytes | None, str | None]) -> Report:
+    def from_row(cls, row: tuple[int, int, int, int, str, bytes | None, str | None]) -> TaskReport:
         """Read a row that Spark collected."""
         task, attempt, rows, digest, label, body, text = row
         error = None if text is None else parse_error(text)
@@ -80,15 +79,20 @@ def parse_error(text: str) -> TableError:
     return kind(str(value["message"]), hint=str(value["hint"]), **value["facts"])
 
 
-def marked(error: TableError) -> str:
-    """Write an error into a message that Spark will carry home inside of a stack trace."""
+def marked(error: TableError, secret: str) -> str:
+    """Write an error into a message that Spark will carry home inside of a stack trace.
+
+    Args:
+        error: the error.
+        secret: of this job alone; rows and functions of users do not know it, and forge nothing.
+    """
     body = base64.b64encode(error_text(error).encode()).decode()
-    return f"{error} [plait-error:{body}]"
+    return f"{error} [plait-error:{secret}:{body}]"
 
 
-def find_error(text: str) -> TableError | None:
-    """Find an error of ours in the text of a Spark exception."""
-    found = _MARK.search(text)
+def find_error(text: str, secret: str) -> TableError | None:
+    """Find an error of ours, marked with this secret, in the text of a Spark exception."""
+    found = re.search(rf"\[plait-error:{re.escape(secret)}:([A-Za-z0-9+/=]+)\]", text, re.ASCII)
     if found is None:
         return None
     try:

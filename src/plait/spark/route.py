@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.arrow.cast import apply_or_null
 from plait.files.hash import key_hashes
 from plait.model.bucket import BucketId, Partition, partition_parse
 from plait.model.plan import TableSpec
 from plait.model.schema import type_name
 from plait.model.value import array_of
-from plait.write.cast import apply_or_null
 
 Numbers = npt.NDArray[np.int64]
 
@@ -66,7 +66,7 @@ class Route:
         return replace(plain, shift=plain._even_shift(groups))
 
     def sql(self) -> str:
-        """Give the task of a row as a Spark SQL expression, an int.
+        """Return the task of a row as a Spark SQL expression, an int.
 
         Values that do not fit the table's types count as null here: the task refuses them.
         """
@@ -78,12 +78,12 @@ class Route:
         return f"cast(pmod({' + '.join(terms) or '0'}, {self.tasks}) AS int)"
 
     def tasks_of(self, files: pa.Table) -> Numbers:
-        """Give the task of each live file (LIVE)."""
+        """Return the task of each live file (LIVE)."""
         tasks: Numbers = (_buckets(files) + self._shares_of(files)) % self.tasks
         return tasks
 
     def tasks_of_rows(self, rows: pa.RecordBatch) -> Numbers:
-        """Give the task of each row, as ``sql`` does."""
+        """Return the task of each row, as ``sql`` does."""
         tasks = np.zeros(rows.num_rows, np.int64)
         if self.spec.keyed:
             hashes = key_hashes(typed(rows, self.spec, self.spec.key), self.spec.key)
@@ -94,7 +94,7 @@ class Route:
         return tasks
 
     def task_of(self, bucket: BucketId) -> int:
-        """Give the task of one bucket."""
+        """Return the task of one bucket."""
         partition, number = bucket
         share = 0
         if self.by_partition:
@@ -123,21 +123,21 @@ class Route:
         return each
 
     def _partitions(self, files: pa.Table) -> tuple[pa.RecordBatch, Numbers]:
-        """Give the partitions of files as rows of the table's types, and which each file has."""
+        """Return the partitions of files as rows of the table's types, and which each file has."""
         coded = files["partition"].combine_chunks().dictionary_encode()
         parsed = [partition_parse(text) for text in coded.dictionary.to_pylist()]
         rows: Numbers = coded.indices.to_numpy()
         return self._values(parsed), rows
 
     def _values(self, partitions: Sequence[Partition]) -> pa.RecordBatch:
-        """Give partitions as rows of the table's types."""
+        """Return partitions as rows of the table's types."""
         names, fields = self.spec.partition_by, self.spec.schema.arrow
         kinds = [fields.field(name).type for name in names]
         columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def _shares(self, values: pa.RecordBatch, shift: int | None) -> Numbers:
-        """Give the share of each row of partition values."""
+        """Return the share of each row of partition values."""
         if shift is not None:
             names = self.spec.partition_by
             kept: Numbers = key_hashes(values, names).view(np.int64) >> shift
@@ -149,7 +149,7 @@ class Route:
         return shares
 
     def _share_terms(self) -> list[str]:
-        """Give the terms that ``_shares`` adds up, in SQL."""
+        """Return the terms that ``_shares`` adds up, in SQL."""
         names, fields = self.spec.partition_by, self.spec.schema.arrow
         if self.shift is not None:
             return [f"shiftright({self._hash(names)}, {self.shift})"]
@@ -170,14 +170,14 @@ _SHIFTS = 32
 
 
 def typed(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.RecordBatch:
-    """Give columns in the table's types, to be hashed; the task refuses what does not fit them."""
+    """Return columns in the table's types, to hash; the task refuses what does not fit."""
     fields = spec.schema.arrow
     columns = [apply_or_null(rows.column(name), fields.field(name).type) for name in names]
     return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def _numbers(column: pa.Array) -> Numbers:
-    """Give a partition column as numbers; see ``_number_sql``."""
+    """Return a partition column as numbers; see ``_number_sql``."""
     kind = column.type
     if pa.types.is_string(kind):
         codes = [0 if text is None else crc32(text.encode()) for text in column.to_pylist()]
@@ -192,7 +192,7 @@ def _numbers(column: pa.Array) -> Numbers:
 
 
 def _number_sql(column: str, kind: pa.DataType) -> str:
-    """Give a partition column as a number in SQL, so that neighbours fall to different tasks."""
+    """Return a partition column as a number in SQL, so that neighbours fall to different tasks."""
     if pa.types.is_string(kind):
         return f"coalesce(crc32({column}), 0L)"
     if pa.types.is_date32(kind):

@@ -50,7 +50,7 @@ _held: WeakKeyDictionary[object, deque[Scan | ChangeScan]] = WeakKeyDictionary()
 
 
 def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
-    """Give a DataFrame of a scan; nothing is read yet, and the executors read the files.
+    """Return a DataFrame of a scan; nothing is read yet, and the executors read the files.
 
     Spark's own vectorised reader reads every file, with the columns and filters that it pushes
     down. Where rows of a file are hidden, a filter on its row index hides them. The scan, and with
@@ -59,7 +59,7 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
 
     Raises:
         CapabilityMissingError: the table is inside of this process, where no executor is.
-        PredicateError: the scan's predicate is an Arrow expression that SQL has no words for.
+        PredicateError: the scan's predicate is a pyarrow expression.
     """
     if not scan.store.capabilities.shared:
         uri = scan.store.spec.uri
@@ -93,7 +93,7 @@ def _files(scan: Scan, spark: SparkSession) -> DataFrame:
 
 
 def held_scans() -> list[Scan]:
-    """Give the scans whose DataFrames may still be in use, each once."""
+    """Return the scans whose DataFrames may still be in use, each once."""
     with _lock:
         held = [scan for scans in _held.values() for scan in scans]
         every = dict.fromkeys([*held, *_scans.values()])
@@ -101,7 +101,7 @@ def held_scans() -> list[Scan]:
 
 
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
-    """Give DataFrames of the files: by the schema they were written with, the masked apart."""
+    """Return DataFrames of the files: by the schema they were written with, the masked apart."""
 
     def kind(file: LiveFile) -> tuple[int, bool]:
         return file.schema_id, bool(file.masked)
@@ -162,7 +162,7 @@ def _columns(
 
 
 def _locations(scan: Scan, spark: SparkSession, files: Iterable[LiveFile]) -> list[str]:
-    """Give the files' places as Hadoop spells them."""
+    """Return the files' places as Hadoop spells them."""
     places = [scan.store.location(file.path) for file in files]
     if any(place.startswith("s3://") for place in places):
         # Outside of Amazon's own Spark, Hadoop knows S3 as s3a only.

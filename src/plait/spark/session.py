@@ -66,7 +66,7 @@ _DEFAULTS = {
 def session(
     *, master: str | None = None, remote: str | None = None, **config: str | float
 ) -> SparkSession:
-    """Give a Spark session in which Plait works as it is.
+    """Return a Spark session in which Plait works as it is.
 
     A session that runs in this process is used again, with the SQL settings of ``config`` put
     on top, and becomes that of the calling thread: in a thread that has none Spark finds no data
@@ -140,7 +140,7 @@ def _session_class() -> type[SparkSession]:
 
 
 def _running() -> SparkSession | None:
-    """Give the session of this thread, or else of the process."""
+    """Return the session of this thread, or else of the process."""
     try:
         return _session_class().active()
     except RuntimeError:  # Spark's own kind of it: there is none
@@ -198,7 +198,7 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
 
 
 def _bundled_spark() -> Path | None:
-    """Give the Spark inside the pyspark wheel; None where pyspark came without its jars."""
+    """Return the Spark inside the pyspark wheel; None where pyspark came without its jars."""
     spec = find_spec("pyspark")
     for root in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(root) / "jars").is_dir():

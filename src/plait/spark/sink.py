@@ -9,7 +9,8 @@ The writer lives in several processes one after the other: ``writer()``, a task 
 ``commit()`` or ``abort()``. What they share is a ``Job``: the instant and its pending records. The
 first record is written by the first task that has a row, not by ``writer()``, since hours of query
 may lie between the two, in which nothing of ours is alive to send a heartbeat. Tasks send them
-while they run. The base is the head that the commit finds.
+while they run, and look whether the instant was rolled back. The base is the head that the commit
+finds.
 """
 
 from __future__ import annotations
@@ -17,38 +18,46 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
 
-from plait.errors import OptionError, RolledBackError, StorageError
+from plait.arrow.check import prepare
+from plait.arrow.clauses import rows_spec
+from plait.arrow.engine import Announcer, ArrowStaging
+from plait.arrow.merge_into import Merging
+from plait.errors import OptionError, RolledBackError, StorageError, TableError
 from plait.files.data import DataFileWriter
 from plait.files.data import Place as FilePlace
+from plait.files.digest import Digester
 from plait.files.names import RUN, data_path
 from plait.model.bucket import UNKEYED
-from plait.model.changes import WriteStatus
-from plait.model.instant import Action, State
-from plait.model.plan import Snapshot, WritePlan
+from plait.model.changes import Digest, WriteStatus
+from plait.model.clauses import Clauses
+from plait.model.contract import Contract
+from plait.model.decision import ReadSet
+from plait.model.instant import Action, Instant, State
+from plait.model.plan import Snapshot, TableSpec, WritePlan
 from plait.ports import Ports
 from plait.services.upkeep import after_commit
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
-from plait.spark.task import Place
+from plait.spark.task import TaskSetting
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
 from plait.timeline import paths
-from plait.timeline.pending import PendingInstant, write_requested
-from plait.txn.site import client
-from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.announce import Announcer
-from plait.write.check import prepare
-from plait.write.found import find_result
-from plait.write.gather import RUN_HOME, Gathered, decide
-from plait.write.order import Order, plan_of
-from plait.write.staging import ArrowStaging
+from plait.timeline.pending import PendingInstant
+from plait.txn.begin import request_instant
+from plait.txn.heartbeat import Watch
+from plait.txn.policy import require_policy
+from plait.txn.table_handle import client, make_handle
+from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction, Request
+from plait.write.group_commit import RUN_HOME, Gathered, decide
+from plait.write.request import WriteRequest, plan_of, read_set_of
+from plait.write.results import find_result
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -56,6 +65,12 @@ if TYPE_CHECKING:
 _APPENDING = ("append", "insert", "upsert")
 _PATIENCE = 10
 """A write counts as dead after so many heartbeat time-outs: between tasks nothing sends beats."""
+_HOLD_S = 1.0
+"""So long a task takes no more rows before it raises. While its process takes rows, Spark looks for
+no error: it goes on with the query, and a process that raised takes rows and drops them."""
+_WATCHES_MAX = 4
+_WATCHES: dict[Instant, Watch] = {}
+"""By instant: of the last jobs that this process had tasks of."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -67,26 +82,57 @@ class Message(ds.WriterCommitMessage):
     attempt: int = 0
     run: str | None = None
     status: bytes | None = None
+    digest: Digest = field(default_factory=Digest)
+    """Of its rows, if the plan asks for it."""
 
 
 def order_of(
     options: SourceOptions, table: Table, *, overwrite: bool, on_conflict: str = "raise"
-) -> Order:
+) -> WriteRequest:
     """Take what is asked of a write from its options; raise OptionError for what makes no sense."""
     operation = options.find("operation") or ("overwrite" if overwrite else "append")
     if overwrite != (operation == "overwrite") or operation not in (*_APPENDING, "overwrite"):
         message = f"operation={operation!r} does not go with this mode"
         hint = "append, insert and upsert with mode('append'); overwrite with mode('overwrite')"
         raise OptionError(message, hint=hint, key="operation", value=operation)
-    return Order.of(
+    return WriteRequest.of(
         operation,
-        table.site.cache.known().table.spec,
+        table.handle.cache.known().table.spec,
         commit_id=options.find("commit_id"),
         on_conflict=options.find("on_conflict") or on_conflict,
         on_duplicate=options.find("on_duplicate") or "raise",
         where=options.find("where"),
+        missing_columns=options.find("missing_columns") or "raise",
+        read_set=_read_set(options, table),
         partitions=options.find("partitions"),
     )
+
+
+def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
+    """Take what the rows were computed from; on a serializable table it must be said.
+
+    Spark tells a data source nothing of the query that makes the rows.
+    """
+    said = options.find("read_from")
+    if said is None:
+        if table.handle.cache.known().table.isolation != "serializable":
+            return None
+        message = (
+            "this table is serializable, so a write must say which version its rows were "
+            "computed from"
+        )
+        hint = (
+            "option('readFrom', version) for rows that were read of this table with "
+            "option('version', version); option('readFrom', 'none') for rows that were not"
+        )
+        raise OptionError(message, hint=hint, key="read_from", value="")
+    if said.lower() == "none":
+        return None
+    if not (said.isascii() and said.isdigit()):
+        message = f"readFrom={said!r} is no version"
+        hint = "a version, such as 3, or none"
+        raise OptionError(message, hint=hint, key="read_from", value=said)
+    return read_set_of(table.handle, int(said))
 
 
 @dataclass(frozen=True)
@@ -94,78 +140,138 @@ class Job:
     """One instant's work, as its tasks and the process that decides share it."""
 
     plan: WritePlan
-    order: Order
+    order: WriteRequest
     pending: PendingInstant
+    contract: Contract
+    """What it was begun under: each process of it writes under that, or not at all (INV-12)."""
+    layout: TableSpec
+    """How the rows are laid out."""
 
     @classmethod
-    def prepare(cls, table: Table, order: Order, schema: StructType) -> Job:
+    def prepare(
+        cls, table: Table, order: WriteRequest, schema: StructType, *, digests: bool = False
+    ) -> Job:
         """Check the columns and choose the instant; nothing is written yet.
+
+        Args:
+            table: what is written.
+            order: what is asked.
+            schema: the columns that come.
+            digests: whether tasks tell digests of their rows.
 
         Raises:
             SchemaMismatchError: columns do not fit the table.
+            UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
-        site = table.site
-        state = site.cache.known()
-        check_frame(arrow_schema(schema), state.table.spec, order.operation)
-        plan = plan_of(order, state.table, site.store.spec, site.new_instant(state))
+        handle = table.handle
+        state = handle.cache.known()
+        require_policy(state.table.policy)
+        found, layout = arrow_schema(schema), state.table.spec
+        if order.joins:
+            layout = rows_spec(order.operation, layout, found)
+            Merging.bind(order.clauses or Clauses(), state.table.spec, layout)
+        check_frame(found, layout, order.operation)
+        plan = plan_of(order, state.table, handle.store.spec, handle.new_instant(state))
+        plan = replace(plan, digests=digests)
         pending = PendingInstant(
             plan.instant,
             State.REQUESTED,
             order.operation,
-            state.version,
+            state.version if order.read_set is None else min(order.read_set.version, state.version),
             (),
             host=str(client()["host"]),
             pid=int(str(client()["pid"])),
-            started_ms=site.store.now_ms(),
+            started_ms=handle.store.now_ms(),
             timeout_s=_PATIENCE * plan.options.seconds("heartbeat.timeout"),
         )
-        return cls(plan, order, pending)
+        return cls(plan, order, pending, state.table.contract, layout)
 
     def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
-        plan, place = self.plan, Place.here()
+        plan, place = self.plan, TaskSetting.here()
+        pulse = Pulse(plan, self._watch(), place.label)
+        if place.attempt:
+            pulse.look()  # before the query of a write that was ended is computed again
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
             return Message(place.attempt)
         store = open_store(plan.store)
-        write_requested(store, self.pending)
-        beat = Ports().background.every(
-            plan.options.seconds("heartbeat.interval"),
-            lambda: store.put(paths.heartbeat(plan.instant), place.label.encode()),
-        )
+        self._request(store)
         announcer = Announcer(store, plan, place.label)
-        reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
-        try:
+        batches = pulse.between(itertools.chain([first], rows))
+        reader = pa.RecordBatchReader.from_batches(first.schema, batches)
+        with pulse.beating(store):
             if plan.spec.keyed:
                 announcer([RUN_HOME])
-                return Message(place.attempt, run=_write_run(plan, store, place, reader))
-            return Message(place.attempt, status=_write_files(plan, announcer, place, reader))
-        finally:
-            beat()
+                run, digest = self._write_run(store, place, reader)
+                return Message(place.attempt, run=run, digest=digest)
+            status = _write_files(plan, announcer, place, reader)
+            digest = status.digest or Digest()
+            return Message(place.attempt, status=status.to_bytes(), digest=digest)
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
-        """Merge what the tasks staged, and publish it in one decision."""
-        table = self._table()
+        """Merge what the tasks staged, and publish it in one decision.
+
+        Raises:
+            ContractError: the contract changed since the write began, or allows one writer and
+                another is live.
+        """
+        table = self._bound()
         staged = [message for message in messages if isinstance(message, Message)]
-        write_requested(table.site.store, self.pending)  # no task may have had a row
+        self._request(table.handle.store)  # no task may have had a row
         statuses = (m.status for m in staged if m.status is not None)
         gathered = Gathered(
             self.plan.spec,
             tuple(map(WriteStatus.from_bytes, statuses)),
             tuple(message.run for message in staged if message.run is not None),
+            layout=self.layout,
             retried=any(message.attempt for message in staged),
         )
-        site = table.site
-        with _heartbeat_removed(site.store, self.plan):
-            decide(site, self.order, self.plan.instant, gathered, after=lambda: after_commit(site))
+        handle = table.handle
+        with _heartbeat_removed(handle.store, self.plan):
+            decide(
+                handle, self.order, self.plan.instant, gathered, after=lambda: after_commit(handle)
+            )
 
     def abort(self) -> None:
         """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
         table = self._table()
         request = Request(self.order.operation, Action.COMMIT)
         ended = contextlib.suppress(RolledBackError, AlreadyCommitted)
-        with _heartbeat_removed(table.site.store, self.plan), ended:
-            Transaction.resume(table.site, request, self.plan.instant).abort("Spark gave it up")
+        with _heartbeat_removed(table.handle.store, self.plan), ended:
+            OptimisticTransaction.resume(table.handle, request, self.plan.instant).abort(
+                "Spark gave it up"
+            )
+
+    def _write_run(
+        self, store: Store, place: TaskSetting, rows: pa.RecordBatchReader
+    ) -> tuple[str, Digest]:
+        """Write the rows of a task as they come, checked and in the table's types."""
+        plan, layout, digester = self.plan, self.layout, Digester()
+        path = data_path(RUN_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
+        with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), layout) as writer:
+            for batch in prepare(rows, layout, plan.operation):
+                if plan.digests:
+                    digester.add(batch)
+                writer.write(batch)
+            writer.close()
+        return path, digester.digest
+
+    def _watch(self) -> Watch:
+        """Share one watch between the tasks that a process runs one after the other."""
+        instant, ports = self.plan.instant, Ports()
+        if instant not in _WATCHES:
+            if len(_WATCHES) == _WATCHES_MAX:
+                del _WATCHES[next(iter(_WATCHES))]
+            handle = make_handle(open_store(self.plan.store), ports, self.contract.lock)
+            _WATCHES[instant] = Watch(handle, instant, since=self.pending.v0)
+        return _WATCHES[instant]
+
+    def _request(self, store: Store) -> None:
+        request_instant(store, self.pending, self.contract, lambda: self._bound().handle)
+
+    def _bound(self) -> Table:
+        return Table(replace(self._table().handle, contract=self.contract))
 
     def _table(self) -> Table:
         store = self.plan.store
@@ -182,7 +288,7 @@ def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) 
     table = options.table()
     order = order_of(options, table, overwrite=overwrite)
     job = Job.prepare(table, order, schema)
-    done = order.commit_id is not None and find_result(table.site, order.commit_id) is not None
+    done = order.commit_id is not None and find_result(table.handle, order.commit_id) is not None
     return PlaitWriter(job, done=done)
 
 
@@ -208,6 +314,57 @@ class PlaitWriter(ds.DataSourceArrowWriter):
         self._job.abort()
 
 
+@dataclass(frozen=True)
+class Pulse:
+    """Signs of life of one task, which hears by them that its instant was rolled back."""
+
+    plan: WritePlan
+    watch: Watch
+    label: str
+
+    @contextlib.contextmanager
+    def beating(self, store: Store) -> Iterator[None]:
+        """Beat while a task works.
+
+        Where the write is older than an interval, look at once: a short task has no beat.
+        """
+        interval_s, instant = self.plan.options.seconds("heartbeat.interval"), self.plan.instant
+
+        def beat() -> None:
+            store.put(paths.heartbeat(instant), self.label.encode())
+            self.watch.look()
+
+        # Clocks that disagree make it look too often, or only with the beats.
+        if Ports().clock.now_ms() - instant.time_ms >= interval_s * 1000:
+            self.look()
+        stop = Ports().background.every(interval_s, beat)
+        try:
+            yield
+        finally:
+            stop()
+
+    def look(self) -> None:
+        """Look for the rollback, and raise RolledBackError; the commit looks again in any case."""
+        with contextlib.suppress(TableError):
+            self.watch.look()
+        self.check()
+
+    def between(self, batches: Batches) -> Batches:
+        """Pass rows on until the beat has come upon the rollback; raise RolledBackError."""
+        for batch in batches:
+            self.check()
+            yield batch
+
+    def check(self) -> None:
+        """Raise RolledBackError if somebody looked, and found the rollback."""
+        ports = Ports()
+        ports.background.tend()
+        error = self.watch.find_error()
+        if error is not None:
+            ports.clock.sleep(_HOLD_S)
+            raise error
+
+
 @contextlib.contextmanager
 def _heartbeat_removed(store: Store, plan: WritePlan) -> Iterator[None]:
     """Remove what the tasks' heartbeat left, however the write ends."""
@@ -218,24 +375,14 @@ def _heartbeat_removed(store: Store, plan: WritePlan) -> Iterator[None]:
             store.delete([paths.heartbeat(plan.instant)])
 
 
-def _write_run(plan: WritePlan, store: Store, place: Place, rows: pa.RecordBatchReader) -> str:
-    """Write the rows of a task as they come, checked and in the table's types."""
-    path = data_path(RUN_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
-    with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), plan.spec) as writer:
-        for batch in prepare(rows, plan.spec, plan.operation):
-            writer.write(batch)
-        writer.close()
-    return path
-
-
 def _write_files(
-    plan: WritePlan, announcer: Announcer, place: Place, rows: pa.RecordBatchReader
-) -> bytes:
+    plan: WritePlan, announcer: Announcer, place: TaskSetting, rows: pa.RecordBatchReader
+) -> WriteStatus:
     """Write the rows of a task to final files: without keys nothing can be in their way."""
     staging = ArrowStaging(plan, announcer, task=place.staging_task(), store=announcer.store)
     try:
         staging.write(rows)
         schema = plan.spec.schema
-        return staging.stage(Snapshot(0, plan.spec, {schema.id: schema}), None).to_bytes()
+        return staging.stage(Snapshot(0, plan.spec, {schema.id: schema}), None)
     finally:
         staging.close()

@@ -45,11 +45,11 @@ class PlaitSource(ds.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "plait"
 
     def schema(self) -> StructType:
-        """Give the schema of the rows, and pin the version."""
+        """Return the schema of the rows, and pin the version."""
         options = self._options({**READING, **FOLLOWING})
         if options.find("since") is not None:
             changes = self._changes(None)

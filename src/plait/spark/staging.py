@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.arrow.clauses import check_again, rows_spec
+from plait.arrow.engine import ArrowStaging, Task
+from plait.arrow.existing import Existing, Matching
+from plait.arrow.merge_into import Merging
 from plait.errors import (
     OptionError,
     RetryableConflictError,
@@ -18,11 +22,12 @@ from plait.errors import (
     TransactionClosedError,
 )
 from plait.model.bucket import BucketId, Partition, partition_text
-from plait.model.changes import WriteStatus
+from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec, WritePlan
 from plait.read.scan import Scan
+from plait.spark.cancel import cancelled_with
 from plait.spark.exchange import Exchange, goes_through_files
 from plait.spark.frame import (
     arrow_schema,
@@ -35,24 +40,19 @@ from plait.spark.frame import (
 )
 from plait.spark.job import counting, run, speculates, tasks_wanted
 from plait.spark.lineage import find_reads, read_set_of
-from plait.spark.packed import PackedSnapshot
-from plait.spark.report import Report
+from plait.spark.report import TaskReport
 from plait.spark.route import Route
-from plait.spark.task import StageRest, StageRows
+from plait.spark.snapshot_transfer import PackedSnapshot
+from plait.spark.task import StageRest, StageRows, SumRows
 from plait.storage import open_store
-from plait.write.existing import Existing
-from plait.write.matching import Matching
-from plait.write.merging import Merging
-from plait.write.rules import source_spec
-from plait.write.staged import (
+from plait.write.combine import (
     announced_places,
+    combine_tasks,
     files_of,
     leftovers,
     places_of,
-    together,
     with_garbage,
 )
-from plait.write.staging import ArrowStaging, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,16 +80,16 @@ class SparkStaging:
         self._frames: list[DataFrame] = []
         self._spark: SparkSession | None = None
         self._source: TableSpec | None = None
-        """How the rows of a merge's source are laid out."""
+        """How rows that come in for clauses are laid out."""
         self._scans: tuple[Scan, ...] = ()
         """What the DataFrames read of this table; held, so that its files stay."""
         self._route: Route | None = None
         self._exchange: Exchange | None = None
-        self._rows: dict[int, Report] = {}
+        self._rows: dict[int, TaskReport] = {}
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
         self._rounds = 0
-        self._closed = False
+        self._began = self._closed = False
 
     def write(self, data: object) -> None:
         """Take a DataFrame; its rows are looked at by ``stage``.
@@ -113,10 +113,12 @@ class SparkStaging:
             message = f"{plan.operation} by predicate takes no rows"
             raise OptionError(message, hint="give either keys or where", key="where", value="rows")
         schema = arrow_schema(data.schema)
-        if plan.clauses is not None and self._source is None:
-            source = source_spec(plan.spec, schema)
-            Merging.bind(plan.clauses, plan.spec, source)
-            self._source = source
+        if plan.clauses is not None and plan.joins:
+            if self._source is None:
+                source = rows_spec(plan.operation, plan.spec, schema)
+                Merging.bind(plan.clauses, plan.spec, source)
+                self._source = source
+            check_again(self._source, schema.names)
         check_frame(schema, self._layout, plan.operation)
         self._scans += find_reads(data, plan.store.uri)
         if self._scans:
@@ -124,15 +126,17 @@ class SparkStaging:
         self._frames.append(data)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Run the job and give the status of the whole operation.
+        """Run the job and return the status of the whole operation.
 
         Raises:
             BadRecordError: an executor met a row that cannot be stored.
             DuplicateKeyError: an insert met keys that are in the table.
             RetryableConflictError: to redo buckets, the rows had to be computed again, and they
                 came out otherwise.
+            RolledBackError: somebody took this writer for dead; its Spark jobs were cancelled.
         """
-        with self._owned():
+        self._began = True
+        with self._cancelled_with_us(), self._owned():
             if buckets is None and self._frames:
                 self._stage_rows(snapshot, None)
             elif buckets is not None and self._route is not None:
@@ -140,13 +144,15 @@ class SparkStaging:
             self._stage_rest(snapshot)
         self._rounds += 1
         reports = [self._rows[task].status for task in sorted(self._rows)]
-        status = together([*reports, *self._rest], keyed=self._plan.spec.keyed)
+        status = combine_tasks([*reports, *self._rest], keyed=self._plan.spec.keyed)
         status = with_garbage(status, leftovers(self._replaced) | self._strays(status))
+        if self._plan.digests and status.digest is None:  # no task had a row
+            status = replace(status, digest=Digest())
         self._announce(places_of(status))
         return status
 
     def _tasks_of(self, buckets: frozenset[BucketId]) -> frozenset[int] | None:
-        """Give the tasks to run again; None for all.
+        """Return the tasks to run again; None for all.
 
         Where a bucket can have been left as it was, it was in no window, and is asked again.
         """
@@ -161,6 +167,11 @@ class SparkStaging:
     def read_set(self) -> ReadSet | None:
         """What the DataFrames read of this table, where Spark tells; see ``lineage``."""
         return read_set_of(self._scans)
+
+    @property
+    def wrote(self) -> bool:
+        """Whether a task may have written a file: a job was begun."""
+        return self._began
 
     def close(self) -> None:
         """Let go of the DataFrames; staged files stay."""
@@ -199,7 +210,7 @@ class SparkStaging:
             files=snapshot.files,
         )
 
-    def _replace(self, reports: list[Report], only: frozenset[int] | None) -> None:
+    def _replace(self, reports: list[TaskReport], only: frozenset[int] | None) -> None:
         found = {report.task: report for report in reports}
         if only is not None:
             for task in only:
@@ -243,7 +254,7 @@ class SparkStaging:
         if self._plan.overwrite != "partitions":
             return whole & ~had
         # A task knows the partitions of its own rows only.
-        touched = together([r.status for r in self._rows.values()], keyed=True).changes.touched
+        touched = combine_tasks([r.status for r in self._rows.values()], keyed=True).changes.touched
         done = set(_pairs(touched))
         return whole & ~np.fromiter((p in done for p in _pairs(files)), np.bool_, files.num_rows)
 
@@ -280,6 +291,18 @@ class SparkStaging:
         places = self._pending_places() | places_of(status)
         return files_of(self._store, self._plan.instant, places).difference(status.changes.named())
 
+    def _cancelled_with_us(self) -> AbstractContextManager[None]:
+        """Cancel our jobs if our instant is ended while they run."""
+        if self._spark is None and not self._frames:
+            return nullcontext()
+        interval_s = self._plan.options.seconds("heartbeat.interval")
+        return cancelled_with(
+            self._session,
+            str(self._plan.instant),
+            lambda: self._announce(()),
+            interval_s=interval_s,
+        )
+
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """See to it that a roll-back here clears the partitions that tasks wrote into."""
@@ -291,10 +314,24 @@ class SparkStaging:
             raise
 
     def _pending_places(self) -> set[Partition]:
-        """Give the partitions that the records of our tasks name."""
+        """Return the partitions that the records of our tasks name."""
         if not self._plan.spec.partition_by:
             return {()}
         return announced_places(self._store, self._plan.instant)
+
+
+def digest_of_frame(data: object, plan: WritePlan) -> Digest:
+    """Run a query, and return the digest of its rows."""
+    if not is_frame(data):
+        message = f"not a Spark DataFrame: {type(data).__qualname__}"
+        raise OptionError(message, hint="give one", key="data", value="")
+    schema, layout = arrow_schema(data.schema), plan.spec
+    if plan.joins:
+        layout = rows_spec(plan.operation, layout, schema)
+    check_frame(schema, layout, plan.operation)
+    frame = union([data], layout, plan.operation)
+    reports = run(numbered(frame), SumRows(plan, tuple(frame.columns)))
+    return sum((report.status.digest or Digest() for report in reports), Digest())
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
@@ -313,11 +350,11 @@ def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
     return zip(table["partition"].to_pylist(), table["bucket"].to_pylist(), strict=True)
 
 
-def _came(report: Report | None) -> tuple[int, int]:
+def _came(report: TaskReport | None) -> tuple[int, int]:
     return (0, 0) if report is None else (report.rows, report.digest)
 
 
-def _changed(before: Report | None, after: Report | None) -> RetryableConflictError:
+def _changed(before: TaskReport | None, after: TaskReport | None) -> RetryableConflictError:
     first, second = _came(before)[0], _came(after)[0]
     message = (
         "others committed first, and the DataFrame gave other rows when it was evaluated again "

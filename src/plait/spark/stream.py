@@ -1,11 +1,11 @@
 """Streams from Spark: the sink ``writeStream.format("plait")``, and ``foreach_batch``.
 
 Spark numbers the batches of a checkpoint from 0, without gaps, and gives a batch with the same
-number the same rows again until its own log has it. It tells a sink nothing of the source's
-offsets. So the epoch is the number of the batch, and what stands for offsets is
-``<query id>#<batch>``: where batch n ends, and n + 1 starts. The id is that of the checkpoint: a
-query that lost its checkpoint begins at 0 again with another id, and is refused rather than taken
-for a replay.
+number the same rows again until its own log has it, as long as its checkpoint is the newest. So the
+epoch is the number of the batch. Its end is ``<query id>#<batch>``, where the next one starts: the
+id is that of the checkpoint, so a query that lost it is refused, and not taken for a replay. What
+tells a replay from other rows under an old number are the source's offsets, read from the
+checkpoint (``checkpoint``), and the digest of the rows, which the tasks that stage them sum up.
 
 Each epoch's writer lives in several processes, as that of a batch does (``sink``). The process
 that commits makes its own, which knows neither instant nor query: tasks tell it, in their messages.
@@ -14,15 +14,19 @@ Spark runs at least one, also for a batch without rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
-from plait.errors import InvariantError, OptionError
-from plait.model.decision import Token
+from plait.errors import EpochUnknownError, InvariantError, OptionError, StreamError
+from plait.model.changes import Digest
+from plait.model.decision import Span, Token
 from plait.model.plan import StoreSpec
+from plait.spark.checkpoint import QueryCheckpoint, name_of
 from plait.spark.frame import is_connect
 from plait.spark.options import SourceOptions
 from plait.spark.sink import Batches, Job, Message, order_of
@@ -51,27 +55,42 @@ def begin_epoch(
     """Check a stream's write and choose an instant; nothing is written yet.
 
     Raises:
-        OptionError: an option is not known, or does not fit the table.
+        OptionError: an option is not known, or does not fit the table, or nothing names the stream.
         SchemaMismatchError: columns do not fit the table.
     """
-    application = options.find("application")
-    if application is not None:
-        check_application(application)
+    application, place = _name(options), options.find("checkpointlocation")
+    check_application(application)
+    if (options.find("read_from") or "none").lower() != "none":
+        message = "a stream has no version that all of its batches were computed from"
+        hint = "option('readFrom', 'none'); a function for foreachBatch can read and say read_from"
+        raise OptionError(message, hint=hint, key="read_from", value=options.find("read_from"))
     table = options.table()
     order = order_of(options, table, overwrite=overwrite, on_conflict="retry")
-    return PlaitStreamWriter(Job.prepare(table, order, schema), application)
+    return PlaitStreamWriter(Job.prepare(table, order, schema, digests=True), application, place)
+
+
+def _name(options: SourceOptions) -> str:
+    """Return what the stream is called in the table: a name that outlives its checkpoint."""
+    given = options.find("application") or options.find("queryname")
+    place = options.find("checkpointlocation")
+    if given is None and place is None:
+        message = "nothing names this stream, so a restart could not be told from another stream"
+        hint = "option('application', 'orders'), or queryName, or option('checkpointLocation', ...)"
+        raise OptionError(message, hint=hint, key="application", value="")
+    return given or name_of(place or "")
 
 
 class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
     """One epoch of a query. Pickled to its tasks; the process that commits makes another."""
 
-    def __init__(self, job: Job, application: str | None) -> None:
-        self._job, self._application = job, application
+    def __init__(self, job: Job, application: str, checkpoint: str | None) -> None:
+        self._job, self._application, self._checkpoint = job, application, checkpoint
 
     def write(self, iterator: Batches) -> EpochMessage:
         """Stage the rows of one task."""
         done = self._job.stage(iterator)
-        return EpochMessage(done.attempt, done.run, done.status, self._job, _query_of_task())
+        query = _query_of_task()
+        return EpochMessage(done.attempt, done.run, done.status, done.digest, self._job, query)
 
     def commit(self, messages: list[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Decide the epoch. One that was decided before gives that result, and its files go."""
@@ -82,13 +101,11 @@ class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
             raise InvariantError(message)
         job = jobs.popitem()[1]
         query = staged[0].query
-        application = self._application or query
-        if not application:
-            message = "Spark does not tell the id of this query"
-            hint = "name the stream: option('application', 'orders')"
-            raise OptionError(message, hint=hint, key="application", value="")
-        order = replace(job.order, token=_token(application, query, batchId))
-        replace(job, order=order).commit(messages)
+        digest = sum((message.digest for message in staged), Digest())
+        spans = _offsets(self._checkpoint, job.plan.store, query, batchId)
+        token = replace(_token(self._application, query, batchId, spans), digest=digest)
+        with _explained(self._application):
+            replace(job, order=replace(job.order, token=token)).commit(messages)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Roll back what tasks staged; if none ended well, the next rollback of the dead does."""
@@ -107,31 +124,49 @@ class ForeachBatch:
     operation: str
     on_conflict: str
     on_duplicate: str
+    missing_columns: str
+    checkpoint: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write a batch; one that was decided before is not even computed.
+        """Write a batch; the rows of one that was decided before are only compared.
 
         Raises:
             StreamError: the batch does not continue what the table has of this application.
         """
         table = Table.open(self.store.uri, storage_options=dict(self.store.options) or None)
         stream = table.stream(self.application)
-        with stream.writer_of(
-            _token(self.application, _query_of_driver(batch, self.application), batch_id),
-            self.operation,
-            on_conflict=self.on_conflict,
-            on_duplicate=self.on_duplicate,
-        ) as writer:
+        query = self._query(batch)
+        spans = _offsets(self.checkpoint, self.store, query, batch_id)
+        token = _token(self.application, query, batch_id, spans)
+        with (
+            _explained(self.application),
+            stream.writer_of(
+                token,
+                self.operation,
+                on_conflict=self.on_conflict,
+                on_duplicate=self.on_duplicate,
+                missing_columns=self.missing_columns,
+            ) as writer,
+        ):
             writer.write(batch)
 
+    def _query(self, batch: DataFrame) -> str:
+        if is_connect(batch) and self.checkpoint is not None:
+            found = QueryCheckpoint.at(self.checkpoint, self.store).find_query()
+            if found is not None:
+                return found
+        return _query_of_driver(batch, self.application)
 
-def foreach_batch(
+
+def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one call
     table: Table,
     *,
     application: str,
     operation: str = "append",
     on_conflict: str = "retry",
     on_duplicate: str = "raise",
+    missing_columns: str = "raise",
+    checkpoint: str | None = None,
 ) -> ForeachBatch:
     """Make the function for ``writeStream.foreachBatch``: each batch is one epoch of a stream.
 
@@ -145,22 +180,62 @@ def foreach_batch(
         operation: append, insert, upsert, overwrite, or delete (rows of keys).
         on_conflict: ``retry`` to do touched buckets again, or ``raise``.
         on_duplicate: for ``insert`` of keys that are there: ``raise`` or ``skip``.
+        missing_columns: for ``upsert`` of rows that lack columns: ``raise``, or ``keep`` values.
+        checkpoint: the query's ``checkpointLocation``, if the source's offsets are to be kept with
+            each epoch. A function for ``foreachBatch`` is not told of it.
 
     Raises:
         OptionError: the name or the operation cannot be used.
     """
     check_application(application)
-    made = ForeachBatch(table.site.store.spec, application, operation, on_conflict, on_duplicate)
+    spec = table.handle.store.spec
+    made = ForeachBatch(
+        spec, application, operation, on_conflict, on_duplicate, missing_columns, checkpoint
+    )
     probe = Token(application, 0, "", "-")
     table.stream(application).writer_of(
-        probe, operation, on_conflict=on_conflict, on_duplicate=on_duplicate
+        probe,
+        operation,
+        on_conflict=on_conflict,
+        on_duplicate=on_duplicate,
+        missing_columns=missing_columns,
     )  # checks the arguments now, not in the first batch; it is not begun
     return made
 
 
-def _token(application: str, query: str, batch: int) -> Token:
+def _token(application: str, query: str, batch: int, offsets: tuple[Span, ...]) -> Token:
     start = "" if batch == 0 else f"{query}#{batch - 1}"
-    return Token(application, batch, start, f"{query}#{batch}")
+    return Token(application, batch, start, f"{query}#{batch}", offsets)
+
+
+def _offsets(checkpoint: str | None, table: StoreSpec, query: str, batch: int) -> tuple[Span, ...]:
+    if checkpoint is None:
+        return ()
+    return QueryCheckpoint.at(checkpoint, table).find_offsets(query, batch)
+
+
+@contextmanager
+def _explained(application: str) -> Iterator[None]:
+    """Say of a batch that does not continue its stream what to do on Spark."""
+    try:
+        yield
+    except StreamError as error:
+        option = "option('application', ...), or application= of foreach_batch"
+        if isinstance(error, EpochUnknownError) and error.facts["last"] is None:
+            hint = (
+                "nothing was written. The checkpoint has batches that this table has none of under "
+                "this name. Was it moved, or the query renamed? Keep the name that it had: "
+                f"{option} (tablectl stream audit lists the names). For another table it takes "
+                "a new checkpoint; docs: how-to/streams"
+            )
+        else:
+            hint = (
+                "nothing was written. Was the checkpoint lost, rewound or replaced? Put the newest "
+                "one back. To start anew on purpose, and write its rows once more, give the stream "
+                f"another name than {application!r}, and a new checkpoint: {option}; "
+                "docs: how-to/streams"
+            )
+        raise type(error)(error.message, hint=hint, **error.facts) from error
 
 
 def _query_of_task() -> str:

@@ -17,23 +17,22 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from plait.arrow.engine import Announcer, ArrowStaging, Task, sum_rows
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
-from plait.model.changes import WriteStatus
+from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot, TableSpec, WritePlan
-from plait.spark.packed import PackedSnapshot
-from plait.spark.pieces import Pieces
-from plait.spark.report import Report, marked
+from plait.spark.report import TaskReport, marked
 from plait.spark.route import Route, typed
+from plait.spark.shuffle_files import Pieces
+from plait.spark.snapshot_transfer import PackedSnapshot
 from plait.storage import open_store
-from plait.write.announce import Announcer
-from plait.write.staging import ArrowStaging, Task
 
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskSetting:
     """Which attempt of which task this is."""
 
     task: int
@@ -42,7 +41,7 @@ class Place:
     """No other attempt that ever runs in this Spark application has it."""
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls) -> TaskSetting:
         """Ask Spark."""
         context = TaskContext.get()
         if context is None:
@@ -53,7 +52,7 @@ class Place:
         return cls(number, context.attemptNumber(), f"{number}-{context.taskAttemptId()}")
 
     def staging_task(self) -> Task:
-        """Give the names and the place for temporary files of this attempt."""
+        """Return the names and the place for temporary files of this attempt."""
         spill = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
         return Task(self.label, spill if spill and Path(spill).is_dir() else None)
 
@@ -81,8 +80,8 @@ class StageRows:
     pieces: Pieces | None = None
     """Where the rows lie, if they do not come from Spark."""
 
-    def __call__(self, place: Place, batches: Batches) -> Report | None:
-        """Give the report; None if no row came."""
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
+        """Return the report; None if no row came."""
         if self.pieces is not None:
             for _ in batches:  # or Spark would take this worker for a broken one, and start another
                 pass
@@ -99,7 +98,24 @@ class StageRows:
         if self.route is not None:
             snapshot = _own(snapshot, self.route, place)
         status = _stage(self.plan, place, snapshot, rows)
-        return Report(place.task, place.attempt, counted.rows, counted.digest, place.label, status)
+        return TaskReport(
+            place.task, place.attempt, counted.rows, counted.digest, place.label, status
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SumRows:
+    """Sums the rows of a task up, and writes nothing."""
+
+    plan: WritePlan
+    columns: tuple[str, ...]
+    """Names of the columns, by position."""
+
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
+        """Return the report, whose status holds the digest."""
+        named = (b.rename_columns(self.columns) for b in batches if b.num_rows)
+        digest = sum((sum_rows(rows, self.plan) for rows in named), Digest())
+        return TaskReport(place.task, place.attempt, status=WriteStatus(digest=digest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +126,24 @@ class StageRest:
     route: Route
     snapshot: PackedSnapshot
 
-    def __call__(self, place: Place, batches: Batches) -> Report | None:
-        """Give the report; None if no bucket is this task's."""
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
+        """Return the report; None if no bucket is this task's."""
         for _ in batches:
             pass
         snapshot = _own(self.snapshot.unpack(), self.route, place)
         if not snapshot.files.num_rows:
             return None
         status = _stage(self.plan, place, snapshot, None)
-        return Report(place.task, place.attempt, status=status)
+        return TaskReport(place.task, place.attempt, status=status)
 
 
-def _own(snapshot: Snapshot, route: Route, place: Place) -> Snapshot:
+def _own(snapshot: Snapshot, route: Route, place: TaskSetting) -> Snapshot:
     mine = route.tasks_of(snapshot.files) == place.task
     return replace(snapshot, files=snapshot.files.filter(pa.array(mine)))
 
 
 def _stage(
-    plan: WritePlan, place: Place, snapshot: Snapshot, rows: pa.RecordBatchReader | None
+    plan: WritePlan, place: TaskSetting, snapshot: Snapshot, rows: pa.RecordBatchReader | None
 ) -> WriteStatus:
     store = open_store(plan.store)
     announcer = Announcer(store, plan, place.label)
@@ -141,22 +157,23 @@ def _stage(
 
 
 def on_executor(
-    work: Callable[[Place, Batches], Report | None],
+    work: Callable[[TaskSetting, Batches], TaskReport | None], secret: str
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Make the function that ``mapInArrow`` runs: rows in, at most one report out.
 
     An error that would come again is reported, so that its facts reach the caller and Spark does
-    not try four times. One of storage is raised, and Spark tries again.
+    not try four times. One of storage is raised, and Spark tries again; the job's secret tells it
+    from what somebody else raises.
     """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        place = Place.here()
+        place = TaskSetting.here()
         try:
             report = work(place, batches)
         except TableError as error:
             if error.retry is Retry.SAME:
-                raise StorageError(marked(error), hint="", task=place.task) from error
-            report = Report(place.task, place.attempt, error=error)
+                raise StorageError(marked(error, secret), hint="", task=place.task) from error
+            report = TaskReport(place.task, place.attempt, error=error)
         if report is not None:
             yield report.to_batch()
 
@@ -181,7 +198,7 @@ class _Counted:
         return int(self._sum.view(np.int64))
 
     def pass_on(self, first: pa.RecordBatch, rest: Batches) -> Batches:
-        """Give every batch, counted."""
+        """Return every batch, counted."""
         yield self._count(first)
         for batch in rest:
             yield self._count(batch)

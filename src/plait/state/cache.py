@@ -11,7 +11,7 @@ from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.ports import Ports
 from plait.state.checkpoint import hinted_checkpoint, load_newest, write_checkpoint
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
@@ -29,14 +29,14 @@ class StateCache:
         self.ports = ports
         self.timeline = Timeline(store)
         self._lock = threading.Lock()
-        self._state: State | None = None
+        self._state: TableState | None = None
 
-    def known(self) -> State:
-        """Give what is known, without looking; the first call loads."""
+    def known(self) -> TableState:
+        """Return what is known, without looking; the first call loads."""
         state = self._state
         return self.refresh() if state is None else state
 
-    def refresh(self) -> State:
+    def refresh(self) -> TableState:
         """Look at the head, and apply what came since: one read when nothing did.
 
         Raises:
@@ -45,20 +45,21 @@ class StateCache:
         """
         return self._keep(self._catch_up(self._state or self._open()))
 
-    def _catch_up(self, state: State) -> State:
+    def _catch_up(self, state: TableState) -> TableState:
         while True:
             before = state.version
             try:
                 for decision in self.timeline.load_after(before, limit=_NEAR):
                     state = state.apply(decision, where=paths.slot(decision.version))
-            except InstantExpiredError:
-                state = self._jump(state)
+            except InstantExpiredError as error:
+                state = self._past(error)
+                continue
             if state.version - before < _NEAR:
                 return state
             state = self._jump(state)
 
     def decisions(self, since: int, *, limit: int) -> Iterator[Decision]:
-        """Give the decisions after a version until the head, oldest first, ``limit`` at most.
+        """Return the decisions after a version until the head, oldest first, ``limit`` at most.
 
         What is known is not read again: a decision never changes.
         """
@@ -68,7 +69,7 @@ class StateCache:
         yield from found
         yield from self.timeline.load_after(since + len(found), limit=limit - len(found))
 
-    def advance(self, decision: Decision) -> State:
+    def advance(self, decision: Decision) -> TableState:
         """Take in a decision that this client has just published: no read."""
         state = self.known()
         if decision.version == state.version + 1:
@@ -76,7 +77,7 @@ class StateCache:
         return self._keep(state)
 
     def snapshot(self, *, version: int | None = None) -> Snapshot:
-        """Look at the head and give the table at a version, the newest by default.
+        """Look at the head and return the table at a version, the newest by default.
 
         A checkpoint that this client rests on may have been collected meanwhile: then the
         newest is loaded, once. That costs time, nothing else (INV-11).
@@ -94,7 +95,7 @@ class StateCache:
             self._keep(fresh, same_version=True)
             return fresh.snapshot(self.store, version=version)
 
-    def offer(self, state: State) -> State:
+    def offer(self, state: TableState) -> TableState:
         """Take in a state that the caller applied itself."""
         return self._keep(state)
 
@@ -117,7 +118,7 @@ class StateCache:
         self._keep(write_checkpoint(self.store, state, self.ports), same_version=True)
         return True
 
-    def _keep(self, state: State, *, same_version: bool = False) -> State:
+    def _keep(self, state: TableState, *, same_version: bool = False) -> TableState:
         with self._lock:
             known = self._state
             if known is not None and known.version > state.version:
@@ -129,23 +130,36 @@ class StateCache:
             self._state = state
             return state
 
-    def _jump(self, state: State) -> State:
+    def _past(self, emptied: InstantExpiredError) -> TableState:
+        """Load the checkpoint that covers an emptied slot.
+
+        Raises:
+            CorruptMetadataError: none does, so nobody archived it (INV-01).
+        """
+        newest, version = load_newest(self.store), int(str(emptied.facts.get("version", -1)))
+        if newest is not None and newest.version >= version:
+            return newest
+        message = f"version {version} is empty, and no checkpoint covers it"
+        hint = "restore the slot from a backup; nothing can be written to this table without it"
+        raise CorruptMetadataError(
+            message, hint=hint, path=paths.slot(version), expected="a checkpoint", found="no bytes"
+        ) from emptied
+
+    def _jump(self, state: TableState) -> TableState:
         newest = load_newest(self.store)
         return newest if newest is not None and newest.version > state.version else state
 
-    def _open(self) -> State:
+    def _open(self) -> TableState:
         state = load_newest(self.store)
         if state is not None:
             return state
         try:
             first = self.timeline.find(0)
         except InstantExpiredError as error:
-            message = "the start of the timeline is archived and no checkpoint can be read"
-            path = paths.CHECKPOINTS
-            raise CorruptMetadataError(message, path=path, expected="a checkpoint") from error
+            return self._past(error)
         if first is None:
             uri = self.store.spec.uri
             message = f"there is no table at {uri}"
             hint = "Table.create makes one; `tablectl create --help` shows how"
             raise TableNotFoundError(message, hint=hint, uri=uri)
-        return State.create(first, where=paths.slot(0))
+        return TableState.create(first, where=paths.slot(0))

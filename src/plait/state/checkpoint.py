@@ -17,14 +17,15 @@ from plait.model.bucket import Partition
 from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
-from plait.state.events import Events, compact, gathered
+from plait.state.events import TABLES, Events, compact, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
-from plait.state.state import Late, Reservation, State, TableDef
+from plait.state.state import Late, Reservation, TableDef, TableState
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict
+from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict, unique
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
+_NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(TABLES)})\.parquet", re.ASCII)
 _GROWTH = 4
 """A part is taken into the new one when it has at most this many times its rows."""
 _STATE_BYTES_MAX = 256 << 20
@@ -32,7 +33,7 @@ _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Rec
 _HINT_BYTES_MAX = 64
 
 
-def write_checkpoint(store: Store, state: State, ports: Ports) -> State:
+def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableState:
     """Write the checkpoint of a state; give the state that rests on it.
 
     Nobody needs it for correctness. A crash leaves parts that no checkpoint names; a racing
@@ -72,7 +73,7 @@ def _kept(store: Store, parts: list[Part]) -> int:
     return len(parts)
 
 
-def load_newest(store: Store) -> State | None:
+def load_newest(store: Store) -> TableState | None:
     """Load the newest checkpoint that can be used: by the hint, else by listing."""
     hinted = hinted_checkpoint(store)
     if hinted is not None:
@@ -101,12 +102,14 @@ def checkpoint_of(path: str) -> int | None:
     """
     directory, _, name = path.rpartition("/")
     number = directory.rpartition("/")[-1]
-    if not _VERSION.fullmatch(number) or paths.checkpoint(int(number), name) != path:
+    if not _VERSION.fullmatch(number) or not _NAME.fullmatch(name):
+        return None
+    if paths.checkpoint(int(number), name) != path:
         return None
     return int(number)
 
 
-def load_checkpoint(store: Store, version: int) -> State | None:
+def load_checkpoint(store: Store, version: int) -> TableState | None:
     """Load the checkpoint of a version; None if there is none.
 
     Raises:
@@ -122,7 +125,7 @@ def load_checkpoint(store: Store, version: int) -> State | None:
         if sealed["checksum"] != checksum_of(body.encode()):
             message = f"{path} is damaged: its checksum does not fit its content"
             raise CorruptMetadataError(message, path=path)
-        return _state(json.loads(body), version, path)
+        return _state(json.loads(body, object_pairs_hook=unique), version, path)
     except FormatError:
         raise
     except _NONSENSE as error:
@@ -130,7 +133,7 @@ def load_checkpoint(store: Store, version: int) -> State | None:
         raise CorruptMetadataError(message, path=path) from error
 
 
-def _try(store: Store, version: int) -> State | None:
+def _try(store: Store, version: int) -> TableState | None:
     try:
         return load_checkpoint(store, version)
     except (CorruptMetadataError, StorageError):
@@ -138,7 +141,7 @@ def _try(store: Store, version: int) -> State | None:
 
 
 def hinted_checkpoint(store: Store) -> int | None:
-    """Give the version that the hint names; None if it says nothing. It may be wrong."""
+    """Return the version that the hint names; None if it says nothing. It may be wrong."""
     try:
         body = store.find(paths.CHECKPOINT_HINT, size_max=_HINT_BYTES_MAX)
     except (CorruptMetadataError, StorageError):  # a hint may be anything
@@ -147,7 +150,7 @@ def hinted_checkpoint(store: Store) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _document(state: State) -> dict[str, object]:
+def _document(state: TableState) -> dict[str, object]:
     return {
         "features": list(FEATURES),
         "version": state.version,
@@ -157,13 +160,13 @@ def _document(state: State) -> dict[str, object]:
         "horizon": state.horizon,
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
-        "streams": [[*_values(p.token), p.version] for p in state.streams.values()],
+        "streams": [[p.token.to_dict(), p.version] for p in state.streams.values()],
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
     }
 
 
-def _state(document: Mapping[str, object], version: int, path: str) -> State:
+def _state(document: Mapping[str, object], version: int, path: str) -> TableState:
     features = document["features"]
     if not isinstance(features, list) or any(item not in FEATURES for item in features):
         message = f"{path} uses features that this Plait does not know: {features}"
@@ -178,7 +181,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> State:
         raise TypeError(table)
     if not isinstance(parts, list):
         raise TypeError(parts)
-    return State(
+    return TableState(
         version=version,
         checksum=str(document["decision"]),
         completed_ms=int(str(document["completed_ms"])),
@@ -209,15 +212,8 @@ def _reservations(value: object) -> tuple[Reservation, ...]:
     return tuple(Reservation(int(version), parse_reserved(entry)) for version, entry in value)
 
 
-def _values(token: Token) -> tuple[str, int, str, str]:
-    return token.application, token.epoch, token.start, token.end
-
-
 def _streams(value: object) -> dict[str, Position]:
     if not isinstance(value, list):
         raise TypeError(value)
-    found = (
-        Position(Token(str(application), int(epoch), str(start), str(end)), int(version))
-        for application, epoch, start, end, version in value
-    )
+    found = (Position(Token.from_dict(token), int(version)) for token, version in value)
     return {position.token.application: position for position in found}

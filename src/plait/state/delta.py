@@ -28,7 +28,7 @@ IN_ORDER = [
 
 
 def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
-    """Give the files that commits changed, with their masks before and after: CHANGED.
+    """Return the files that commits changed, with their masks before and after: CHANGED.
 
     A file that a commit added stands there once, ``after``; one that it removed once, before it;
     one whose hidden rows it changed stands there twice.
@@ -71,7 +71,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
 
 
 def _ends(owner: Numbers, files: int) -> tuple[Numbers, Numbers]:
-    """Give for each file the places of its first and last mask; -1 for none."""
+    """Return for each file the places of its first and last mask; -1 for none."""
     first, last = np.full(files, -1), np.full(files, -1)
     places = np.arange(len(owner))
     last[owner] = places  # of several the last one stays
@@ -80,14 +80,14 @@ def _ends(owner: Numbers, files: int) -> tuple[Numbers, Numbers]:
 
 
 def _known(places: Numbers, values: Numbers) -> Numbers:
-    """Give the values at these places; where there is no place, one that is never met."""
+    """Return the values at these places; where there is no place, one that is never met."""
     return np.append(values, -1)[places]
 
 
 def _described(
     files: pa.Table, masks: pa.Table, file_at: Numbers, mask_at: Numbers
 ) -> dict[str, pa.ChunkedArray]:
-    """Give the columns of LIVE for these files with these masks."""
+    """Return the columns of LIVE for these files with these masks."""
     chosen = files.take(pa.array(file_at))
     hidden = masks.take(pa.array(mask_at, mask=mask_at < 0))
     columns = {name: chosen[name] for name in chosen.column_names if name != "until"}

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_rows
-from plait.model.decision import Decision
+from plait.model.decision import Decision, Token
+from plait.model.instant import Instant
 from plait.model.plan import LIVE
 
 _VERSION = pa.field("version", pa.int64(), nullable=False)
@@ -33,7 +34,7 @@ COMMITS = pa.schema(
         pa.field("completed_ms", pa.int64(), nullable=False),
         pa.field("schema_id", pa.int32(), nullable=False),
         pa.field("commit_id", pa.string()),
-        pa.field("ended", pa.string()),  # the instant that a rollback ended
+        pa.field("ended", pa.string()),  # the instants that a rollback ended, a space between two
         pa.field("stats", pa.string(), nullable=False),
         pa.field("client", pa.string(), nullable=False),
     ]
@@ -43,8 +44,7 @@ TOKENS = pa.schema(
         _VERSION,
         pa.field("application", pa.string(), nullable=False),
         pa.field("epoch", pa.int64(), nullable=False),
-        pa.field("start", pa.string(), nullable=False),
-        pa.field("end", pa.string(), nullable=False),
+        pa.field("token", pa.string(), nullable=False),  # JSON, as in its decision
     ]
 )
 
@@ -76,7 +76,7 @@ class Events:
     tokens: pa.Table = field(default_factory=lambda: _NOTHING["tokens"])
 
     def tables(self) -> dict[str, pa.Table]:
-        """Give the tables by name."""
+        """Return the tables by name."""
         return {name: getattr(self, name) for name in TABLES}
 
     @property
@@ -96,7 +96,7 @@ class Events:
 
 
 @dataclass(slots=True)
-class Entry:
+class LiveEntry:
     """A decision in the tail of a state, or several brought together.
 
     Its events are made when they are first asked for: a client that only adds rows to a busy
@@ -116,7 +116,7 @@ class Entry:
         return self.made
 
 
-def gathered(tail: Sequence[Entry]) -> Events:
+def gathered(tail: Sequence[LiveEntry]) -> Events:
     """Bring the events of a tail together; those that nobody asked for yet are made at once."""
     parts: list[Events] = []
     fresh: list[Decision] = []
@@ -134,7 +134,7 @@ def gathered(tail: Sequence[Entry]) -> Events:
 
 
 def events_of(decisions: Sequence[Decision]) -> Events:
-    """Give the events of consecutive decisions."""
+    """Return the events of consecutive decisions."""
     condemned: list[tuple[str, int]] = []
     deleted: list[str] = []
     for decision in decisions:
@@ -167,11 +167,12 @@ def _at(parts: Iterable[tuple[pa.Table, int]], name: str) -> pa.Table:
 
 
 def _sidecars(changes: Changes) -> pa.Table:
-    touched = changes.touched
-    if not touched.num_rows or touched["key_path"].null_count == touched.num_rows:
-        return _NOTHING["deleted"]
-    named = touched.filter(pc.equal(touched["keys"], KEYS_SIDECAR))
-    return named.select(["key_path"]).rename_columns(["path"])
+    found = []
+    for keys in (changes.touched, changes.lookups):
+        if keys["key_path"].null_count < keys.num_rows:
+            named = keys.filter(pc.equal(keys["keys"], KEYS_SIDECAR))
+            found.append(named.select(["key_path"]).rename_columns(["path"]))
+    return pa.concat_tables(found) if found else _NOTHING["deleted"]
 
 
 def _condemned(entries: Sequence[tuple[str, int]]) -> pa.Table:
@@ -189,12 +190,20 @@ def _paths(paths: Sequence[str]) -> pa.Table:
 
 
 def _tokens(decisions: Sequence[Decision]) -> pa.Table:
-    rows = [{"version": d.version, **t.to_dict()} for d in decisions for t in d.tokens]
+    rows = [
+        {"version": d.version, "application": t.application, "epoch": t.epoch, "token": _text(t)}
+        for d in decisions
+        for t in d.tokens
+    ]
     return pa.Table.from_pylist(rows, schema=TOKENS) if rows else _NOTHING["tokens"]
 
 
+def _text(token: Token) -> str:
+    return json.dumps(token.to_dict(), separators=(",", ":"), sort_keys=True)
+
+
 def _commit(decision: Decision) -> dict[str, object]:
-    ended = decision.rolled_back
+    ended = [str(each.instant) for each in decision.rolled_back]
     return {
         "version": decision.version,
         "instant": str(decision.instant),
@@ -205,10 +214,16 @@ def _commit(decision: Decision) -> dict[str, object]:
         "completed_ms": decision.completed_ms,
         "schema_id": decision.schema_id,
         "commit_id": decision.commit_id,
-        "ended": None if ended is None else str(ended.instant),
+        "ended": " ".join(ended) or None,
         "stats": json.dumps(decision.stats.to_dict()),
         "client": json.dumps(decision.client),
     }
+
+
+def ends(commits: pa.Table, instant: Instant) -> pa.Array:
+    """Tell which of these decisions rolled an instant back."""
+    found = pc.match_substring(commits["ended"], instant.nonce)
+    return pc.fill_null(found, False)  # noqa: FBT003 - arrow's fill value
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +236,7 @@ class Folded:
     condemned: pa.Table
 
     def live(self, version: int) -> pa.Table:
-        """Give the files that a reader at a version sees, with their masks: LIVE (INV-04)."""
+        """Return the files that a reader at a version sees, with their masks: LIVE (INV-04)."""
         files = self.files.filter(_seen(self.files, version)).drop_columns(["until"])
         masks = self.masks.filter(_seen(self.masks, version))
         at = pc.index_in(files["path"], value_set=masks["path"].combine_chunks())
@@ -277,7 +292,7 @@ def _with_until(masks: pa.Table) -> pa.Table:
 
 
 def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
-    """Give fewer events that fold to the same for every version from the horizon on.
+    """Return fewer events that fold to the same for every version from the horizon on.
 
     ``oldest``: no events lie before these, so what they end can be dropped with its ending.
     """

@@ -1,6 +1,6 @@
 """The table at a version: what follows from every decision up to it.
 
-``State`` is frozen. Small things are values in it; files and commits are columnar events, in
+``TableState`` is frozen. Small things are values in it; files and commits are columnar events, in
 parts (on storage, loaded when first needed) and a tail (since then).
 """
 
@@ -26,9 +26,10 @@ from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
 from plait.model.stream import Position
-from plait.state.events import Entry, Events, Folded, compact, fold, gathered
+from plait.state.events import Events, Folded, LiveEntry, compact, fold, gathered
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
+from plait.timeline import paths
 
 _LATE_MAX = 1_000
 """Rolled-back instants whose late files are looked for by the next cleans."""
@@ -95,6 +96,9 @@ class TableDef:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
             schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
+            if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
+                message = "a schema names a column twice"
+                raise ValueError(message)
             bucket = value["bucket_spec"]
             contract = value["contract"]
             properties = value["properties"]
@@ -138,7 +142,7 @@ def _items(value: object) -> list[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableState:
     """The table at ``version``."""
 
     version: int
@@ -156,7 +160,7 @@ class State:
     streams: Mapping[str, Position] = field(default_factory=dict)
     """The last token of each application that ever wrote: for ever, also where history is gone."""
     parts: tuple[Part, ...] = ()
-    tail: tuple[Entry, ...] = ()
+    tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
     """The newest version that is known to have a checkpoint; -1 for none."""
     loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
@@ -167,8 +171,8 @@ class State:
     # --- from decisions --------------------------------------------------------------------
 
     @classmethod
-    def create(cls, decision: Decision, *, where: str) -> State:
-        """Give the state at version 0."""
+    def create(cls, decision: Decision, *, where: str) -> TableState:
+        """Return the state at version 0."""
         if decision.version != 0 or decision.table is None:
             message = f"{where} does not create a table"
             raise CorruptMetadataError(message, path=where)
@@ -180,24 +184,32 @@ class State:
             decision.instant.time,
             table,
             streams=_streams({}, decision),
-            tail=(Entry(0, decision),),
+            tail=(LiveEntry(0, decision),),
         )
 
-    def apply(self, decision: Decision, *, where: str) -> State:
-        """Give the state after one more decision; raise CorruptMetadataError out of order."""
+    def apply(self, decision: Decision, *, where: str) -> TableState:
+        """Return the state after one more decision; raise CorruptMetadataError out of order."""
         if decision.version != self.version + 1 or decision.previous != self.checksum:
-            message = f"{where} does not continue version {self.version}"
+            whole = self.checkpoint == self.version
+            before = (paths.checkpoint if whole else paths.slot)(self.version)
+            message = f"{where} does not continue {before}: one of the two was replaced"
             raise CorruptMetadataError(
-                message, path=where, expected=self.checksum, found=decision.previous
+                message,
+                path=where,
+                before=before,
+                expected=self.checksum,
+                found=decision.previous,
             )
         table = self.table
         if decision.table is not None:
             table = TableDef.from_dict(decision.table, where=where)
         late = self.late
-        if decision.rolled_back is not None:
-            ended = decision.rolled_back
-            entry = Late(str(ended.instant), decision.version, ended.partitions)
-            late = (*late, entry)[-_LATE_MAX:]
+        if decision.rolled_back:
+            ended = [
+                Late(str(each.instant), decision.version, each.partitions)
+                for each in decision.rolled_back
+            ]
+            late = (*late, *ended)[-_LATE_MAX:]
         horizon = self.horizon
         if decision.cleaned is not None:
             horizon = max(horizon, decision.cleaned.horizon)
@@ -213,7 +225,7 @@ class State:
             late=late,
             reservations=_reservations(self.reservations, decision),
             streams=_streams(self.streams, decision),
-            tail=(*self.tail, Entry(decision.version, decision)),
+            tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
         )
 
@@ -242,7 +254,7 @@ class State:
         version: int | None = None,
         buckets: frozenset[BucketId] | None = None,
     ) -> Snapshot:
-        """Give what a reader or writer at a version sees (INV-04).
+        """Return what a reader or writer at a version sees (INV-04).
 
         Raises:
             InstantNotFoundError: the version is not there yet.
@@ -260,7 +272,7 @@ class State:
         return Snapshot(at, spec, dict(table.schemas), files)
 
     def blank(self) -> Snapshot:
-        """Give a snapshot without files, for writers that look at none: nothing is loaded."""
+        """Return a snapshot without files, for writers that look at none: nothing is loaded."""
         return Snapshot(self.version, self.table.spec, dict(self.table.schemas))
 
     def _schema_id(self, store: Store, version: int) -> int:
@@ -293,7 +305,7 @@ class State:
         return rows.filter(pc.greater(rows["version"], since))
 
     def recent(self, since: int) -> list[Decision] | None:
-        """Give the decisions after a version, newest first, if they are all in memory."""
+        """Return the decisions after a version, newest first, if they are all in memory."""
         found: list[Decision] = []
         for entry in reversed(self.tail):
             if entry.version <= since:
@@ -318,9 +330,9 @@ class State:
         return pa.concat_tables([*tables, gathered(self.tail).tokens])
 
     def find_instant(self, store: Store, instant: Instant) -> int | None:
-        """Find the version that an instant became."""
+        """Find the version that an instant became, maybe under a later time than it began."""
         for rows in self._commits_backwards(store):
-            found = rows.filter(pc.equal(rows["instant"], str(instant)))
+            found = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
             if found.num_rows:
                 return int(found["version"][0].as_py())
         return None
@@ -341,21 +353,19 @@ class State:
 
     # --- upkeep ----------------------------------------------------------------------------
 
-    def squeezed(self) -> State:
-        """Give the same state with a short tail, for long-lived clients: one table a kind."""
+    def squeezed(self) -> TableState:
+        """Return the same state with a short tail, for long-lived clients: one table a kind."""
         events = compact(gathered(self.tail), horizon=self.horizon, oldest=not self.parts)
-        return replace(self, tail=(Entry(self.version, None, events),))
+        return replace(self, tail=(LiveEntry(self.version, None, events),))
 
 
 def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[Reservation, ...]:
-    """Give the open ones after a decision, which may open one and end its instant's."""
+    """Return the open ones after a decision, which may open one and end its instant's."""
     if decision.reserved is not None:
         return (*before, Reservation(decision.version, decision.reserved))
     if not before:
         return before
-    ended = {decision.instant.nonce}
-    if decision.rolled_back is not None:
-        ended.add(decision.rolled_back.instant.nonce)
+    ended = {decision.instant.nonce, *(each.instant.nonce for each in decision.rolled_back)}
     return tuple(each for each in before if each.reserved.holder.nonce not in ended)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from plait.errors import OptionError
@@ -14,10 +15,9 @@ from plait.storage.memory import MemoryStore
 from plait.storage.port import Capabilities, FileInfo, Store, check_path
 from plait.storage.s3 import SCHEMES as S3
 from plait.storage.s3 import S3Store
+from plait.storage.url import is_url, plain_url
 
 __all__ = ["Capabilities", "FileInfo", "Store", "check_path", "local_root", "open_store"]
-
-_FILE = "file://"
 
 
 def open_store(
@@ -59,25 +59,24 @@ def open_store(
 
 
 def local_root(spec: StoreSpec) -> str | None:
-    """Give the directory of a table on a local disk; None if it is elsewhere."""
-    uri = spec.uri
-    if uri.startswith(_FILE):
-        path = uri.removeprefix(_FILE).removeprefix("localhost")
-        if path.startswith("/"):
-            return path
-        message = f"{uri!r} names another machine"
-        raise OptionError(message, hint="file:///path has three slashes", key="uri", value=uri)
-    return None if "://" in uri else uri
+    """Return the directory of a table on a local disk; None if it is elsewhere."""
+    uri = plain_url(spec.uri)
+    return None if is_url(uri) else uri
 
 
 def _spec(place: StoreSpec | str, options: Mapping[str, object]) -> StoreSpec:
     if isinstance(place, StoreSpec):
         return place if not options else StoreSpec(place.uri, tuple(sorted(options.items())))
-    text = str(place)
-    if not text.strip() or "\0" in text:
-        message = f"{text!r} is no place for a table"
-        raise OptionError(message, hint="give a path or a URL", key="uri", value=text)
-    return StoreSpec(text, tuple(sorted(options.items())))
+    return StoreSpec(plain_url(_text_of(place)), tuple(sorted(options.items())))
+
+
+def _text_of(place: object) -> str:
+    """Return a place as text; ``None`` is no directory of that name."""
+    text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if isinstance(text, str):
+        return text
+    message = f"{place!r} is no place for a table: {type(place).__name__}"
+    raise OptionError(message, hint="give a path or a URL", key="uri", value=str(place))
 
 
 def _no_options(spec: StoreSpec) -> None:

@@ -46,7 +46,7 @@ class RootedHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
         return not self == other
 
     def normalize_path(self, path: str) -> str:
-        """Give the path as it is: only one spelling is allowed."""
+        """Return the path as it is: only one spelling is allowed."""
         return _checked(path)
 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:

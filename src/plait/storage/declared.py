@@ -14,7 +14,7 @@ _WORDS = (COHERENT, ATOMIC_CREATE)
 
 
 def declared_of(spec: StoreSpec) -> frozenset[str]:
-    """Give the words declared; raise OptionError for one that is not known."""
+    """Return the words declared; raise OptionError for one that is not known."""
     value = dict(spec.options).get(DECLARE, "")
     words = frozenset(str(value).replace(",", " ").split())
     if unknown := sorted(words - set(_WORDS)):
@@ -25,5 +25,5 @@ def declared_of(spec: StoreSpec) -> frozenset[str]:
 
 
 def options_of(spec: StoreSpec) -> dict[str, object]:
-    """Give the options that are for the file system's library."""
+    """Return the options that are for the file system's library."""
     return {key: value for key, value in spec.options if key != DECLARE}

@@ -5,7 +5,6 @@ hidden name, rename a hidden name without replacing (``renameat2``).
 """
 
 # Every call is counted in microseconds here, so no pathlib.
-# ruff: noqa: PTH116
 
 from __future__ import annotations
 
@@ -22,11 +21,10 @@ UNSUPPORTED = frozenset(
 )  # fmt: skip
 """What a file system answers when it has no such thing."""
 NAMELESS = getattr(os, "O_TMPFILE", 0)
-_AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
 
-def link_nameless(descriptor: int, target: str) -> bool:
+def link_nameless(descriptor: int, directory: int, name: str) -> bool:
     """Name an open file that has no name: True; False if the name is taken.
 
     Raises:
@@ -35,7 +33,13 @@ def link_nameless(descriptor: int, target: str) -> bool:
     """
     try:
         # a directory descriptor, though unused, makes Python follow the link in /proc
-        os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True)
+        os.link(
+            f"/proc/self/fd/{descriptor}",
+            name,
+            src_dir_fd=descriptor,
+            dst_dir_fd=directory,
+            follow_symlinks=True,
+        )
     except FileExistsError:
         return False
     except OSError as error:
@@ -45,19 +49,21 @@ def link_nameless(descriptor: int, target: str) -> bool:
     return True
 
 
-def link_named(temp: str, target: str) -> bool:
-    """Give a file its name beside the hidden one, or instead of it; False if it is taken.
+def link_named(directory: int, temp: str, name: str) -> bool:
+    """Name a file, beside its hidden name or instead of it; return False if the name is taken.
+
+    Both names are in one directory.
 
     Raises:
         NotImplementedError: the file system has neither links nor ``renameat2``.
         OSError: it failed; the name was not given.
     """
     try:
-        os.link(temp, target)
+        os.link(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError as error:
         if error.errno in UNSUPPORTED:
-            return rename_if_absent(temp, target)
-        if _landed(temp):
+            return rename_if_absent(directory, temp, name)
+        if _landed(directory, temp):
             return True
         if isinstance(error, FileExistsError):
             return False
@@ -65,10 +71,10 @@ def link_named(temp: str, target: str) -> bool:
     return True
 
 
-def _landed(temp: str) -> bool:
+def _landed(directory: int, temp: str) -> bool:
     """Tell whether the file has its second name: NFS can report failure after success."""
     try:
-        return os.stat(temp).st_nlink > 1
+        return os.stat(temp, dir_fd=directory, follow_symlinks=False).st_nlink > 1
     except OSError:
         return False
 
@@ -79,8 +85,8 @@ def _libc() -> ctypes.CDLL | None:
     return library if hasattr(library, "renameat2") else None
 
 
-def rename_if_absent(source: str, target: str) -> bool:
-    """Rename a file if the target is free: True; False if it is taken.
+def rename_if_absent(directory: int, source: str, target: str) -> bool:
+    """Rename a file in one directory if the target is free: True; False if it is taken.
 
     Raises:
         NotImplementedError: neither the C library nor the file system can do it.
@@ -90,7 +96,7 @@ def rename_if_absent(source: str, target: str) -> bool:
     if library is None:
         raise NotImplementedError
     result = library.renameat2(
-        _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE
+        directory, os.fsencode(source), directory, os.fsencode(target), _RENAME_NOREPLACE
     )
     if result == 0:
         return True

@@ -15,12 +15,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from plait.errors import MissingDependencyError, OptionError
+import pyarrow.fs as pafs
+
+from plait.errors import OptionError, StorageError
 from plait.model.plan import StoreSpec
 from plait.storage.declared import ATOMIC_CREATE, COHERENT, declared_of, options_of
+from plait.storage.disk import Disk
+from plait.storage.files import LocalFiles
 from plait.storage.objects import ObjectStore, Traits
 from plait.storage.port import Capabilities
 from plait.storage.probe import ProbeSubject, establish
+from plait.storage.tree import require_plain
+from plait.storage.url import adapter_missing
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -40,6 +46,8 @@ KNOWN: Mapping[str, Traits] = {
     "oci": _OBJECTS,
 }
 """What is known of an adapter's ``pipe_file``; of any other nothing is."""
+_DISKS = ("file", "local")
+_SAID_MAX = 300
 
 
 class FsspecStore(ObjectStore):
@@ -66,6 +74,19 @@ class FsspecStore(ObjectStore):
         if COHERENT in declared_of(spec):
             self.traits = replace(self.traits, coherent=True)
         super().__init__(spec, files, root, clock=clock, ids=ids)
+        self._on_disk = protocol in _DISKS
+
+    def _at(self, path: str) -> str:
+        full = super()._at(path)
+        if self._on_disk:  # the adapter would follow a link
+            require_plain(self._root, path)
+        return full
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Return an Arrow file system rooted at the table."""
+        if self._on_disk:
+            return pafs.PyFileSystem(LocalFiles(Disk(self._root, self._ids), self._root))
+        return super().filesystem()
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -79,7 +100,7 @@ class FsspecStore(ObjectStore):
             return FsspecStore(self._spec, fresh=True)
 
         subject = ProbeSubject(self, reopen, self._adapter(), self._place(), self.traits.shared)
-        return establish(subject, clock=self._clock).fit
+        return establish(subject).fit
 
     def _adapter(self) -> str:
         kind = type(self._files)
@@ -105,17 +126,26 @@ def _open(
     if "::" in uri:
         message = f"{uri!r} chains file systems; a cache in between shows what is no longer true"
         raise OptionError(message, hint="give the plain URL", key="uri", value=uri)
-    from fsspec.core import url_to_fs  # noqa: PLC0415 - tables on local disks do without
+    from fsspec import available_protocols  # noqa: PLC0415 - tables on local disks do without
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - the same
 
     try:
         files, root = url_to_fs(uri, **options, use_listings_cache=False, skip_instance_cache=fresh)
     except ImportError as error:
-        library = error.name or uri.split("://", 1)[0]
-        message = f"{uri!r} needs a library that is not installed: {error}"
-        hint = f"install it, for example: pip install {library}"
-        raise MissingDependencyError(message, hint=hint, library=library, extra="") from error
+        raise adapter_missing(uri, error) from error
+    except OSError as error:
+        # The library tells every place where it looked, in thousands of characters.
+        message = f"{uri!r} cannot be opened: {str(error).strip()[:_SAID_MAX]}"
+        hint = "hdfs:// needs Hadoop's native client: set JAVA_HOME, HADOOP_HOME and CLASSPATH"
+        raise StorageError(message, hint=hint, path=uri) from error
     except (TypeError, ValueError, KeyError) as error:
+        if uri.partition("://")[0] not in available_protocols():
+            raise adapter_missing(uri, error) from error
         message = f"fsspec cannot open {uri!r}: {error}"
         hint = "see the adapter's options"
         raise OptionError(message, hint=hint, key="uri", value=uri) from error
+    except Exception as error:
+        message = f"{uri!r} cannot be opened: {type(error).__name__}: {error}"
+        hint = "see whether the server can be reached, and the adapter's options"
+        raise StorageError(message, hint=hint, path=uri) from error
     return files, str(root)

@@ -5,31 +5,51 @@ before the bytes are, for readers and after a crash.
 """
 
 # Every call is counted in microseconds here, so no pathlib.
-# ruff: noqa: PTH100, PTH108, PTH110, PTH112, PTH116, PTH120
+# ruff: noqa: PTH100, PTH110, PTH112
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import pyarrow.fs as pafs
 
-from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError
+from plait.errors import (
+    CapabilityMissingError,
+    ClockUnavailableError,
+    CorruptMetadataError,
+    StorageError,
+)
 from plait.model.plan import StoreSpec
 from plait.ports import Clock, Ids, SystemClock, SystemIds
-from plait.storage.arrow import RootedHandler
 from plait.storage.declared import COHERENT, declared_of
-from plait.storage.disk import READ, TEMP_PREFIX, Disk, unlink
+from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
+from plait.storage.files import LocalFiles
 from plait.storage.mounts import find_mount
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path
-from plait.storage.skew import ServerClock
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
+from plait.storage.skew import JUMP_MS, ServerClock, no_clock
+from plait.storage.tree import (
+    READ,
+    find_first,
+    kind_of,
+    open_directory,
+    open_file,
+    open_inner,
+    parent,
+)
 
 TEMP_AGE_MS_MAX = 24 * 3600 * 1000
 SWAP_WAIT_S_MAX = 10.0
 _SWAP_POLL_S = 0.001
-_Absent = (FileNotFoundError, NotADirectoryError)
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_JUMP_MS = 50
+"""On a local disk asking is cheap."""
+_STAMP_MS_MAX = 7_258_118_400_000  # the year 2200; file systems end in 2446 at the earliest
+DEPTH_MAX = 64
+"""A listing goes so deep: tables have three levels at most."""
 
 
 class LocalStore:
@@ -84,20 +104,25 @@ class LocalStore:
             message = f"{self.root} is a file"
             raise StorageError(message, hint="give a directory", path=self.root)
 
-    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+    def find(
+        self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()
+    ) -> bytes | None:
         """Read a whole file; None if there is none."""
+        check_path(path)
         try:
-            descriptor = os.open(self._base + check_path(path), READ)
-        except _Absent:
-            return None
+            descriptor = self._open_found(path)
+            if descriptor is None and (after := find_first(self.root, later)) is not None:
+                descriptor = self._open_found(path)  # both may have come since
+                if descriptor is None:
+                    raise lost(path, after)
         except OSError as error:
             raise _failed(path, error, verb="read") from error
+        if descriptor is None:
+            return None
         try:
             size = os.fstat(descriptor).st_size
             if size <= size_max:
                 return _read(descriptor, size)
-        except IsADirectoryError:
-            return None
         except OSError as error:
             raise _failed(path, error, verb="read") from error
         finally:
@@ -105,20 +130,25 @@ class LocalStore:
         message = f"{path} has {size} bytes, more than the {size_max} that it may have"
         raise CorruptMetadataError(message, path=path, expected=size_max, found=size)
 
+    def _open_found(self, path: str) -> int | None:
+        try:
+            with parent(self.root, path) as (directory, name):
+                return open_file(directory, name, READ, path=path)
+        except FileNotFoundError:
+            return None
+
     def put(self, path: str, body: bytes) -> None:
         """Write a whole file, replacing one that is there; not synced."""
         try:
-            self._disk.replace(self._base + check_path(path), body)
+            self._disk.replace(check_path(path), body)
         except OSError as error:
             raise _failed(path, error, verb="write") from error
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         """Write a whole file if the name is free; durable on return."""
-        target = self._base + check_path(path)
-        if _exists(target):  # a loser need not sync what nobody will see
-            return False
+        check_path(path)
         try:
-            return self._disk.publish(target, body)
+            return self._disk.publish(path, body)
         except NotImplementedError as error:
             message = f"the file system of {self.root} has neither hard links nor renameat2"
             hint = "keep the table on a local disk or in an object store"
@@ -130,7 +160,7 @@ class LocalStore:
 
     def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:
         """Write a whole file in place of exactly ``expected``; not synced."""
-        target = self._base + check_path(path)
+        check_path(path)
         if not self.capabilities.compare_and_swap:
             message = f"{self.root} is on a network mount, whose locks are not relied on"
             hint = "use lock='file' there"
@@ -139,11 +169,11 @@ class LocalStore:
             )
         deadline = self._clock.monotonic() + SWAP_WAIT_S_MAX
         try:
-            while (swapped := self._disk.swap(target, body, expected)) is None:
+            while (swapped := self._disk.swap(path, body, expected)) is None:
                 if self._clock.monotonic() > deadline:
                     raise TimeoutError(None, "another process holds its directory")
                 self._clock.sleep(_SWAP_POLL_S)
-        except _Absent:
+        except FileNotFoundError:
             return False
         except OSError as error:
             raise _failed(path, error, verb="replace") from error
@@ -152,22 +182,31 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the files below a directory, in the order of their paths.
 
+        A link or a special file is listed and not followed: whoever opens it is refused.
         Temporary names that died more than a day ago are swept on the way.
         """
         top = prefix.rstrip("/")
-        start = self._base + check_path(top) if top else self.root
-        oldest_ms = self._clock.now_ms() - TEMP_AGE_MS_MAX
+        if top:
+            check_path(top)
         try:
-            yield from _walk(start, f"{top}/" if top else "", oldest_ms)
+            start = open_directory(self.root, top)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed(prefix, error, verb="list") from error
+        try:
+            yield from _walk(start, f"{top}/" if top else "", self._sweep)
         except OSError as error:
             raise _failed(prefix, error, verb="list") from error
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; one that is not there is no error."""
+        """Delete files; one that is not there is no error. Of a link, the link itself goes."""
         for path in paths:
+            check_path(path)
             try:
-                os.unlink(self._base + check_path(path))
-            except _Absent:
+                with parent(self.root, path) as (directory, name):
+                    os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
                 continue
             except OSError as error:
                 raise _failed(path, error, verb="delete") from error
@@ -177,67 +216,96 @@ class LocalStore:
         targets = list(dict.fromkeys(self._base + check_path(path) for path in paths))
         try:
             self._disk.sync_files(targets)
-            self._disk.sync_names({os.path.dirname(target) for target in targets})
+            self._disk.sync_names({target.rpartition("/")[0] for target in targets})
         except OSError as error:
             name = str(error.filename or self.root).removeprefix(self._base)
             raise _failed(name, error, verb="sync") from error
 
     def now_ms(self) -> int:
-        """Give the clock that stamps the files: this machine's, or the file server's."""
-        return self._server.now_ms() if self._server else self._clock.now_ms()
+        """Return the time of the clock that stamps the files; raise ClockUnavailableError.
+
+        That of the file server on a network mount; else that of the kernel, which is the same
+        for every process of the machine, whatever clock it was given.
+        """
+        return self._server.now_ms()
 
     def filesystem(self) -> pafs.FileSystem:
-        """Give an Arrow file system rooted at the table."""
-        base = pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
-        handler = RootedHandler(base, "local", make_parents=self._make_parents)
-        return pafs.PyFileSystem(handler)
-
-    def _make_parents(self, path: str) -> None:
-        self._disk.make(os.path.dirname(self._base + path))
+        """Return an Arrow file system rooted at the table."""
+        return pafs.PyFileSystem(LocalFiles(self._disk, self.root))
 
     def location(self, path: str) -> str:
-        """Give the absolute path of a file."""
+        """Return the absolute path of a file."""
         return self._base + check_path(path)
 
     @cached_property
-    def _server(self) -> ServerClock | None:
+    def _server(self) -> ServerClock:
         mount = find_mount(self.root)
         remote = mount is not None and mount.remote
-        return ServerClock(self._clock, self._ask_server) if remote else None
+        if remote:
+            return ServerClock(self._clock, self._ask_disk, jump_ms=JUMP_MS)
+        return ServerClock(self._clock, self._ask_kernel, jump_ms=_JUMP_MS)
 
-    def _ask_server(self) -> int:
+    def _ask_disk(self) -> int:
         try:
-            descriptor, temp = self._disk.open_temp(self.root)
-        except OSError:  # read only: nothing is decided by a clock then
-            return self._clock.now_ms()
+            return self._disk.time_ms()
+        except OSError as error:
+            raise no_clock(self.root, error.strerror or type(error).__name__) from error
+
+    def _ask_kernel(self) -> int:
+        """Ask a disk of this machine; of one that may only be read, whose clock stamps its files.
+
+        The same kernel stamps the files of all of them.
+        """
         try:
-            return os.fstat(descriptor).st_mtime_ns // 1_000_000
-        finally:
-            os.close(descriptor)
-            unlink(temp)
+            return self._ask_disk()
+        except ClockUnavailableError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
+                raise
+            now_ms = kernel_ms()
+            if now_ms is None:
+                raise
+            return now_ms
+
+    def _sweep(self, directory: int, temp: str, modified_ms: int) -> None:
+        """Remove a temporary file whose writer died long ago; none while nobody tells the time."""
+        with suppress(ClockUnavailableError):
+            if is_temporary(temp) and modified_ms < self.now_ms() - TEMP_AGE_MS_MAX:
+                unlink(directory, temp)
 
 
-def _walk(directory: str, prefix: str, oldest_ms: int) -> Iterator[FileInfo]:
+_Sweep = Callable[[int, str, int], None]
+
+
+def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
+    """List a directory that is open, and close it."""
     try:
+        if prefix.count("/") > DEPTH_MAX:
+            raise OSError(None, f"directories lie more than {DEPTH_MAX} deep")
         with os.scandir(directory) as found:
             entries = sorted(found, key=_order)
-    except _Absent:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # deleted since the directory was read
+                yield from _listed(directory, entry, prefix, sweep)
+    finally:
+        os.close(directory)
+
+
+def _listed(
+    directory: int, entry: os.DirEntry[str], prefix: str, sweep: _Sweep
+) -> Iterator[FileInfo]:
+    path = prefix + entry.name
+    if entry.is_dir(follow_symlinks=False):
+        yield from _walk(open_inner(directory, entry.name, path), f"{path}/", sweep)
         return
-    for entry in entries:
-        path = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, f"{path}/", oldest_ms)
-            continue
-        try:
-            facts = entry.stat()
-        except FileNotFoundError:  # deleted since the directory was read
-            continue
-        modified_ms = facts.st_mtime_ns // 1_000_000
-        if entry.name.startswith(TEMP_PREFIX):
-            if modified_ms < oldest_ms:  # its writer died long ago
-                unlink(entry.path)
-        elif stat.S_ISREG(facts.st_mode):
-            yield FileInfo(path, facts.st_size, modified_ms)
+    facts = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
+    modified_ms = facts.st_mtime_ns // 1_000_000
+    if modified_ms > _STAMP_MS_MAX:  # nobody wrote it then: it must not seem young for ever
+        modified_ms = 0
+    if entry.name.startswith(TEMP_PREFIX):
+        sweep(directory, entry.name, modified_ms)
+    else:
+        yield FileInfo(path, facts.st_size, modified_ms, kind_of(facts.st_mode))
 
 
 def _order(entry: os.DirEntry[str]) -> str:
@@ -245,21 +313,12 @@ def _order(entry: os.DirEntry[str]) -> str:
     return f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 
-def _exists(target: str) -> bool:
-    try:
-        os.stat(target)
-    except OSError:
-        return False
-    return True
-
-
 def _read(descriptor: int, size: int) -> bytes:
-    body = os.read(descriptor, size + 1)
-    if len(body) == size:
-        return body
-    parts = [body]
-    while part := os.read(descriptor, 1 << 20):
+    """Read as many bytes as the file had when it was opened: a file that grows has no end."""
+    parts = []
+    while size and (part := os.read(descriptor, size)):
         parts.append(part)
+        size -= len(part)
     return b"".join(parts)
 
 

@@ -16,7 +16,8 @@ import pyarrow.fs as pafs
 from plait.errors import CorruptMetadataError, OptionError
 from plait.model.plan import StoreSpec
 from plait.ports import Clock, SystemClock
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
+from plait.storage.skew import sound_time
 
 SCHEME = "memory://"
 
@@ -64,10 +65,17 @@ class MemoryStore:
             put_if_absent=True, durable=False, shared=False, compare_and_swap=True, coherent=True
         )
 
-    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+    def find(
+        self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()
+    ) -> bytes | None:
         """Read a whole file; None if there is none."""
-        entry = self._space.files.get(check_path(path))
+        check_path(path)
+        with self._space.mutex:
+            entry = self._space.files.get(path)
+            after = next((name for name in later if name in self._space.files), None)
         if entry is None:
+            if after is not None:
+                raise lost(path, after)
             return None
         size = len(entry[0])
         if size > size_max:
@@ -126,15 +134,15 @@ class MemoryStore:
             check_path(path)
 
     def now_ms(self) -> int:
-        """Give this machine's clock."""
-        return self._clock.now_ms()
+        """Return this machine's time; raise ClockUnavailableError if it is absurd."""
+        return sound_time(self._clock.now_ms())
 
     def filesystem(self) -> pafs.FileSystem:
-        """Give an Arrow file system over the same files."""
-        return pafs.PyFileSystem(_Handler(self))
+        """Return an Arrow file system over the same files."""
+        return pafs.PyFileSystem(_MemoryHandler(self))
 
     def location(self, path: str) -> str:
-        """Give the URI of a file; only this process can open it."""
+        """Return the URI of a file; only this process can open it."""
         return f"{self._uri}/{check_path(path)}"
 
 
@@ -151,7 +159,7 @@ class _Output(io.BytesIO):
         super().close()
 
 
-class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """Arrow's calls on the files of a memory store; directories are parts of names."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -161,7 +169,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         return "plait-memory"
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, _Handler):
+        if isinstance(other, _MemoryHandler):
             return self._store.spec == other._store.spec
         return NotImplemented
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageEr
 from plait.model.plan import StoreSpec
 from plait.ports import Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path
-from plait.storage.skew import ServerClock
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
+from plait.storage.skew import ServerClock, no_clock
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -93,10 +93,19 @@ class ObjectStore:
 
     # --- reading -------------------------------------------------------------------------------
 
-    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
-        """Read a whole file with one ranged request; None if there is none."""
+    def find(
+        self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()
+    ) -> bytes | None:
+        """Read a whole file with one ranged request; None if there is none.
+
+        Where there is none, one more request looks for the first of ``later``.
+        """
         with self._translated("read", path):
             body = self._load(self._at(path), size_max)
+            if body is None and later and self._load(self._at(later[0]), 0) is not None:
+                body = self._load(self._at(path), size_max)  # both may have come since
+                if body is None:
+                    raise lost(path, later[0])
         if body is not None and len(body) > size_max:
             message = f"{path} has more than the {size_max} bytes that it may have"
             raise CorruptMetadataError(message, path=path, expected=size_max, found=len(body))
@@ -228,24 +237,28 @@ class ObjectStore:
     # --- the rest ------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Give the clock that stamps the files."""
+        """Return the time of the clock that stamps the files; raise ClockUnavailableError."""
         return self._server.now_ms()
 
     def _ask_server(self) -> int:
-        """Write a small file and see what time it got; this machine's clock if that fails."""
+        """Write a small file and see what time it got; raise ClockUnavailableError."""
         path = f"{_CLOCK_FILE}-{self._ids.nonce()}"
-        full = self._at(path)
         try:
             self.put(path, b"?")
-            self._files.invalidate_cache()
-            modified_ms = _modified_ms(self._files.info(full))
-            self.delete([path])
-        except (StorageError, OSError):
-            return self._clock.now_ms()
-        return self._clock.now_ms() if modified_ms is None else modified_ms
+            with self._translated("ask the time of", path):
+                self._files.invalidate_cache()
+                modified_ms = _modified_ms(self._files.info(self._at(path)))
+        except StorageError as error:
+            raise no_clock(self._spec.uri, error.message) from error
+        finally:
+            with suppress(StorageError):  # a hint that stays is no harm
+                self.delete([path])
+        if modified_ms is None:
+            raise no_clock(self._spec.uri, "its files have no times")
+        return modified_ms
 
     def filesystem(self) -> pafs.FileSystem:
-        """Give an Arrow file system rooted at the table."""
+        """Return an Arrow file system rooted at the table."""
         base = pafs.SubTreeFileSystem(self._root, pafs.PyFileSystem(_Streams(self._files)))
         handler = RootedHandler(base, "objects", make_parents=self._make_parents)
         return pafs.PyFileSystem(handler)
@@ -255,7 +268,7 @@ class ObjectStore:
             self._files.makedirs(self._at(path).rsplit("/", 1)[0], exist_ok=True)
 
     def location(self, path: str) -> str:
-        """Give the URI of a file."""
+        """Return the URI of a file."""
         return f"{self._spec.uri}/{check_path(path)}"
 
     @contextmanager

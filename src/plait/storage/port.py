@@ -6,7 +6,7 @@ promises beyond that is in its ``capabilities``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,8 @@ class FileInfo:
     path: str
     size: int
     modified_ms: int | None
+    kind: str = ""
+    """What it is where it is no regular file, such as ``"a symbolic link"``; only disks tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,13 @@ class Store(Protocol):
         """What this store can do."""
         ...
 
-    def find(self, path: str, *, size_max: int = ...) -> bytes | None:
-        """Read a whole file; None if there is none. Larger than size_max: CorruptMetadataError."""
+    def find(self, path: str, *, size_max: int = ..., later: Sequence[str] = ()) -> bytes | None:
+        """Read a whole file; None if there is none. Larger than size_max: CorruptMetadataError.
+
+        ``later`` are names that are only ever given after this one. If one of them is there and
+        this one is not, this one was lost: CorruptMetadataError. Where every look costs a
+        request, a store looks for the first of them alone.
+        """
         ...
 
     def put(self, path: str, body: bytes) -> None:
@@ -103,19 +110,30 @@ class Store(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Give the store's clock, ms since the epoch, as near as it can be known cheaply."""
+        """Return the store's time, ms since the epoch, as near as it can be known cheaply.
+
+        One clock for all clients: never this machine's in place of one that does not answer.
+        Raise ClockUnavailableError if it cannot be learned, or is absurd.
+        """
         ...
 
     def filesystem(self) -> pafs.FileSystem:
-        """Give an Arrow file system rooted at the table, for data files.
+        """Return an Arrow file system rooted at the table, for data files.
 
         It creates directories on the way. Not for metadata.
         """
         ...
 
     def location(self, path: str) -> str:
-        """Give the absolute URI or path of a file, as Spark and others open it."""
+        """Return the absolute URI or path of a file, as Spark and others open it."""
         ...
+
+
+def lost(path: str, later: str) -> CorruptMetadataError:
+    """Make the error for a file that was there once: one that came after it is still there."""
+    message = f"{path} is missing, and {later}, which came after it, is there"
+    hint = "restore the file from a backup; nothing can be written to this table without it"
+    return CorruptMetadataError(message, hint=hint, path=path, expected="a file", found="none")
 
 
 def check_path(path: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from plait.errors import StorageError, TableError
-from plait.ports import Clock, Ids, SystemClock, SystemIds
+from plait.ports import Ids, SystemIds
 from plait.storage.port import Store
 from plait.storage.race import BEFORE, RaceResult, race_processes, race_threads
 
@@ -58,7 +58,7 @@ class ProbeReport:
         return self.one_winner and self.whole and self.reads_fresh and self.lists_fresh
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return asdict(self)
 
 
@@ -152,10 +152,8 @@ def _remove(store: Store, scratch: str) -> None:
         return
 
 
-def establish(
-    subject: ProbeSubject, *, clock: Clock | None = None, host: str | None = None
-) -> ProbeReport:
-    """Give the report that holds here: this process's, this host's hint, or a new probe's."""
+def establish(subject: ProbeSubject, *, host: str | None = None) -> ProbeReport:
+    """Return the report that holds here: this process's, this host's hint, or a new probe's."""
     key = (subject.adapter, subject.place)
     with _MUTEX:  # one probe at a time: others in this process wait for its result
         known = _KNOWN.get(key)
@@ -165,7 +163,7 @@ def establish(
         report = _find_hint(subject, host)
         if report is None:
             report = probe(subject.store, reopen=subject.reopen, shared=subject.shared)
-            _write_hint(subject, host, report, clock or SystemClock())
+            _write_hint(subject, host, report)
         if report.fit:
             if len(_KNOWN) >= _KNOWN_MAX:
                 _KNOWN.clear()
@@ -188,22 +186,23 @@ def _find_hint(subject: ProbeSubject, host: str) -> ProbeReport | None:
         found = document["report"]
         answers = [found[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
         processes, swaps = int(found["processes"]), found["swaps"] is True
-    except (TableError, ValueError, TypeError, KeyError, RecursionError):
+    except (TableError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     if not all(answer is True for answer in answers):
         return None
     return ProbeReport(True, True, True, True, processes, swaps)  # noqa: FBT003 - all of them
 
 
-def _write_hint(subject: ProbeSubject, host: str, report: ProbeReport, clock: Clock) -> None:
+def _write_hint(subject: ProbeSubject, host: str, report: ProbeReport) -> None:
     document = {"host": host, "adapter": subject.adapter, "report": report.to_dict()}
     try:
         subject.store.put(hint_path(subject, host), json.dumps(document, indent=1).encode())
-        oldest_ms = clock.now_ms() - _HINT_AGE_MS_MAX
+        oldest_ms = subject.store.now_ms() - _HINT_AGE_MS_MAX
         old = [
             info.path
             for info in subject.store.list(HINTS)
             if info.path.startswith(f"{HINTS}/store-")
+            and info.path.count("/") == HINTS.count("/") + 1
             and info.modified_ms is not None
             and info.modified_ms < oldest_ms
         ]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.errors import TableError
+from plait.errors import StorageError, TableError
 from plait.model.plan import StoreSpec
 from plait.storage.port import Store
 
@@ -75,7 +75,11 @@ def race_threads(
 
 
 def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = False) -> RaceResult:
-    """Let every store race once for a path, while one more thread reads it."""
+    """Let every store race once for a path, while one more thread reads it.
+
+    Raises:
+        StorageError: the system gives no thread; nobody is left waiting.
+    """
     if swap:
         stores[0].put_if_absent(path, BEFORE)  # of several processes one makes it
     start, over = threading.Barrier(len(stores) + 1), threading.Event()
@@ -85,7 +89,8 @@ def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = Fa
 
     def contend(number: int, store: Store) -> None:
         body = body_of(f"{name}-{number}-{path}")
-        start.wait()
+        if not _begins(start):
+            return
         try:
             if _contend(store, path, body, swap=swap):
                 won.append(body)
@@ -94,7 +99,8 @@ def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = Fa
             errors.append(f"{type(error).__name__}: {error}"[:500])
 
     def watch(store: Store) -> None:
-        start.wait()
+        if not _begins(start):
+            return
         while not over.is_set():
             try:
                 body = store.find(path)
@@ -108,8 +114,7 @@ def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = Fa
         for number, store in enumerate(stores)
     ]
     watcher = threading.Thread(target=watch, args=(stores[0],), daemon=True)
-    for thread in (*threads, watcher):
-        thread.start()
+    _start_all([*threads, watcher], start, stores[0].spec.uri)
     for thread in threads:
         thread.join()
     over.set()
@@ -117,6 +122,30 @@ def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = Fa
     changed = len(seen) > 1 or bool(len(won) == 1 and seen - set(won))
     torn = sum(not is_whole(body) for body in seen) + changed
     return RaceResult((len(won),), torn, tuple(errors))
+
+
+def _start_all(threads: Sequence[threading.Thread], start: threading.Barrier, uri: str) -> None:
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError as error:
+        start.abort()
+        raise _no_thread(error, uri) from error
+
+
+def _begins(start: threading.Barrier) -> bool:
+    """Wait for the others; False if one of them could not be started."""
+    try:
+        start.wait()
+    except threading.BrokenBarrierError:
+        return False
+    return True
+
+
+def _no_thread(error: RuntimeError, uri: str) -> StorageError:
+    message = f"the store could not be probed: {error}"
+    hint = "raise the limit of threads (ulimit -u, or the container's pids limit) and open it again"
+    return StorageError(message, hint=hint, uri=uri)
 
 
 def _contend(store: Store, path: str, body: bytes, *, swap: bool) -> bool:
@@ -137,6 +166,9 @@ def race_processes(
     """Race processes, each with some threads; None if none can be started.
 
     The options of the store go through a pipe as JSON, so that no secret is in a command line.
+
+    Raises:
+        StorageError: the system gives no thread.
     """
     order = {
         "uri": spec.uri,
@@ -153,13 +185,15 @@ def race_processes(
         return None
     watchdog = threading.Timer(TIMEOUT_S, _kill, [workers])
     watchdog.daemon = True
-    watchdog.start()
     try:
+        watchdog.start()
         for worker, line in zip(workers, orders, strict=True):
             _tell(worker, line)
         if not all(_hear(worker) == "ready" for worker in workers):
             return None
         results = [_round(workers, number) for number in range(rounds)]
+    except RuntimeError as error:
+        raise _no_thread(error, spec.uri) from error
     except (OSError, ValueError) as error:
         return RaceResult((), 0, (f"a racing process died: {error}",))
     finally:

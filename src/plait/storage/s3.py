@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import email.utils
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from plait.storage.declared import options_of
 from plait.storage.objects import ATTEMPTS_MAX, ObjectStore, Traits
 from plait.storage.port import Capabilities, FileInfo, check_path
 from plait.storage.probe import ProbeReport, ProbeSubject, establish
+from plait.storage.skew import no_clock
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3://", "s3a://", "s3n://")
 _BOTOCORE_MIN = (1, 35, 20)
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:aws[^/@\s]*")
+"""What servers may take; an ``@`` stands behind somebody's password."""
+_REFUSALS = (TypeError, KeyError, ValueError, AttributeError)
+"""What s3fs and its libraries raise for options that they do not take."""
 _DELETE_MAX = 1_000
 _ONE_BY_ONE_MAX = 4
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
@@ -74,7 +80,7 @@ class S3Store(ObjectStore):
 
         place = f"{endpoint}/{self._bucket}"
         adapter = _versions()
-        return establish(ProbeSubject(self, reopen, adapter, place), clock=self._clock)
+        return establish(ProbeSubject(self, reopen, adapter, place))
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
@@ -163,15 +169,18 @@ class S3Store(ObjectStore):
                 raise StorageError(message, path=first["Key"])
 
     def _ask_server(self) -> int:
-        """Read the Date of a small reply; whole seconds."""
-        with self._translated("ask the time of", self._bucket):
-            reply = self._files.call_s3(
-                "list_objects_v2", Bucket=self._bucket, Prefix=self._key(".meta/"), MaxKeys=1
-            )
-        stamp = reply["ResponseMetadata"]["HTTPHeaders"].get("date")
-        if stamp is None:
-            return self._clock.now_ms()
-        return int(email.utils.parsedate_to_datetime(stamp).timestamp() * 1000)
+        """Read the Date of a small reply; whole seconds. Raise ClockUnavailableError."""
+        try:
+            with self._translated("ask the time of", self._bucket):
+                reply = self._files.call_s3(
+                    "list_objects_v2", Bucket=self._bucket, Prefix=self._key(".meta/"), MaxKeys=1
+                )
+            stamp = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+            return int(email.utils.parsedate_to_datetime(stamp).timestamp() * 1000)
+        except StorageError as error:
+            raise no_clock(self._spec.uri, error.message) from error
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise no_clock(self._spec.uri, "its reply has no Date") from error
 
 
 def _split(uri: str) -> tuple[str, str]:
@@ -181,6 +190,10 @@ def _split(uri: str) -> tuple[str, str]:
     if not scheme or not bucket or not prefix or "" in prefix.split("/"):
         message = f"{uri!r} does not name a place in a bucket"
         raise OptionError(message, hint="for example s3://bucket/table", key="uri", value=uri)
+    if not _BUCKET.fullmatch(bucket):
+        message = f"{uri!r} names no bucket: none can be called that"
+        hint = "s3://bucket/table; credentials go into storage_options as key and secret"
+        raise OptionError(message, hint=hint, key="uri", value=uri)
     return bucket, prefix
 
 
@@ -210,7 +223,9 @@ def _connect(
     foreign = (OSError, aiohttp.ClientError, botocore.exceptions.BotoCoreError)
     own = {**options, "use_listings_cache": False, "skip_instance_cache": fresh}
     try:
-        return s3fs.S3FileSystem(**own), foreign
-    except (TypeError, KeyError, ValueError) as error:
+        files = s3fs.S3FileSystem(**own)
+        files.connect()  # asks nobody, and looks at options that it would else meet much later
+    except (*_REFUSALS, botocore.exceptions.BotoCoreError) as error:
         message = f"s3fs refuses the storage options: {error}"
         raise OptionError(message, hint="see s3fs.S3FileSystem", key="storage_options") from error
+    return files, foreign

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from plait.model.decision import Decision, Token
 from plait.model.instant import Outcome
-from plait.model.stream import Audit, EpochEntry, StreamProblem
-from plait.txn.site import Site
+from plait.model.stream import Audit, EpochEntry, StreamProblem, find_gap
+from plait.txn.table_handle import TableHandle
 
 
-def audit(site: Site, application: str) -> Audit:
+def audit(handle: TableHandle, application: str) -> Audit:
     """Read every decision, and check the tokens of one application against each other."""
-    head = site.cache.refresh().version
-    return audit_of(application, site.cache.timeline.load_after(-1, limit=head + 1))
+    head = handle.cache.refresh().version
+    return audit_of(application, handle.cache.timeline.load_after(-1, limit=head + 1))
 
 
 def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
@@ -44,6 +44,8 @@ def _entry(token: Token, decision: Decision) -> EpochEntry:
         decision.instant,
         decision.completed_ms,
         decision.stats.rows_in,
+        token.offsets,
+        token.digest,
     )
 
 
@@ -57,10 +59,16 @@ def break_of(last: Token | None, token: Token) -> str | None:
         return "rewind"
     if token.epoch > last.epoch + 1:
         return "jump"
-    return "gap" if token.start != last.end else None
+    joined = token.start == last.end and find_gap(last, token) is None
+    return None if joined else "gap"
 
 
 def told(kind: str, last: Token | None, token: Token) -> str:
     """Tell such a break."""
     before = "the beginning" if last is None else f"epoch {last.epoch}, which ended at {last.end!r}"
-    return f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"
+    text = f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"
+    gap = find_gap(last, token) if last is not None and kind == "gap" else None
+    if gap is None:
+        return text
+    source, ended, start = gap
+    return f"{text}; source {source!r} ended at {ended!r} and goes on at {start!r}"

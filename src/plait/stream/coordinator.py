@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import Never, Self
 
 from plait.errors import (
+    CoordinatorFencedError,
     EpochUnknownError,
     OptionError,
     StreamError,
@@ -15,6 +16,8 @@ from plait.errors import (
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant, Operation
 from plait.model.stream import Position
+from plait.state.state import TableState
+from plait.stream.fence import Fence
 from plait.stream.messages import (
     Hello,
     Report,
@@ -24,12 +27,12 @@ from plait.stream.messages import (
     parse_offsets,
     understood,
 )
+from plait.stream.open_turn import OpenTurn, digest_of, follow, gathered_of, spans_of
 from plait.stream.transport import Endpoint
-from plait.stream.turns import OpenTurn, follow, gathered_of
 from plait.timeline import paths
-from plait.txn.site import Site, require_slots
-from plait.write.gather import decide
-from plait.write.order import Order
+from plait.txn.table_handle import TableHandle, require_slots
+from plait.write.group_commit import decide
+from plait.write.request import WriteRequest
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
 _TURNS_MAX = 100
@@ -47,17 +50,18 @@ class Coordinator:
     offsets. What was reported late, or was completed by nobody, goes into the next decision.
 
     Any failure ends in the same place: what is undecided is rolled back, and writers read on from
-    the offsets in the table. Two coordinators of one application do no harm: the table takes the
-    epoch of one, and the other gets a StreamError and begins anew where the first one is.
+    the offsets in the table. Of two coordinators of one application the newer one stays: when it
+    starts it ends the turns of the other, which finds out at its next turn or commit, and ends with
+    CoordinatorFencedError. Until then they do no harm: the table takes an epoch once.
 
     Not for several threads. Any thread or process may hold the writers.
     """
 
     def __init__(
         self,
-        site: Site,
+        handle: TableHandle,
         application: str,
-        order: Order,
+        order: WriteRequest,
         endpoint: Endpoint,
         *,
         after: Callable[[], None],
@@ -67,16 +71,17 @@ class Coordinator:
             message = f"{order.operation} is no operation of a stream of several writers"
             hint = "append, insert or upsert"
             raise OptionError(message, hint=hint, key="operation", value=order.operation.value)
-        require_slots(site)
-        self._site, self._application, self._order = site, application, order
+        require_slots(handle)
+        self._handle, self._application, self._order = handle, application, order
         self._endpoint, self._after = endpoint, after
-        self._session = site.ports.ids.nonce()
         self._lives: dict[str, str] = {}
         self._open: list[OpenTurn] = []
         self._next = 0
         self._decided = -1
         self._position: Position | None = None
         self._begun = self._closed = False
+        self._fence = Fence(handle, application, handle.new_instant(handle.cache.known()))
+        self._fenced: CoordinatorFencedError | None = None
 
     def __enter__(self) -> Self:
         """Begin: from here on an instant is requested, whenever a writer comes."""
@@ -103,20 +108,41 @@ class Coordinator:
         return self._require_open()[-1].turn.instant
 
     def start(self) -> None:
-        """Request the first instant, and tell the writers that are there.
+        """Request the first instant, take the stream over, and tell the writers that are there.
 
         Raises:
             StreamError: the position in the table is not of a stream of several writers.
+            CoordinatorFencedError: another one began at the same time, and is the newer one.
         """
         if self._closed:
             message = "the coordinator is closed"
             raise TransactionClosedError(message, hint="make a new one")
         self._begun = True
-        self._restart("a coordinator begins")
+        self._drop("its coordinator begins anew")
+        self._fence = Fence.newest(self._handle, self._application)
+        self._position = self._load_position()
+        first = self._request_turn(self._handle.cache.known(), reset=True)
+        try:
+            self._fence.end_older()
+            self._require_newest()
+            self._position = self._load_position()
+            first.turn = replace(first.turn, offsets=self._offsets())
+        except BaseException:
+            self._drop("its coordinator could not begin")
+            raise
+        self._endpoint.send(encode(first.turn))
 
     def poll(self, wait_s: float = 0) -> None:
-        """Hear what writers say."""
+        """Hear what writers say, and what the heartbeat of the open instants has found.
+
+        Raises:
+            StreamError: a writer failed, or an instant was taken for dead. Everything undecided is
+                rolled back, and the writers begin anew from the offsets in the table.
+            CoordinatorFencedError: another coordinator has this stream now; this one has ended.
+        """
         self._require_open()
+        self._handle.ports.background.tend()
+        self._require_first(self._handle.cache.known())
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
             message = understood(body)
@@ -124,6 +150,9 @@ class Coordinator:
                 self._welcome(message)
             elif isinstance(message, Report):
                 self._take(message)
+            elif isinstance(message, Turn) and message.session > self._session:
+                self._end_fenced(f"coordinator {message.session} sends turns")
+        self._require_sound()
 
     def checkpoint(self, *, wait_s: float = 60) -> bool:
         """End the turn; tell whether every writer has reported all that it held, in time.
@@ -131,21 +160,19 @@ class Coordinator:
         Those that were late are not lost: they go into the next one.
 
         Raises:
-            StreamError: a writer failed, or an instant was taken for dead. Everything undecided is
-                rolled back, and the writers begin anew from the offsets in the table.
+            StreamError, CoordinatorFencedError: as ``poll``.
         """
         self.poll()
-        self._require_sound()
         if len(self._open) < _TURNS_MAX:
             self._begin_turn(reset=False)
-        clock = self._site.ports.clock
+        clock = self._handle.ports.clock
         until = clock.monotonic() + wait_s
         while True:
             self.poll()
-            self._require_sound()
             if all(each.complete for each in self._open[:-1]):
                 return True
             if clock.monotonic() >= until:
+                self._require_newest()
                 return False
             self.poll(min(_LOOK_S, max(0.0, until - clock.monotonic())))
 
@@ -153,11 +180,11 @@ class Coordinator:
         """Decide all turns that every writer has reported; None if that brings nothing new.
 
         Raises:
-            StreamError: the table has gone on without us, or reports do not fit together.
+            StreamError: as ``poll``, or reports do not fit together.
             CommitError: as a writer. In each case the writers begin anew.
+            CoordinatorFencedError: another coordinator has this stream now; this one has ended.
         """
         self.poll()
-        self._require_sound()
         ready = self._ready()
         if not ready:
             return None
@@ -167,12 +194,16 @@ class Coordinator:
         try:
             result = self._decide(ready)
         except Exception as error:
+            self._require_first(self._handle.cache.refresh(), error)
+            self._require_newest(error)
             self._restart(f"{type(error).__name__} while an epoch was decided")
             raise
+        if result.instant.nonce != ready[-1].turn.instant.nonce:
+            self._end_fenced(f"version {result.version} is this epoch, by another coordinator")
         self._decided = ready[-1].turn.number
         self._open = self._open[len(ready) :]
         for each in ready[:-1]:
-            each.roll_back(self._site, "its rows were carried into a later epoch")
+            each.roll_back(self._handle, "its rows were carried into a later epoch")
         self._position = self._load_position()
         return result
 
@@ -198,6 +229,7 @@ class Coordinator:
 
     def _restart(self, reason: str) -> None:
         """Roll back what is undecided; go on from what the table says (fail over)."""
+        self._require_first(self._handle.cache.refresh())
         self._drop(reason)
         self._position = self._load_position()
         self._begin_turn(reset=True)
@@ -205,14 +237,17 @@ class Coordinator:
     def _drop(self, reason: str) -> None:
         doomed, self._open = self._open, []
         for each in doomed:
-            each.roll_back(self._site, reason)
+            each.roll_back(self._handle, reason)
 
     def _begin_turn(self, *, reset: bool) -> None:
         """Request an instant, then tell the writers: never the other way round."""
-        site = self._site
-        state = site.cache.refresh()
-        table = state.table
-        instant = site.new_instant(state)
+        state = self._handle.cache.refresh()
+        self._require_first(state)
+        self._endpoint.send(encode(self._request_turn(state, reset=reset).turn))
+
+    def _request_turn(self, state: TableState, *, reset: bool) -> OpenTurn:
+        handle, table = self._handle, state.table
+        instant = handle.new_instant(state)
         turn = Turn(
             self._session,
             self._next,
@@ -226,8 +261,8 @@ class Coordinator:
             dict(self._lives),
         )
         self._next += 1
-        self._open.append(OpenTurn.begin(site, turn, state))
-        self._endpoint.send(encode(turn))
+        self._open.append(OpenTurn.begin(handle, turn, state, self._application))
+        return self._open[-1]
 
     def _withdraw(self, idle: list[OpenTurn]) -> None:
         """Let go of instants under which no file was written, and none can be any more."""
@@ -235,7 +270,7 @@ class Coordinator:
         for each in idle:
             each.heartbeat.stop()
             doomed += [paths.requested(each.turn.instant), paths.heartbeat(each.turn.instant)]
-        self._site.store.delete(doomed)
+        self._handle.store.delete(doomed)
         self._decided = idle[-1].turn.number
         self._open = self._open[len(idle) :]
 
@@ -271,6 +306,8 @@ class Coordinator:
             failed = next((report for report in each.ordered() if report.error), None)
             if ended is None and failed is None:
                 continue
+            if ended is not None:
+                self._require_newest()
             if failed is not None:
                 message = f"writer {failed.writer!r} failed: {failed.error}"
             else:
@@ -279,7 +316,7 @@ class Coordinator:
             raise StreamError(message, hint="its rows are read again from the table's position")
 
     def _ready(self) -> list[OpenTurn]:
-        """Give the oldest turns that have ended and that all writers have reported."""
+        """Return the oldest turns that have ended and that all writers have reported."""
         found: list[OpenTurn] = []
         for each in self._open[:-1]:
             if not each.complete:
@@ -293,15 +330,18 @@ class Coordinator:
         last = ready[-1]
         reports = [report for each in ready for report in each.ordered()]
         epoch, start = (0, "") if self._position is None else _next(self._position)
-        end = offsets_text(follow(self._offsets(), reports))
-        token = Token(self._application, epoch, start, end)
+        before = self._offsets()
+        ends = follow(before, reports)
+        spans = spans_of(before, reports, ends)
+        end = offsets_text(ends)
+        token = Token(self._application, epoch, start, end, spans, digest_of(reports))
         last.heartbeat.stop()
         order = replace(self._order, token=token)
         gathered = gathered_of(ready[:-1], last)
-        return decide(self._site, order, last.turn.instant, gathered, after=self._after)
+        return decide(self._handle, order, last.turn.instant, gathered, after=self._after)
 
     def _offsets(self) -> dict[str, str]:
-        """Give the offsets in the table, by source."""
+        """Return the offsets in the table, by source."""
         if self._position is None:
             return {}
         try:
@@ -311,10 +351,39 @@ class Coordinator:
             hint = "a stream of several writers needs a name of its own"
             raise EpochUnknownError(message, hint=hint, end=self._position.end) from None
 
+    @property
+    def _session(self) -> str:
+        return str(self._fence.session)
+
     def _load_position(self) -> Position | None:
-        return self._site.cache.refresh().streams.get(self._application)
+        return self._handle.cache.refresh().streams.get(self._application)
+
+    # --- others ----------------------------------------------------------------------------
+
+    def _require_first(self, state: TableState, cause: Exception | None = None) -> None:
+        """See that nobody else has decided an epoch of this stream."""
+        ours = {each.turn.instant.nonce for each in self._open}
+        why = self._fence.find_epoch_of_another(state, self._position, ours)
+        if why is not None:
+            self._end_fenced(why, cause)
+
+    def _require_newest(self, cause: Exception | None = None) -> None:
+        """See that no newer coordinator has begun a turn of this stream."""
+        why = self._fence.find_successor()
+        if why is not None:
+            self._end_fenced(why, cause)
+
+    def _end_fenced(self, why: str, cause: Exception | None = None) -> Never:
+        """End for good: whoever has the stream goes on from what the table says."""
+        self._closed = True
+        self._drop("another coordinator has the stream")
+        self._position = self._load_position()
+        self._fenced = self._fence.error(why, self._position)
+        raise self._fenced from cause
 
     def _require_open(self) -> list[OpenTurn]:
+        if self._fenced is not None:
+            raise self._fenced
         if self._closed or not self._begun or not self._open:
             message = "the coordinator is not open"
             raise TransactionClosedError(message, hint="use it in a with block")

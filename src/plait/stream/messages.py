@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, FormatError
 from plait.model.instant import Instant
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Turn:
     """Report what you hold, and go on under this instant."""
 
     session: str
-    """Of the coordinator: another one begins anew."""
+    """Of the coordinator: another one begins anew. The text of a later one is greater."""
     number: int
     instant: Instant
     operation: str
@@ -54,6 +54,8 @@ class Report:
     starts: Offsets = field(default_factory=dict)
     ends: Offsets = field(default_factory=dict)
     rows: int = 0
+    hash: int = 0
+    """With the rows the digest of what it took."""
     flushes: int = 0
     runs: tuple[str, ...] = ()
     status: bytes = b""
@@ -107,7 +109,7 @@ def decode(body: bytes) -> Message:
         if kind == "hello":
             return Hello(**values)
         raise ValueError(kind)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, FormatError, RecursionError) as error:
         message = f"not a message of a stream: {type(error).__name__}: {error}"
         raise CorruptMetadataError(
             message, path="", found=body[:80].decode("utf-8", "replace")
@@ -134,7 +136,10 @@ def offsets_text(offsets: Offsets) -> str:
 
 def parse_offsets(text: str) -> dict[str, str]:
     """Read offsets of a token; raise ValueError for what a coordinator did not write."""
-    found = json.loads(text) if text else {}
+    try:
+        found = json.loads(text) if text else {}
+    except RecursionError:  # nested without end
+        found = None
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise ValueError(text)
     return found

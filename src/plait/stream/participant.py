@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from plait.arrow.engine import Announcer, ArrowStaging, Task
 from plait.errors import (
     CorruptMetadataError,
     OffsetGapError,
@@ -16,15 +17,13 @@ from plait.errors import (
     TableError,
     TransactionClosedError,
 )
-from plait.model.changes import WriteStatus
+from plait.model.changes import Digest, WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, WritePlan
 from plait.stream.messages import Hello, Report, Turn, encode, understood
 from plait.stream.transport import Endpoint
-from plait.txn.site import Site
-from plait.write.announce import Announcer
-from plait.write.runs import RunStaging
-from plait.write.staging import ArrowStaging, Task
+from plait.txn.table_handle import TableHandle
+from plait.write.run_files import RunStaging
 
 _ASK_S = 1.0
 """An answer that has not come after so long is asked for again."""
@@ -42,15 +41,15 @@ class Participant:
     failure, ``offset`` gives that place again, and rows from anywhere else are refused.
     """
 
-    def __init__(self, site: Site, endpoint: Endpoint, name: str) -> None:
-        self._site, self._endpoint, self._name = site, endpoint, name
-        self._life = site.ports.ids.nonce()
+    def __init__(self, handle: TableHandle, endpoint: Endpoint, name: str) -> None:
+        self._handle, self._endpoint, self._name = handle, endpoint, name
+        self._life = handle.ports.ids.nonce()
         self._turn: _Open | None = None
         self._offsets: dict[str, str] = {}
         self._unheard: list[Report] = []
         self._lock = threading.Lock()
         self._finishing: list[tuple[_Open, Future[None]]] = []
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
+        self._thread = _one_thread()
         self._seen: dict[str, int] = {}
         """By coordinator: the newest turn that was begun."""
         self._asked: float | None = None
@@ -72,7 +71,7 @@ class Participant:
         return self._turn is not None
 
     def offset(self, source: str = "") -> str:
-        """Give where a source is to be read next; "" is its beginning."""
+        """Return where a source is to be read next; "" is its beginning."""
         return self._offsets.get(source, "")
 
     def poll(self, wait_s: float = 0) -> None:
@@ -132,7 +131,7 @@ class Participant:
 
     def _say_hello(self) -> None:
         """Ask for the turn, again if no answer comes."""
-        now = self._site.ports.clock.monotonic()
+        now = self._handle.ports.clock.monotonic()
         if self._asked is None or now >= self._asked + _ASK_S:
             self._asked = now
             self._endpoint.send(encode(Hello(self._name, self._life)))
@@ -191,7 +190,7 @@ class Participant:
     def _begin(self, turn: Turn) -> None:
         label = f"{self._life}-{turn.number}"
         try:
-            self._turn = _Open.begin(self._site, turn, label)
+            self._turn = _Open.begin(self._handle, turn, label)
         except TableError as error:
             about = self._about(turn.session, turn.number)
             self._report(replace(about, error=f"{type(error).__name__}: {error}"))
@@ -199,7 +198,12 @@ class Participant:
     def _end(self, turn: _Open) -> None:
         """Have what was taken staged and reported, beside the rows that come now."""
         self._finishing = [pair for pair in self._finishing if not pair[1].done()]
-        self._finishing.append((turn, self._thread.submit(self._finish, turn)))
+        try:
+            self._finishing.append((turn, self._thread.submit(self._finish, turn)))
+        except RuntimeError:  # no thread can be had: nothing of it ran, nor ever will
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = _one_thread()
+            self._finish(turn)
 
     def _finish(self, turn: _Open) -> None:
         about = self._about(turn.turn.session, turn.turn.number)
@@ -247,6 +251,10 @@ class Participant:
             raise TransactionClosedError(message, hint="make a new one")
 
 
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
+
+
 @dataclass(slots=True)
 class _Open:
     """What a writer has taken in one turn."""
@@ -258,23 +266,24 @@ class _Open:
     ends: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, site: Site, turn: Turn, label: str) -> _Open:
+    def begin(cls, handle: TableHandle, turn: Turn, label: str) -> _Open:
         """Take the table's layout as the turn has it; nothing is written yet.
 
         Raises:
             PlanStaleError: the layout is another one by now: the next turn will have it.
         """
-        table = site.cache.refresh().table
+        table = handle.cache.refresh().table
         spec = table.spec
         if (spec.schema.id, spec.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
             message = f"turn {turn.number} is of another layout than the table has"
             raise PlanStaleError(message, hint="the coordinator begins another one")
         operation = Operation(turn.operation)
-        plan = WritePlan(site.store.spec, turn.instant, operation, spec, table.options)
-        announce = Announcer(site.store, plan, label)
+        options = table.options
+        plan = WritePlan(handle.store.spec, turn.instant, operation, spec, options, digests=True)
+        announce = Announcer(handle.store, plan, label)
         if spec.keyed:
-            return cls(turn, plan, RunStaging(plan, announce, label=label, store=site.store))
-        return cls(turn, plan, ArrowStaging(plan, announce, task=Task(label), store=site.store))
+            return cls(turn, plan, RunStaging(plan, announce, label=label, store=handle.store))
+        return cls(turn, plan, ArrowStaging(plan, announce, task=Task(label), store=handle.store))
 
     @property
     def write(self) -> Callable[[object], None]:
@@ -288,10 +297,12 @@ class _Open:
             return report
         if isinstance(self.work, RunStaging):
             runs = tuple(self.work.finish())
-            return replace(report, runs=runs, rows=self.work.rows, flushes=self.work.flushes)
+            found = replace(report, runs=runs, flushes=self.work.flushes)
+            return replace(found, rows=self.work.digest.rows, hash=self.work.digest.hash)
         spec = self.plan.spec
         status = self.work.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
-        return replace(report, rows=status.stats.rows_in, status=status.to_bytes())
+        digest = status.digest or Digest()
+        return replace(report, rows=digest.rows, hash=digest.hash, status=status.to_bytes())
 
     def close(self) -> None:
         """Drop what is in memory."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from plait.arrow.engine import ArrowEngine
 from plait.errors import OptionError
-from plait.model.decision import CommitResult, Token
+from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position
 from plait.stream.audit import audit
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
-from plait.txn.site import Site
-from plait.write.engine import ArrowEngine
-from plait.write.order import Order
+from plait.txn.table_handle import TableHandle
+from plait.write.request import WriteRequest
 from plait.write.writer import Writer
 
-_NAME_MAX = 200
+_NAME_MAX = 1024
 _OFFSETS_MAX = 64 << 10
 
 
@@ -38,9 +39,9 @@ class Stream:
     (1, '4', 4)
     """
 
-    def __init__(self, site: Site, application: str, *, after: Callable[[], None]) -> None:
+    def __init__(self, handle: TableHandle, application: str, *, after: Callable[[], None]) -> None:
         check_application(application)
-        self._site, self._application, self._after = site, application, after
+        self._handle, self._application, self._after = handle, application, after
 
     @property
     def application(self) -> str:
@@ -50,7 +51,7 @@ class Stream:
     @property
     def position(self) -> Position | None:
         """How far the table is, as its newest decision says; None before the first epoch."""
-        return self._site.cache.refresh().streams.get(self._application)
+        return self._handle.cache.refresh().streams.get(self._application)
 
     def writer(
         self,
@@ -60,6 +61,7 @@ class Stream:
         end: str,
         on_conflict: str = "retry",
         on_duplicate: str = "raise",
+        missing_columns: str = "raise",
     ) -> Writer:
         """Open a writer for the epoch that follows a position; used like ``Table.writer``.
 
@@ -70,6 +72,7 @@ class Stream:
             end: the offsets up to which the rows reach, as text of the caller's own.
             on_conflict: ``retry`` to do touched buckets again, or ``raise``.
             on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
+            missing_columns: for ``upsert``, as in ``Table.writer``.
 
         Raises:
             StreamError: somebody went on from there already, to other offsets.
@@ -79,19 +82,35 @@ class Stream:
             hint = f"give one of {self._application!r}"
             raise OptionError(message, hint=hint, key="after", value=after.token.application)
         epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
-        token = self.token(epoch, start, end)
-        return self.writer_of(token, operation, on_conflict=on_conflict, on_duplicate=on_duplicate)
+        token = replace(self.token(epoch, start, end), offsets=(Span("", start, end),))
+        return self.writer_of(
+            token,
+            operation,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+            missing_columns=missing_columns,
+        )
 
     def writer_of(
-        self, token: Token, operation: str, *, on_conflict: str, on_duplicate: str
+        self,
+        token: Token,
+        operation: str,
+        *,
+        on_conflict: str,
+        on_duplicate: str,
+        missing_columns: str = "raise",
     ) -> Writer:
         """Open a writer for a token that an engine made."""
-        spec = self._site.cache.known().table.spec
-        order = Order.of(
-            operation, spec, on_conflict=on_conflict, on_duplicate=on_duplicate, token=token
+        order = WriteRequest.of(
+            operation,
+            self._handle.cache.known().table.spec,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+            missing_columns=missing_columns,
+            token=token,
         )
-        default = ArrowEngine(store=self._site.store)
-        return Writer(self._site, order, default=default, after=self._after)
+        default = ArrowEngine(store=self._handle.store)
+        return Writer(self._handle, order, default=default, after=self._after)
 
     def begin_at(self, *, epoch: int, end: str) -> CommitResult:
         """Take over a stream whose epochs up to this one are here already, or are not wanted.
@@ -108,7 +127,7 @@ class Stream:
 
     def audit(self) -> Audit:
         """Read the whole timeline, and tell whether every epoch continues the one before."""
-        return audit(self._site, self._application)
+        return audit(self._handle, self._application)
 
     def coordinator(
         self,
@@ -119,17 +138,17 @@ class Stream:
         on_duplicate: str = "raise",
     ) -> Coordinator:
         """Make the one that decides for several writers; see ``Coordinator``."""
-        order = Order.of(
+        order = WriteRequest.of(
             operation,
-            self._site.cache.known().table.spec,
+            self._handle.cache.known().table.spec,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
         )
-        return Coordinator(self._site, self._application, order, endpoint, after=self._after)
+        return Coordinator(self._handle, self._application, order, endpoint, after=self._after)
 
     def participant(self, endpoint: Endpoint, name: str) -> Participant:
         """Make one of several writers; see ``Participant``."""
-        return Participant(self._site, endpoint, name)
+        return Participant(self._handle, endpoint, name)
 
     def token(self, epoch: int, start: str, end: str) -> Token:
         """Make a token of this application; raise OptionError for what cannot be one."""

@@ -39,11 +39,11 @@ class Hub:
         self._lock = threading.Lock()
 
     def coordinator(self) -> Endpoint:
-        """Give the coordinator's end."""
+        """Return the coordinator's end."""
         return _Coordinating(self._up, self._down, self._lock)
 
     def writer(self) -> Endpoint:
-        """Give the end of one more writer; it hears what is sent from now on."""
+        """Return the end of one more writer; it hears what is sent from now on."""
         mine: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         with self._lock:
             self._down.append(mine)

@@ -16,7 +16,7 @@ METADATA, DATA = "metadata", "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One call: ``find``, ``put``, ``put_if_absent``, ``replace``, ``list``, ``delete``.
 
     Or ``persist``, or ``open_input`` or ``open_output`` of a file through Arrow.
@@ -43,18 +43,18 @@ class CountingStore(WrappedStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self._calls: list[Call] = []
+        self._calls: list[StoreCall] = []
         self._fsyncs = self._fsyncs_now()
         self._mutex = threading.Lock()
 
     def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
         """Record the call, then make it."""
         with self._mutex:
-            self._calls.append(Call(operation, path))
+            self._calls.append(StoreCall(operation, path))
         return run()
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[StoreCall, ...]:
         """The calls since the start or the last ``reset``, in order."""
         return tuple(self._calls)
 

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from plait.errors import StorageError
 from plait.ports import Clock, SystemClock
 from plait.storage.port import Store
+from plait.storage.skew import no_clock
 from plait.testing.wrapper import WrappedStore
 
 T = TypeVar("T")
@@ -32,7 +33,8 @@ class Fault:
             ``delay_s`` first. ``stale``: a listing as it was when the fault was made.
             ``step``: ``run`` is called first.
         operation: of ``find``, ``put``, ``put_if_absent``, ``replace``, ``list``, ``delete``,
-            ``persist``, ``open_input``, ``open_output``; a shell pattern.
+            ``persist``, ``open_input``, ``open_output``; a shell pattern. ``now`` is the
+            request for the store's time; only its own name matches it.
         path: a shell pattern; ``*`` also matches ``/``.
         nth: at the nth call that matches, from 1.
         times: how many calls in a row, from there.
@@ -97,6 +99,14 @@ class FaultStore(WrappedStore):
         if fault is None:
             return run()
         return self._fail(fault, operation, path, run)
+
+    def now_ms(self) -> int:
+        """Return the store's time, unless the script says that it is not told."""
+        with self._mutex:
+            asked = [fault for fault in self._script if fault.operation == "now"]
+            if sum(fault.hits("now", "") for fault in asked):
+                raise no_clock(self.spec.uri, "as the test ordered")
+        return super().now_ms()
 
     def _fail(self, fault: Fault, operation: str, path: str, run: Callable[[], T]) -> T:
         if fault.kind == "crash_before":

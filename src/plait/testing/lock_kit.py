@@ -1,4 +1,4 @@
-"""What every lock must do. Subclass, and give a fixture.
+"""What every lock must do. Subclass it and provide its fixture.
 
 ``LockKit`` asks for ``providers``: a function that opens the lock anew, for each thread its own.
 ``LosableLockKit`` asks for ``lose`` too. ``SharedLockKit``, and ``ExpiringLockKit`` for locks that
@@ -125,7 +125,7 @@ class LockKit:
     def test_waiting_ends_in_time_and_names_the_holder(
         self, providers: Callable[[], LockProvider]
     ) -> None:
-        with providers().acquire(wait_s=5, owner="the first"):
+        with providers().acquire(wait_s=60, owner="the first"):
             began = time.monotonic()
             for wait_s in (0.0, 0.2):
                 second = providers().acquire(wait_s=wait_s, owner="the second")
@@ -137,9 +137,9 @@ class LockKit:
 
     def test_an_exception_frees_it(self, providers: Callable[[], LockProvider]) -> None:
         provider = providers()
-        with suppress(ZeroDivisionError), provider.acquire(wait_s=5, owner="the unlucky"):
+        with suppress(ZeroDivisionError), provider.acquire(wait_s=60, owner="the unlucky"):
             raise ZeroDivisionError
-        with providers().acquire(wait_s=1, owner="the next") as held:
+        with providers().acquire(wait_s=10, owner="the next") as held:
             assert held.lost is None
 
     def test_it_can_be_taken_again_and_after_a_timeout(
@@ -148,9 +148,9 @@ class LockKit:
         provider, other = providers(), providers()
         for _ in range(3):
             late = other.acquire(wait_s=0, owner="two")
-            with provider.acquire(wait_s=1, owner="one"), refused(LockTimeoutError), late:
+            with provider.acquire(wait_s=60, owner="one"), refused(LockTimeoutError), late:
                 pass
-            with other.acquire(wait_s=1, owner="two"):
+            with other.acquire(wait_s=60, owner="two"):
                 pass
 
     def test_it_tells_who_holds_it_and_since_when(
@@ -158,7 +158,7 @@ class LockKit:
     ) -> None:
         provider, began_ms = providers(), SystemClock().now_ms()
         assert provider.holder() is None
-        with provider.acquire(wait_s=1, owner="the first"):
+        with provider.acquire(wait_s=60, owner="the first"):
             holder = providers().holder()
             assert holder is not None
             assert "the first" in holder.owner
@@ -170,7 +170,7 @@ class LockKit:
     def test_its_tokens_grow(self, providers: Callable[[], LockProvider]) -> None:
         tokens: list[int | None] = []
         for _ in range(3):
-            with providers().acquire(wait_s=1, owner="one") as held:
+            with providers().acquire(wait_s=60, owner="one") as held:
                 tokens.append(held.token)
         known = [token for token in tokens if token is not None]
         assert not known or (len(known) == 3 and known == sorted(set(known)))
@@ -203,7 +203,7 @@ class LosableLockKit:
     def test_a_loss_is_seen(
         self, providers: Callable[[], LockProvider], lose: Callable[[], None]
     ) -> None:
-        with providers().acquire(wait_s=5, owner="the unlucky") as held:
+        with providers().acquire(wait_s=60, owner="the unlucky") as held:
             assert held.lost is None
             lose()
             assert until(lambda: held.lost is not None), "the holder believes it holds the lock"
@@ -211,16 +211,16 @@ class LosableLockKit:
     def test_what_was_lost_and_let_go_of_can_be_taken_again(
         self, providers: Callable[[], LockProvider], lose: Callable[[], None]
     ) -> None:
-        with providers().acquire(wait_s=5, owner="the unlucky") as first:
+        with providers().acquire(wait_s=60, owner="the unlucky") as first:
             lose()
             assert until(lambda: first.lost is not None)
-        with providers().acquire(wait_s=30, owner="the next") as second:
+        with providers().acquire(wait_s=60, owner="the next") as second:
             assert second.lost is None
             if first.token is not None and second.token is not None:
                 assert second.token > first.token
 
 
-def until(true: Callable[[], bool], *, wait_s: float = 10) -> bool:
+def until(true: Callable[[], bool], *, wait_s: float = 120) -> bool:
     """Wait until it is true; tell whether it became so."""
     deadline = time.monotonic() + wait_s
     while not true():
@@ -259,7 +259,7 @@ class SharedLockKit:
             pass
         assert "the doomed" in str(refusal.error.holder)
         worker.kill()
-        with provider.acquire(wait_s=30, owner="the heir"):
+        with provider.acquire(wait_s=60, owner="the heir"):
             holder = provider.holder()
             assert holder is not None
             assert "the heir" in holder.owner
@@ -268,11 +268,11 @@ class SharedLockKit:
         provider = open_lock(lock, store, Ports())
         worker = Worker(lock, store, "the doomed", str(tmp_path / "count"))
         worker.hear()
-        with provider.acquire(wait_s=5, owner="the first"):
+        with provider.acquire(wait_s=60, owner="the first"):
             worker.tell("hold")
             SystemClock().sleep(0.3)  # so that it is in the queue
             worker.kill()
-        with open_lock(lock, store, Ports()).acquire(wait_s=30, owner="the next"):
+        with open_lock(lock, store, Ports()).acquire(wait_s=60, owner="the next"):
             pass
 
 
@@ -319,7 +319,7 @@ class Worker:
         self.tell(json.dumps({**order, "name": name, "counter": counter}))
 
     def tell(self, line: str) -> None:
-        """Give an order."""
+        """Return an order."""
         if self._process.stdin is not None:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()

@@ -26,16 +26,26 @@ class SimClock:
     def __init__(self, start_ms: int = START_MS, *, skew_ms: int = 0) -> None:
         self._now_ms = float(start_ms)
         self._start_ms = float(start_ms)
+        self._asleep_s = 0.0
         self._mutex = threading.Lock()
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        """Give the wall clock."""
-        return int(self._now_ms) + self.skew_ms
+        """Return the wall clock."""
+        return int(self._now_ms + self._asleep_s * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
-        """Give seconds since the start."""
+        """Return seconds since the start."""
         return (self._now_ms - self._start_ms) / 1000
+
+    def asleep_s(self) -> float:
+        """Return for how long ``suspend`` was told to last in all."""
+        return self._asleep_s
+
+    def suspend(self, seconds: float) -> None:
+        """Let the machine sleep: the wall clock goes on, the monotonic one does not."""
+        with self._mutex:
+            self._asleep_s += seconds
 
     def sleep(self, seconds: float) -> None:
         """Let the time pass at once."""
@@ -55,11 +65,11 @@ class SeqIds:
         self._next = itertools.count(1)
 
     def nonce(self) -> str:
-        """Give the next."""
+        """Return the next."""
         return f"{self._prefix}{next(self._next):0{16 - len(self._prefix)}x}"
 
     def jitter(self) -> float:
-        """Give a half."""
+        """Return a half."""
         return 0.5
 
 
@@ -78,6 +88,9 @@ class ManualBackground:
                 self.steps.remove(step)
 
         return cancel
+
+    def tend(self) -> None:
+        """Do nothing: the test says when."""
 
     def run(self) -> None:
         """Run every step once."""

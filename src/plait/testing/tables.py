@@ -9,7 +9,7 @@ from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
-from plait.txn.site import open_site
+from plait.txn.table_handle import open_handle
 
 S = TypeVar("S", bound=Store)
 
@@ -26,4 +26,4 @@ def open_wrapped(
     (0, 0)
     """
     store = wrap(open_store(uri))
-    return Table(open_site(store, ports or Ports())), store
+    return Table(open_handle(store, ports or Ports())), store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -42,9 +42,12 @@ class WrappedStore:
         """What the inner store can do."""
         return self.inner.capabilities
 
-    def find(self, path: str, *, size_max: int = FIND_BYTES_MAX) -> bytes | None:
+    def find(
+        self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()
+    ) -> bytes | None:
         """Read a whole file."""
-        return self.call("find", path, lambda: self.inner.find(path, size_max=size_max))
+        run = partial(self.inner.find, path, size_max=size_max, later=later)
+        return self.call("find", path, run)
 
     def put(self, path: str, body: bytes) -> None:
         """Write a whole file."""
@@ -75,15 +78,15 @@ class WrappedStore:
         self.call("persist", first, lambda: self.inner.persist(listed))
 
     def now_ms(self) -> int:
-        """Give the store's clock."""
+        """Return the store's clock."""
         return self.inner.now_ms()
 
     def filesystem(self) -> pafs.FileSystem:
-        """Give the Arrow file system; opening a file is a call."""
+        """Return the Arrow file system; opening a file is a call."""
         return pafs.PyFileSystem(_Handler(self))
 
     def location(self, path: str) -> str:
-        """Give the address of a file."""
+        """Return the address of a file."""
         return self.inner.location(path)
 
 

@@ -34,7 +34,7 @@ from plait.model.decision import (
     Scope,
     Token,
 )
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation, Outcome
 from plait.storage.port import check_path
 from plait.timeline.columns import from_json, to_json
 
@@ -45,6 +45,7 @@ _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
 _TAIL = b"}\n"
 _DIGITS = 64
+_INT_MAX, _ID_MAX = 1 << 63, 1 << 31
 
 T = TypeVar("T")
 Section = Callable[[object, pa.Schema], pa.Table]
@@ -73,12 +74,12 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
 
 
 def checksum_of(body: bytes) -> str:
-    """Give the checksum that seals a decision."""
+    """Return the checksum that seals a decision."""
     return hashlib.sha256(body).hexdigest()
 
 
 def sealed_checksum(data: bytes) -> str:
-    """Give the checksum that stands in an encoded decision."""
+    """Return the checksum that stands in an encoded decision."""
     return data[len(_HEAD) : len(_HEAD) + _DIGITS].decode("ascii", "replace")
 
 
@@ -98,13 +99,24 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
         hint = "restore the file from a backup; `tablectl verify` lists all damage"
         raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=found)
     try:
-        document = json.loads(body)
+        document = json.loads(body, object_pairs_hook=unique)
         if not isinstance(document, dict):
             raise TypeError(document)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"{path} is not a decision: {error}"
         raise CorruptMetadataError(message, path=path) from error
     return stated, document
+
+
+def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Make an object of JSON; raise ValueError if it names a field twice: readers would differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"field {twice[:80]!r} is there twice"
+        raise ValueError(message)
+    return found
 
 
 def decode(data: bytes, *, path: str, load: Section) -> Decision:
@@ -156,8 +168,8 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "read_set": _read_set(decision.read_set),
         "fence": decision.fence,
         "table": decision.table,
-        "tokens": [[t.application, t.epoch, t.start, t.end] for t in decision.tokens] or None,
-        "rolled_back": _rolled_back(decision.rolled_back),
+        "tokens": [token.to_dict() for token in decision.tokens] or None,
+        "rolled_back": [_rolled_back(each) for each in decision.rolled_back] or None,
         "cleaned": _cleaned(decision.cleaned),
         "reserved": None if decision.reserved is None else reserved_to_dict(decision.reserved),
     }
@@ -200,9 +212,7 @@ def parse_reserved(value: Mapping[str, object]) -> Reserved:
     return Reserved(holder, _parse_scope(_typed(value["scope"], dict)), tuple(buckets))
 
 
-def _rolled_back(value: RolledBack | None) -> dict[str, object] | None:
-    if value is None:
-        return None
+def _rolled_back(value: RolledBack) -> dict[str, object]:
     partitions = [list(p) for p in value.partitions]
     return {"instant": str(value.instant), "reason": value.reason, "partitions": partitions}
 
@@ -218,7 +228,7 @@ def _cleaned(value: Cleaned | None) -> dict[str, object] | None:
 
 
 def _decision(document: Mapping[str, object], path: str, load: Section) -> Decision:
-    back, cleaned = document.get("rolled_back"), document.get("cleaned")
+    back, cleaned = document.get("rolled_back", []), document.get("cleaned")
     read, reserved = document.get("read_set"), document.get("reserved")
     return Decision(
         version=_typed(document["version"], int),
@@ -227,18 +237,18 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         action=Action(_typed(document["action"], str)),
         operation=Operation(_typed(document["operation"], str)),
         base=_typed(document["base"], int),
-        completed_ms=_typed(document["completed_ms"], int),
+        completed_ms=_time(document["completed_ms"]),
         attempt=_typed(document["attempt"], str),
         previous=_typed(document["previous"], str),
         changes=_changes(_typed(document["changes"], dict), path, load),
         scope=_parse_scope(_typed(document["scope"], dict)),
         read_set=None if read is None else _parse_read_set(_typed(read, dict)),
-        schema_id=_typed(document["schema_id"], int),
-        bucket_spec_id=_typed(document["bucket_spec_id"], int),
+        schema_id=_id(document["schema_id"]),
+        bucket_spec_id=_id(document["bucket_spec_id"]),
         commit_id=_optional(document.get("commit_id"), str),
-        tokens=tuple(_token(item) for item in _typed(document.get("tokens", []), list)),
+        tokens=tuple(map(_token, _typed(document.get("tokens", []), list))),
         fence=_optional(document.get("fence"), int),
-        rolled_back=None if back is None else _parse_rolled_back(_typed(back, dict)),
+        rolled_back=tuple(_parse_rolled_back(_typed(each, dict)) for each in _typed(back, list)),
         cleaned=None if cleaned is None else _parse_cleaned(_typed(cleaned, dict)),
         reserved=None if reserved is None else parse_reserved(_typed(reserved, dict)),
         table=_optional(document.get("table"), dict),
@@ -258,8 +268,7 @@ def _changes(value: Mapping[str, object], path: str, load: Section) -> Changes:
 
 
 def _token(value: object) -> Token:
-    application, epoch, start, end = _typed(value, list)
-    return Token(_typed(application, str), _typed(epoch, int), _typed(start, str), _typed(end, str))
+    return Token.from_dict(_typed(value, dict))
 
 
 def _parse_rolled_back(value: Mapping[str, object]) -> RolledBack:
@@ -286,9 +295,28 @@ def _partitions(value: object) -> tuple[Partition, ...]:
 
 def _typed(value: object, kind: type[T]) -> T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        message = f"expected {kind.__name__}, found {str(value)[:80]!r}"
+        message = f"expected {kind.__name__}, found {value!r:.80}"
         raise TypeError(message)
+    if kind is int and not -_INT_MAX <= value < _INT_MAX:  # type: ignore[operator]  # it is one
+        message = "a number of more than 64 bits"
+        raise ValueError(message)
     return value
+
+
+def _time(value: object) -> int:
+    ms = _typed(value, int)
+    if not 0 <= ms <= TIME_MS_MAX:
+        message = f"{ms} ms since 1970 is no time of a commit"
+        raise ValueError(message)
+    return ms
+
+
+def _id(value: object) -> int:
+    number = _typed(value, int)
+    if not 0 <= number < _ID_MAX:
+        message = f"{number} is no id of a schema or bucket spec"
+        raise ValueError(message)
+    return number
 
 
 def _optional(value: object, kind: type[T]) -> T | None:

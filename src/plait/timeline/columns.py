@@ -21,6 +21,10 @@ from plait.storage.port import Store, check_path
 
 BYTES_MAX = 1 << 30
 """Largest metadata file that is read at all."""
+_GROWTH_FREE, _GROWTH_MAX = 16 << 20, 256
+"""A file may become so many bytes, and so many times its size."""
+_ROWS_FREE, _ROWS_MAX = 4_096, 16
+"""It may hold so many rows, and so many for each of its bytes."""
 _PATH_COLUMNS = ("path", "dv_path", "key_path")
 _COUNT_COLUMNS = ("rows", "bytes", "dv_offset", "dv_bytes", "key_count", "version", "removed")
 _BAD_PATH = r"^/|^$|\\|\x00|(^|/)\.{0,2}(/|$)|^[^/]*:"
@@ -110,7 +114,7 @@ def check_table(table: pa.Table, *, where: str) -> pa.Table:
         if field.name in _COUNT_COLUMNS and pc.any(pc.less(column, 0)).as_py():
             raise _below_zero(field, where)
         if field.name == "partition":
-            _check_partitions(pc.unique(column).to_pylist(), where)
+            _check_partitions(pc.unique(column.drop_null()).to_pylist(), where)
         if field.name in _PATH_COLUMNS and len(column):
             bad = pc.match_substring_regex(column, _BAD_PATH).combine_chunks()
             if pc.any(bad).as_py():
@@ -139,22 +143,53 @@ def to_parquet(table: pa.Table) -> bytes:
 def from_parquet(body: bytes, schema: pa.Schema, *, where: str) -> pa.Table:
     """Read a metadata table; raise CorruptMetadataError if it is not one."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(body))
-        groups = range(file.metadata.num_row_groups)
-        size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
-        if size > BYTES_MAX:
-            message = f"{size} bytes uncompressed"
+        texts = [f.name for f in schema if f.type in (pa.string(), pa.binary())]
+        # texts are kept as a dictionary until it is known how large they become
+        file = pq.ParquetFile(pa.BufferReader(body), read_dictionary=texts)
+        _require_bounded(file.metadata, len(body))
+        names = file.schema_arrow.names
+        if len(set(names)) < len(names):
+            message = f"a column is there twice: {names}"
             raise ValueError(message)
-        table = file.read()
+        table = file.read([name for name in schema.names if name in names], use_threads=False)
+        _require_small(table, _bound(len(body)))
         columns = [
-            table.column(f.name) if f.name in table.schema.names else _missing(f, table.num_rows)
-            for f in schema
+            table.column(f.name) if f.name in names else _missing(f, table.num_rows) for f in schema
         ]
         table = pa.table(columns, names=schema.names).cast(schema)
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         message = f"{where} is not a metadata table: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
     return check_table(table, where=where)
+
+
+def _bound(size: int) -> int:
+    """Return how many bytes a metadata file of this size may become: entries differ by a name."""
+    return min(BYTES_MAX, _GROWTH_FREE + _GROWTH_MAX * size)
+
+
+def _require_bounded(footer: pq.FileMetaData, size: int) -> None:
+    """Refuse what a few bytes declare to be very much, before anything is made of it."""
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    bytes_ = sum(group.total_byte_size for group in groups)
+    rows = max(footer.num_rows, sum(group.num_rows for group in groups))
+    if bytes_ > _bound(size) or not 0 <= rows <= _ROWS_FREE + _ROWS_MAX * size:
+        message = f"{rows} rows and {bytes_} bytes in a file of {size} bytes"
+        raise ValueError(message)
+
+
+def _require_small(table: pa.Table, limit: int) -> None:
+    """Refuse texts that become too large when they are written out."""
+    total = 0
+    for column in table.columns:
+        for chunk in column.chunks:
+            if not pa.types.is_dictionary(chunk.type) or not len(chunk):
+                continue
+            lengths = pc.take(pc.binary_length(chunk.dictionary), chunk.indices)
+            total += pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0
+    if total > limit:
+        message = f"{total} bytes of text"
+        raise ValueError(message)
 
 
 def _missing(field: pa.Field, rows: int) -> pa.Array:

@@ -32,8 +32,10 @@ class Timeline:
 
         Raises:
             InstantExpiredError: the decision was archived.
+            CorruptMetadataError: the slot was lost: a later one is there (INV-02).
         """
-        data = self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX)
+        later = paths.slots_after(version)
+        data = self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
         if data is not None and not data:
             message = f"version {version} was archived"
             hint = "open the table anew; it starts from a checkpoint"
@@ -48,7 +50,16 @@ class Timeline:
     def decode(self, version: int, data: bytes) -> Decision:
         """Read the bytes of a slot, and check that they belong in it."""
         path = paths.slot(version)
-        decision = codec.decode(data, path=path, load=self._load_section)
+
+        def load(reference: object, schema: pa.Schema) -> pa.Table:
+            try:
+                return self._load_section(reference, schema)
+            except CorruptMetadataError as error:  # either of the two may be the damaged one
+                message = f"{error.message}; {path} names it"
+                facts = {**error.facts, "decision": path}
+                raise CorruptMetadataError(message, hint=error.hint, **facts) from error
+
+        decision = codec.decode(data, path=path, load=load)
         if decision.version != version:
             message = f"{path} holds the decision of version {decision.version}"
             raise CorruptMetadataError(message, path=path, expected=version, found=decision.version)

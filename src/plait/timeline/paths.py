@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from plait.errors import FormatError
+from plait.model.changes import SECTIONS
 from plait.model.instant import Instant
 
 META = ".meta"
@@ -15,6 +19,11 @@ LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"
 
 _BLOCK = 10_000
+_LATER = 10
+_ATTEMPT = r"[A-Za-z0-9._-]{1,200}"
+_RECORD = re.compile(rf"([^.]+)\.(requested|inflight(\.{_ATTEMPT})?)", re.ASCII)
+_LEASE = re.compile(r"\d{20}-[0-9a-f]{16}", re.ASCII)
+_MANIFEST = re.compile(rf"{_ATTEMPT}-({'|'.join(SECTIONS)})\.parquet", re.ASCII)
 
 
 def slot(version: int) -> str:
@@ -24,6 +33,11 @@ def slot(version: int) -> str:
     '.meta/timeline/00000000000000000001/00000000000000012345.json'
     """
     return f"{TIMELINE}/{version // _BLOCK:020d}/{version:020d}.json"
+
+
+def slots_after(version: int) -> list[str]:
+    """Name slots that are only there if this one was: the next, then in doubling steps."""
+    return [slot(version + (1 << step)) for step in range(_LATER)]
 
 
 def requested(instant: Instant) -> str:
@@ -49,6 +63,42 @@ def manifests(instant: Instant) -> str:
 def manifest(instant: Instant, attempt: str, section: str) -> str:
     """Name a columnar part of a large decision."""
     return f"{manifests(instant)}/{attempt}-{section}.parquet"
+
+
+def record_of(path: str) -> Instant | None:
+    """Tell whose pending record this is; None for any other name."""
+    directory, _, name = path.rpartition("/")
+    match = _RECORD.fullmatch(name)
+    return _instant(match[1]) if match and directory == PENDING else None
+
+
+def heartbeat_of(path: str) -> Instant | None:
+    """Tell whose heartbeat this is; None for any other name."""
+    directory, _, name = path.rpartition("/")
+    return _instant(name) if directory == HEARTBEATS else None
+
+
+def manifest_of(path: str) -> Instant | None:
+    """Tell whose manifest this is; None for any other name.
+
+    >>> manifest_of(".meta/manifests/notes.txt")
+    """
+    directory, _, name = path.rpartition("/")
+    outer, _, owner = directory.rpartition("/")
+    return _instant(owner) if outer == MANIFESTS and _MANIFEST.fullmatch(name) else None
+
+
+def is_lease(path: str) -> bool:
+    """Tell whether this is the name of a lease."""
+    directory, _, name = path.rpartition("/")
+    return directory == LEASES and _LEASE.fullmatch(name) is not None
+
+
+def _instant(text: str) -> Instant | None:
+    try:
+        return Instant.parse(text)
+    except FormatError:
+        return None
 
 
 def checkpoint(version: int, name: str = "state.json") -> str:

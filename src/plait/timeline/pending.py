@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from plait.errors import CorruptMetadataError, FormatError
+from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
 from plait.storage.port import FileInfo, Store
@@ -18,6 +18,7 @@ from plait.timeline import paths
 
 _BYTES_MAX = 16 << 20
 _TIMEOUT_S_MAX = 1e9
+_MARK_MAX = 200
 _TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
 
@@ -35,6 +36,12 @@ class PendingInstant:
     pid: int = 0
     started_ms: int = 0
     timeout_s: float = 0.0
+    process: str = ""
+    """The one process that the instant lives and dies with; "" if there are several."""
+    writer: str = ""
+    """What instants of one writer share, where it has more than one at a time."""
+    stream: str = ""
+    """The application of the stream whose turn it is; the writer is its coordinator's session."""
     touched_ms: int | None = None
     """When a record of it or its heartbeat last changed, by the store's clock."""
     records: tuple[str, ...] = ()
@@ -53,6 +60,9 @@ def write_requested(store: Store, pending: PendingInstant) -> str:
         "pid": pending.pid,
         "started_ms": pending.started_ms,
         "timeout_s": pending.timeout_s,
+        "process": pending.process,
+        "writer": pending.writer,
+        "stream": pending.stream,
     }
     store.put(path, json.dumps(document, separators=(",", ":")).encode())
     return path
@@ -76,7 +86,7 @@ def load_pending(store: Store) -> list[PendingInstant]:
     """
     found: dict[Instant, PendingInstant] = {}
     for info in store.list(paths.PENDING):
-        instant = _instant_of(info.path)
+        instant = paths.record_of(info.path)
         if instant is None:
             continue
         try:
@@ -89,7 +99,7 @@ def load_pending(store: Store) -> list[PendingInstant]:
         entry = known or PendingInstant(instant, State.REQUESTED, None, 0, ())
         found[instant] = _with_record(entry, info, body)
     for info in store.list(paths.HEARTBEATS):
-        instant = _instant_of(info.path)
+        instant = paths.heartbeat_of(info.path)
         if instant in found:
             entry = found[instant]
             touched = _later(entry.touched_ms, info.modified_ms)
@@ -116,6 +126,9 @@ def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingI
             pid=int(str(document["pid"])),
             started_ms=int(str(document["started_ms"])),
             timeout_s=float(str(document["timeout_s"])),
+            process=str(document.get("process", ""))[:_MARK_MAX],
+            writer=str(document.get("writer", ""))[:_MARK_MAX],
+            stream=str(document.get("stream", "")),
         )
     except (KeyError, ValueError):
         return entry
@@ -136,13 +149,6 @@ def _partitions(document: dict[str, object]) -> Iterable[Partition]:
     for item in value if isinstance(value, list) else []:
         if isinstance(item, list) and all(v is None or isinstance(v, str) for v in item):
             yield tuple(item)
-
-
-def _instant_of(path: str) -> Instant | None:
-    try:
-        return Instant.parse(path.rsplit("/", 1)[-1].split(".", 1)[0])
-    except FormatError:
-        return None
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -13,16 +13,17 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import Decision, Scope, Token
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.model.plan import Snapshot
-from plait.state.state import State
+from plait.state.state import TableState
+from plait.txn.commit_queue import CommitQueue
 from plait.txn.conflict import Conflict, Intent, conflict_error
-from plait.txn.judge import Judge
+from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.manifests import Manifests
 from plait.txn.matrix import Verdict
-from plait.txn.order import Ordered
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, retries_exhausted
-from plait.txn.reserve import Patience, publish_reservation
-from plait.txn.site import Site, client
+from plait.txn.reservation import ReservationQueue, publish_reservation
+from plait.txn.table_handle import TableHandle, client
+from plait.txn.tokens import sealed
 
 _log = logging.getLogger(__name__)
 _TOLD_MAX = 5
@@ -47,12 +48,12 @@ class Subject:
 class Commit:
     """One commit on its way into a slot."""
 
-    site: Site
+    handle: TableHandle
     instant: Instant
     subject: Subject
-    judge: Judge
+    judge: ConflictChecker
     manifests: Manifests
-    base: State
+    base: TableState
     check_alive: Callable[[], None]
     attempts: int = 0
     rounds: int = 0
@@ -72,11 +73,11 @@ class Commit:
 
         Raises:
             Refused: another commit was first, and redoing is not allowed, or no more.
-            Ended, AlreadyCommitted, ContractChanged: see ``Judge.window``.
+            Ended, AlreadyCommitted, ContractChanged: see ``ConflictChecker.window``.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        self._started, self.staged = self.site.ports.clock.monotonic(), status
-        patience = Patience(self.site, self.instant)
+        self._started, self.staged = self.handle.ports.clock.monotonic(), status
+        patience = ReservationQueue(self.handle, self.instant)
         head = self.base
         while True:
             self.check_alive()
@@ -116,7 +117,7 @@ class Commit:
             "conflicts": told,
         }
 
-    def _validate(self, status: WriteStatus, head: State) -> tuple[list[Conflict], State]:
+    def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
         """Judge what is new, and what lies between the read and the base if files are new."""
         if self.attempts == 1:
             return self.judge.earlier(status, self.subject.scope, head), head
@@ -127,15 +128,15 @@ class Commit:
         more, head = self.judge.window(status, self.subject.scope, head, None)
         return [*found, *more], head
 
-    def _order(self, head: State) -> AbstractContextManager[bool]:
+    def _order(self, head: TableState) -> AbstractContextManager[bool]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
         if self.attempts <= 1:
             return nullcontext(enter_result=False)
-        return Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant))
+        return CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant))
 
     def _take_turn(
-        self, patience: Patience, status: WriteStatus, head: State, *, lost: bool
-    ) -> tuple[list[Conflict], State]:
+        self, patience: ReservationQueue, status: WriteStatus, head: TableState, *, lost: bool
+    ) -> tuple[list[Conflict], TableState]:
         """Wait for those before us; after too many losses, keep a place first.
 
         They will be through first: what we did again before would be for nothing.
@@ -148,15 +149,15 @@ class Commit:
         reserves = due and not self._reserved and (lost or bool(patience.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
-        state = self.site.cache.known() if reserves else head
+        state = self.handle.cache.known() if reserves else head
         waited = patience.wait(state, intent, until=self._until, check_alive=self.check_alive)
         if waited or reserves:
             return self.judge.window(status, scope, head, None)
         return [], head
 
     def _redo(
-        self, redo: Redo | None, head: State, conflicts: list[Conflict]
-    ) -> tuple[WriteStatus, State]:
+        self, redo: Redo | None, head: TableState, conflicts: list[Conflict]
+    ) -> tuple[WriteStatus, TableState]:
         allowed = self._allowed(redo, conflicts)
         self.met += conflicts
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
@@ -164,21 +165,21 @@ class Commit:
         self.rebased += len(buckets)
         self.judge.redone(conflicts, head)
         self._redone = True
-        self.site.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
+        self.handle.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
         _log.info(
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
         )
         self.staged = None  # until it is done, nobody knows of all
-        self.staged = allowed(head.snapshot(self.site.store), buckets)
+        self.staged = allowed(head.snapshot(self.handle.store), buckets)
         return self.staged, head
 
-    def _blocked(self, patience: Patience, status: WriteStatus, head: State) -> bool:
+    def _blocked(self, patience: ReservationQueue, status: WriteStatus, head: TableState) -> bool:
         if not head.reservations:
             return False
         return bool(patience.before_us(head, self.judge.intent(status, self.subject.scope, head)))
 
     def _allowed(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
-        """Give the function that does buckets again, if that is allowed; else give up."""
+        """Return the function that does buckets again, if that is allowed; else give up."""
         verdicts = {conflict.verdict for conflict in conflicts}
         again = self.subject.on_conflict == "retry" and not self.judge.read_set.explicit
         possible = verdicts <= {Verdict.REBASE, Verdict.RETRY} and not any(
@@ -186,15 +187,15 @@ class Commit:
         )
         if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
             self.met += conflicts
-            raise Refused(conflict_error(self.instant, conflicts))
+            raise Refused(conflict_error(self.instant, conflicts, self.judge.read_set))
         return redo
 
-    def _reserve(self, intent: Intent, head: State) -> None:
+    def _reserve(self, intent: Intent, head: TableState) -> None:
         """Keep our place; without it the commit goes on all the same."""
         self._reserved = True
-        with Ordered(self.site, head.table.options.seconds("lock.wait"), str(self.instant)):
+        with CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant)):
             try:
-                publish_reservation(self.site, self.instant, intent, since=head.version)
+                publish_reservation(self.handle, self.instant, intent, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
 
@@ -203,22 +204,23 @@ class Commit:
         refused = any(conflict.verdict is not Verdict.REBASE for conflict in conflicts)
         if refused and self.subject.on_conflict != "retry":
             return  # the conflict itself is raised
-        elapsed = self.site.ports.clock.monotonic() - self._started
+        elapsed = self.handle.ports.clock.monotonic() - self._started
         spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
         if spent or self._late():
-            last = conflict_error(self.instant, conflicts) if conflicts else None
+            read = self.judge.read_set
+            last = conflict_error(self.instant, conflicts, read) if conflicts else None
             self.met += conflicts
             error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
             raise Refused(error)
 
     def _late(self) -> bool:
-        return self.site.ports.clock.monotonic() > self._until
+        return self.handle.ports.clock.monotonic() > self._until
 
     @property
     def _until(self) -> float:
         return self._started + self.base.table.options.seconds("commit.deadline")
 
-    def _publish(self, head: State, status: WriteStatus) -> Won | Lost:
+    def _publish(self, head: TableState, status: WriteStatus) -> Won | Lost:
         subject, judge = self.subject, self.judge
         time = free_time(self.instant.time, judge.taken)
         manifests = self.manifests.of(status)
@@ -239,8 +241,8 @@ class Commit:
             schema_id=head.table.spec.schema.id,
             bucket_spec_id=head.table.spec.buckets.id,
             commit_id=subject.commit_id,
-            tokens=subject.tokens,
+            tokens=sealed(subject.tokens, status.digest),
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )
-        return publish(self.site, head, draft, manifests)
+        return publish(self.handle, head, draft, manifests)

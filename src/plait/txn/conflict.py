@@ -7,11 +7,13 @@ nobody's way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from plait.errors import ConflictError, IncompatibleConflictError, RetryableConflictError
-from plait.expr import Always, from_json, on_partition
+from plait.expr import from_json, may_match
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
 from plait.model.changes import Changes
 from plait.model.decision import (
@@ -25,13 +27,31 @@ from plait.model.decision import (
 )
 from plait.model.instant import Instant, Operation, Outcome
 from plait.model.plan import TableSpec
-from plait.model.value import raw_value
-from plait.txn.keys import Met
-from plait.txn.matrix import FILE_GROUP, KEY, MATRIX, MERGE, Cell, Meets, Verdict, kind_of
+from plait.model.policy import APART as APART_KEYS
+from plait.model.policy import SAME as SAME_KEYS
+from plait.model.policy import UNKNOWN as UNKNOWN_KEYS
+from plait.model.policy import Meeting, Rule
+from plait.model.value import array_of
+from plait.txn.keys import UNKNOWN, KeyOverlap
+from plait.txn.matrix import (
+    FILE_GROUP,
+    KEY,
+    KINDS,
+    MATRIX,
+    MERGE,
+    POLICIES,
+    Cell,
+    Kind,
+    Meets,
+    Verdict,
+    kind_of,
+)
+from plait.txn.policy import judge_meeting, strictest
 
-Compare = Callable[[BucketId], Met]
+Compare = Callable[[BucketId], KeyOverlap]
 """Compares the keys of ours and theirs in a bucket; asked only where the verdict hangs on it."""
 _SAMPLE = 5
+_BUCKET_ONLY = "both wrote the same bucket, not the same keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +67,40 @@ class Intent:
     serializable: bool = False
     """Whether what was read counts too, not only what was written."""
     read_set: ReadSet | None = None
+    rule: Rule | None = None
+    """The table's own policy, where it is none of Plait's."""
+    looked: frozenset[tuple[Partition | None, int]] = frozenset()
+    """Buckets in which keys were looked up that count as read; no partition: in every one."""
 
     @classmethod
     def of(
         cls, operation: Operation, scope: Scope, changes: Changes, spec: TableSpec | None = None
     ) -> Intent:
         """Take the write set from staged changes."""
-        return cls(operation, scope, touched_buckets(changes), spec)
+        looked = looked_places(changes)
+        return cls(operation, scope, touched_buckets(changes), spec, looked=looked)
 
     def cell(self, theirs: Decision) -> Cell:
         """Look up what it means that they were first.
 
         Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
         """
-        policy = self.policy
+        policy = self.policy if self.policy in POLICIES else KEY  # where no rule is asked
         if policy == MERGE and self.read_set is not None and self.read_set.explicit:
             policy = KEY
         kinds = kind_of(self.operation, self.scope), kind_of(theirs.operation, theirs.scope)
         return MATRIX[kinds][policy]
+
+    def ask_rule(self, theirs: Decision, bucket: BucketId, met: KeyOverlap) -> Verdict:
+        """Ask the table's own policy about a bucket that both wrote in."""
+        if self.rule is None:
+            return Verdict.RETRY
+        keys = SAME_KEYS if met.known else UNKNOWN_KEYS
+        if met.apart or met.looked:
+            keys = APART_KEYS
+        computed = self.read_set is not None and self.read_set.explicit
+        asked = Meeting(self.operation.value, theirs.operation.value, keys, computed, *bucket)
+        return judge_meeting(self.policy, self.rule, asked)
 
     def reaches(self, partition: Partition) -> bool:
         """Tell whether rows of a partition could match the predicate of our operation."""
@@ -77,16 +113,21 @@ class Intent:
         reads = self.read_set.reads
         return any(read is None or self._may(read, partition) for read in reads)
 
+    def looked_into(self, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+        """Return those of some buckets in which keys were looked up."""
+        if not self.looked:
+            return frozenset()
+        return frozenset(b for b in buckets if b in self.looked or (None, b[1]) in self.looked)
+
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
         if self.spec is None:
             return False
         schema = self.spec.schema.arrow
         values = {
-            name: None if text is None else raw_value(text, schema.field(name).type)
+            name: array_of([text], schema.field(name).type)
             for name, text in zip(self.spec.partition_by, partition, strict=True)
         }
-        rest = on_partition(from_json(predicate, schema), values)
-        return not (isinstance(rest, Always) and rest.value is not True)
+        return bool(may_match(from_json(predicate, schema), values, 1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +145,7 @@ class Conflict:
     """Hashes of some keys that both wrote, as hex."""
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values, for the timeline."""
+        """Return it as plain values, for the timeline."""
         places = sorted(f"{partition_path(p)}/{number}" for p, number in self.buckets)
         return {
             "version": self.theirs.version,
@@ -119,12 +160,21 @@ class Conflict:
 
 
 def touched_buckets(changes: Changes) -> frozenset[BucketId]:
-    """Give the (partition, bucket) pairs of a write set."""
-    table = changes.touched
+    """Return the (partition, bucket) pairs of a write set."""
+    pairs = _places_in(changes.touched)
+    return frozenset((partition, bucket) for partition, bucket in pairs if partition is not None)
+
+
+def looked_places(changes: Changes) -> frozenset[tuple[Partition | None, int]]:
+    """Return where keys were looked up; no partition: in every one."""
+    return frozenset(_places_in(changes.lookups))
+
+
+def _places_in(table: pa.Table) -> Iterator[tuple[Partition | None, int]]:
     texts = table["partition"].to_pylist()
-    known = {text: partition_parse(text) for text in set(texts)}
-    pairs = zip(texts, table["bucket"].to_pylist(), strict=True)
-    return frozenset((known[text], bucket) for text, bucket in pairs)
+    known = {text: None if text is None else partition_parse(text) for text in set(texts)}
+    for text, bucket in zip(texts, table["bucket"].to_pylist(), strict=True):
+        yield known[text], bucket
 
 
 def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Conflict | None:
@@ -145,18 +195,63 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
         reason = "it wrote where our rows were read"
         return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
     shared = meeting(ours, theirs.scope, buckets)
+    own = ours.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
+    if shared is not None and not own and (cell.apart is cell.same or compare is None):
+        return Conflict(theirs, cell.same, shared, "both wrote the same place")
+    # Services move rows and change none: what was looked up there stays true.
+    rewrite = KINDS[theirs.operation] is Kind.REWRITE
+    looked = frozenset[BucketId]() if rewrite else ours.looked_into(buckets)
+    if own and shared is not None:
+        return _by_rule(ours, theirs, shared, looked, compare)
+    return _by_keys(theirs, cell, shared, looked, compare)
+
+
+def _by_rule(
+    ours: Intent,
+    theirs: Decision,
+    shared: frozenset[BucketId],
+    looked: frozenset[BucketId],
+    compare: Compare | None,
+) -> Conflict:
+    """Judge by the table's own policy; it has no say in what we only looked up."""
+    met = {b: UNKNOWN if compare is None else compare(b) for b in shared | looked}
+    close = {bucket: each for bucket, each in met.items() if not each.apart}
+    verdicts = [ours.ask_rule(theirs, bucket, met[bucket]) for bucket in sorted(shared, key=str)]
+    if any(each.looked or bucket not in shared for bucket, each in close.items()):
+        verdicts.append(Verdict.RETRY)
+    found = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
+    reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {ours.policy!r}"
+    redone = shared | close.keys()
+    return Conflict(theirs, strictest(verdicts), redone, reason, keys=tuple(found[:_SAMPLE]))
+
+
+def _by_keys(
+    theirs: Decision,
+    cell: Cell,
+    shared: frozenset[BucketId] | None,
+    looked: frozenset[BucketId],
+    compare: Compare | None,
+) -> Conflict | None:
+    """Judge where both wrote, and where they wrote what we looked up."""
+    written = shared or frozenset[BucketId]()
+    met = {b: UNKNOWN if compare is None else compare(b) for b in written | looked}
+    close = {bucket: each for bucket, each in met.items() if not each.apart}
+    if close:
+        redone = written | close.keys()
+        found = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
+        reason = _reason(close.values())
+        return Conflict(theirs, cell.same, redone, reason, keys=tuple(found[:_SAMPLE]))
     if shared is None:
         return None
-    if cell.apart is cell.same or compare is None:
-        return Conflict(theirs, cell.same, shared, "both wrote the same place")
-    met = {bucket: compare(bucket) for bucket in shared}
-    close = {bucket: each for bucket, each in met.items() if not each.apart}
-    if not close:
-        return Conflict(theirs, cell.apart, shared, "both wrote the same bucket, not the same keys")
-    hashes = [f"{int(number):016x}" for each in close.values() for number in each.hashes[:_SAMPLE]]
-    known = all(each.known for each in close.values())
-    reason = "both wrote the same keys" if known else "it may have written any key of the bucket"
-    return Conflict(theirs, cell.same, shared, reason, keys=tuple(hashes[:_SAMPLE]))
+    return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)
+
+
+def _reason(close: Collection[KeyOverlap]) -> str:
+    if not all(each.known for each in close):
+        return "it may have written any key of the bucket"
+    if all(each.looked for each in close):
+        return "it wrote keys that ours looked up"
+    return "both wrote the same keys"
 
 
 def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> bool:
@@ -166,7 +261,7 @@ def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> bool:
 
 
 def meeting(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> frozenset[BucketId] | None:
-    """Give the buckets to be done again where the two meet; None if they do not meet at all."""
+    """Return the buckets to be done again where the two meet; None if they do not meet at all."""
     if ours.scope.kind == SCOPE_APPEND:
         return None  # rows without keys, added after whatever came before, are a serial order
     if not buckets and scope.kind in (SCOPE_BUCKETS, SCOPE_APPEND):
@@ -178,11 +273,11 @@ def meeting(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> frozens
         mine |= {partition for partition, _ in buckets if ours.reaches(partition)}
         shared = mine if scope.kind == SCOPE_TABLE else mine & _places(scope, buckets)
         return _within(ours.buckets | buckets, shared) if shared else None
-    if scope.kind == SCOPE_TABLE:
-        return ours.buckets or None
     brought = frozenset[BucketId]()
     if ours.serializable:  # they may have brought rows that our predicate holds for
         brought = frozenset(bucket for bucket in buckets if ours.reaches(bucket[0]))
+    if scope.kind == SCOPE_TABLE:
+        return ours.buckets | brought or None
     if scope.kind == SCOPE_PARTITIONS:
         return _within(ours.buckets, _places(scope, buckets)) | brought or None
     if scope.kind == SCOPE_APPEND:
@@ -198,8 +293,16 @@ def _places(scope: Scope, buckets: frozenset[BucketId]) -> frozenset[Partition]:
     return frozenset(scope.partitions) | frozenset(partition for partition, _ in buckets)
 
 
-def conflict_error(ours: Instant, conflicts: list[Conflict]) -> ConflictError:
-    """Say who was first, where, and what it means: the worst of them first."""
+def conflict_error(
+    ours: Instant, conflicts: list[Conflict], read_set: ReadSet | None = None
+) -> ConflictError:
+    """Say who was first, where, and what it means: the worst of them first.
+
+    Args:
+        ours: which attempt it was.
+        conflicts: what it met.
+        read_set: what its rows were computed from; the same rows written again lose an update.
+    """
     order = list(Verdict)
     conflicts = sorted(conflicts, key=lambda each: -order.index(each.verdict))
     first = conflicts[0]
@@ -213,7 +316,11 @@ def conflict_error(ours: Instant, conflicts: list[Conflict]) -> ConflictError:
         + (f" and {len(shown) - _SAMPLE} more" if len(shown) > _SAMPLE else "")
     )
     kind = RetryableConflictError if retry else IncompatibleConflictError
-    hint = "run it again, or write with on_conflict='retry'" if retry else "look at the table first"
+    hint = "run it again, or write with on_conflict='retry'"
+    if not retry:
+        hint = "look at the table first"
+    elif read_set is not None and read_set.explicit:
+        hint = f"what it rests on was read in version {read_set.version}: read and compute it again"
     return kind(
         f"{message}: {first.reason}",
         hint=hint,

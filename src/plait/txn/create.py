@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 
 from plait.errors import TableExistsError
+from plait.locks.identity import FORMAT_VERSION
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation, Outcome, time_text
 from plait.ports import Ports
-from plait.state.state import State, TableDef
+from plait.state.state import TableDef, TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
-from plait.txn.site import client
-
-FORMAT_VERSION = 1
+from plait.txn.table_handle import client
 
 
-def create_table(store: Store, ports: Ports, table: TableDef) -> State:
+def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     """Create a table; of many racing callers one wins (INV-02).
 
     ``table.json`` says only that something is here and in which format. Version 0 defines the
@@ -25,9 +24,11 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> State:
 
     Raises:
         TableExistsError: there is one.
+        CorruptMetadataError: there was one, and its first slot was lost.
     """
     identity = {"format": FORMAT_VERSION, "id": ports.ids.nonce() + ports.ids.nonce()}
-    store.put_if_absent(paths.TABLE, json.dumps(identity).encode())
+    if not store.put_if_absent(paths.TABLE, json.dumps(identity).encode()):
+        Timeline(store).find_bytes(0)  # raises if it was lost: nothing is made over what is left
     now = store.now_ms()
     decision = Decision(
         version=0,
@@ -49,4 +50,4 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> State:
             uri = store.spec.uri
             message = f"there is a table at {uri} already"
             raise TableExistsError(message, hint="open it, or pass if_not_exists=True", uri=uri)
-    return State.create(Timeline(store).decode(0, body), where=paths.slot(0))
+    return TableState.create(Timeline(store).decode(0, body), where=paths.slot(0))

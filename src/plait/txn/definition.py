@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from plait.errors import OptionError, SchemaError, SchemaMismatchError
+from plait.errors import OptionError, SchemaError, SchemaMismatchError, UnsupportedFeatureError
 from plait.expr.ddl import parse_ddl
 from plait.model.bucket import BucketSpec
 from plait.model.contract import Contract
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, TableSpec
-from plait.model.schema import FIELD_ID, Schema, type_name
+from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.state.state import TableDef
 from plait.txn.matrix import KEY, POLICIES
+from plait.txn.policy import require_policy
 
 _BUCKETS_UNPARTITIONED = 8
 _BUCKETS_MAX = 100_000
@@ -38,7 +39,7 @@ class Definition:
     properties: Mapping[str, object] = field(default_factory=dict)
 
     def with_lock(self, lock: str) -> Definition:
-        """Give the same definition with a lock."""
+        """Return the same definition with a lock."""
         return replace(self, contract=replace(self.contract, lock=lock))
 
     def table(self, schema: object) -> TableDef:
@@ -51,7 +52,7 @@ class Definition:
         made = Schema.create(arrow_schema(schema))
         self.contract.check()
         _one_of("table_type", self.table_type, (COW, MOR))
-        _one_of("policy", self.policy, POLICIES)
+        _check_policy(self.policy)
         _one_of("isolation", self.isolation, ("snapshot", "serializable"))
         if self.unique == "table":
             message = "unique='table' needs an index of all keys, which there is not yet"
@@ -68,7 +69,12 @@ class Definition:
             _check_plain(made.arrow.field(name), "partition")
         ordering = None
         if self.ordering is not None:
-            ordering = _column(made, self.ordering, "ordering")
+            names = names_of(self.ordering, "ordering")
+            if len(names) != 1:
+                message = f"ordering takes one column, not {len(names)}"
+                hint = "combine them in a column of their own"
+                raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
+            ordering = _column(made, names[0], "ordering")
             if not key:
                 message = "an ordering column needs a record key"
                 raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
@@ -104,7 +110,7 @@ class Definition:
 
 
 def arrow_schema(schema: object) -> pa.Schema:
-    """Give the Arrow schema of an Arrow schema, DDL text or Spark StructType."""
+    """Return the Arrow schema of an Arrow schema, DDL text or Spark StructType."""
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, str):
@@ -146,6 +152,16 @@ def _keys_required(schema: Schema, key: tuple[str, ...]) -> Schema:
         for f in schema.arrow
     ]
     return Schema(schema.id, pa.schema(fields))
+
+
+def _check_policy(name: str) -> None:
+    """Refuse a policy that is none of Plait's and not installed; raise OptionError."""
+    try:
+        require_policy(name)
+    except UnsupportedFeatureError as error:
+        message = f"policy={name!r} is not known: {error.message}"
+        hint = f"one of {', '.join(POLICIES)}, or one of your own: {error.hint}"
+        raise OptionError(message, hint=hint, key="policy", value=name) from error
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -2,34 +2,90 @@
 
 The heartbeat belongs to the instant, not to a client. The first one is due after one interval,
 so that a short commit writes none. A late one is no death sentence: only a rollback decision
-ends an instant.
+ends an instant. A writer that was dropped without an end beats no more, and is dead in time.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 
+from plait.errors import RolledBackError
 from plait.model.decision import Decision
 from plait.model.instant import Instant
 from plait.timeline import paths
-from plait.txn.site import Site
+from plait.txn.refusal import rolled_back
+from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 _READ_MAX = 1_000
 
 
-class Heartbeat:
-    """Beats for one instant until stopped."""
+class Watch:
+    """Looks whether an instant was rolled back, and reads each decision once for that."""
 
-    def __init__(self, site: Site, instant: Instant, *, interval_s: float, since: int) -> None:
-        self._site = site
+    def __init__(self, handle: TableHandle, instant: Instant, *, since: int) -> None:
+        self._handle = handle
         self._instant = instant
         self._seen = since
-        self._beats = 0
         self._ended_by: Decision | None = None
         self._lock = threading.Lock()
-        self._cancel = site.ports.background.every(interval_s, self._beat)
+
+    @property
+    def ended_by(self) -> Decision | None:
+        """The rollback of this instant, if a look came upon one."""
+        return self._ended_by
+
+    def find_error(self) -> RolledBackError | None:
+        """Return the error for whoever works on under the instant, if a look came upon its end."""
+        by = self._ended_by
+        ended = None if by is None else by.find_ended(self._instant)
+        if by is None or ended is None:
+            return None
+        return rolled_back(self._instant, by.version, ended.reason)
+
+    def look(self) -> None:
+        """Read what was decided since the last look."""
+        with self._lock:
+            for decision in [] if self._ended_by else self._news():
+                ended = decision.find_ended(self._instant)
+                if ended is not None:
+                    self._ended_by = decision
+                    _log.warning("instant %s was rolled back: %s", self._instant, ended.reason)
+                    return
+
+    def _news(self) -> list[Decision]:
+        """Return the decisions since the last look; all who share the client learn them by it."""
+        cache = self._handle.cache
+        ahead = cache.refresh().version - self._seen
+        found = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
+        if found:
+            self._seen = found[-1].version
+        return found
+
+
+class Heartbeat:
+    """Beats for one instant until it is stopped, or nobody holds it."""
+
+    def __init__(
+        self, handle: TableHandle, instant: Instant, *, interval_s: float, since: int
+    ) -> None:
+        self._handle = handle
+        self._instant = instant
+        self._beats = 0
+        self._watch = Watch(handle, instant, since=since)
+        self._lock = threading.Lock()
+        held = weakref.WeakMethod(self._beat)
+
+        def step() -> None:
+            beat = held()
+            if beat is None:
+                cancel()
+            else:
+                beat()
+
+        cancel = self._cancel = handle.ports.background.every(interval_s, step)
 
     @property
     def beaten(self) -> bool:
@@ -39,7 +95,7 @@ class Heartbeat:
     @property
     def ended_by(self) -> Decision | None:
         """The rollback of this instant, if the heartbeat came upon one."""
-        return self._ended_by
+        return self._watch.ended_by
 
     def stop(self) -> None:
         """Stop beating; the file is removed by whoever finishes the instant."""
@@ -47,23 +103,11 @@ class Heartbeat:
 
     def _beat(self) -> None:
         with self._lock:
-            if self._ended_by is not None:
+            if self.ended_by is not None:
                 return
             self._beats += 1
-            self._site.store.put(paths.heartbeat(self._instant), str(self._beats).encode())
-            for decision in self._news():
-                ended = decision.rolled_back
-                if ended is not None and ended.instant.nonce == self._instant.nonce:
-                    self._ended_by = decision
-                    self._site.store.delete([paths.heartbeat(self._instant)])
-                    _log.warning("instant %s was rolled back: %s", self._instant, ended.reason)
-                    return
-
-    def _news(self) -> list[Decision]:
-        """Give the decisions since the last look; all who share the client learn them by it."""
-        cache = self._site.cache
-        ahead = cache.refresh().version - self._seen
-        found = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
-        if found:
-            self._seen = found[-1].version
-        return found
+            path = paths.heartbeat(self._instant)
+            self._handle.store.put(path, str(self._beats).encode())
+            self._watch.look()
+            if self.ended_by is not None:
+                self._handle.store.delete([path])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.files.hash import Hashes, key_hashes
-from plait.files.live import live_files, unmasked
+from plait.files.deletion import load_mask
+from plait.files.hash import Hashes, in_both, key_hashes, sorted_once
+from plait.files.live import live_files, unmasked, with_masks
 from plait.files.opened import OpenFile, Schemas
+from plait.files.roaring import Positions
 from plait.files.sidecar import decode_hashes, load_sidecar
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR, Changes
@@ -23,12 +25,14 @@ _NOBODY: Hashes = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """Which keys two write sets share in a bucket."""
+class KeyOverlap:
+    """Which keys of ours others wrote in a bucket."""
 
     known: bool
-    """Whether both say which keys they wrote; if not, they may share any."""
+    """Whether both say which keys they mean; if not, they may share any."""
     hashes: Hashes
+    looked: bool = False
+    """Whether we only looked these keys up."""
 
     @property
     def apart(self) -> bool:
@@ -36,8 +40,10 @@ class Met:
         return self.known and not len(self.hashes)
 
 
-UNKNOWN = Met(known=False, hashes=_NOBODY)
+UNKNOWN = KeyOverlap(known=False, hashes=_NOBODY)
 """Nobody can tell."""
+APART = KeyOverlap(known=True, hashes=_NOBODY)
+"""They share none."""
 
 
 @dataclass(slots=True)
@@ -47,28 +53,33 @@ class Keys:
     store: Store
     spec: TableSpec
     schemas: Mapping[int, Schema]
-    _loaded: dict[tuple[int, BucketId], Hashes | None] = field(default_factory=dict)
+    _loaded: dict[tuple[int, BucketId, bool], Hashes | None] = field(default_factory=dict)
     _alive: list[Changes] = field(default_factory=list)
     """What the cache knows by ``id``."""
 
-    def met(self, ours: Changes, theirs: Changes, bucket: BucketId) -> Met:
-        """Compare what two write sets say of a bucket.
+    def met(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
+        """Compare the keys that we wrote or looked up in a bucket with those that others wrote.
 
         Raises:
             CorruptMetadataError: a file that says it is gone or damaged.
             StorageError: the store failed.
         """
-        one, other = self.of(ours, bucket), self.of(theirs, bucket)
-        if one is None or other is None:
-            return UNKNOWN
-        return Met(known=True, hashes=np.intersect1d(one, other, assume_unique=True))
+        written = _meet(self.of(ours, bucket), others := self.of(theirs, bucket))
+        if not written.apart:
+            return written
+        return replace(_meet(self.of(ours, bucket, lookups=True), others), looked=True)
 
-    def of(self, changes: Changes, bucket: BucketId) -> Hashes | None:
-        """Load the keys that changes wrote in a bucket: sorted, unique; None: any key."""
-        place = (id(changes), bucket)
+    def of(self, changes: Changes, bucket: BucketId, *, lookups: bool = False) -> Hashes | None:
+        """Load the keys that changes wrote in a bucket, or looked up there.
+
+        Sorted and unique; None: any key.
+        """
+        place = (id(changes), bucket, lookups)
         if place not in self._loaded:
             self._alive.append(changes)
-            self._loaded[place] = self._load(changes, bucket)
+            rows = _looked_in if lookups else _of_bucket
+            table = changes.lookups if lookups else changes.touched
+            self._loaded[place] = self._load(changes, bucket, rows(table, bucket))
         return self._loaded[place]
 
     def rows(
@@ -77,15 +88,14 @@ class Keys:
         """Find the keys with these hashes in the files that changes added to a bucket."""
         wanted = np.array(sorted(hashes), dtype=np.uint64)
         found = []
-        for batch in self._key_columns(_of_bucket(changes.added, bucket)):
+        for batch in self._key_columns(_of_bucket(changes.added, bucket), changes.masked):
             hit = np.isin(key_hashes(batch, self.spec.key), wanted)
             found += batch.filter(pa.array(hit)).to_pylist()
         return found
 
-    def _load(self, changes: Changes, bucket: BucketId) -> Hashes | None:
-        rows = _of_bucket(changes.touched, bucket).to_pylist()
+    def _load(self, changes: Changes, bucket: BucketId, named: pa.Table) -> Hashes | None:
         parts: list[Hashes] = []
-        for row in rows:
+        for row in named.to_pylist():
             kind = row["keys"]
             if kind == KEYS_INLINE:
                 parts.append(decode_hashes(row["key_inline"]))
@@ -93,21 +103,45 @@ class Keys:
                 found = load_sidecar(self.store, row["key_path"], count=row["key_count"])
                 parts.append(found)
             elif kind == KEYS_FILES:
-                parts.append(self._of_files(_of_bucket(changes.added, bucket)))
+                parts.append(self._of_files(_of_bucket(changes.added, bucket), changes.masked))
             elif kind != KEYS_NONE:
                 return None
-        return np.unique(np.concatenate(parts)) if parts else _NOBODY
+        return sorted_once(np.concatenate(parts)) if parts else _NOBODY
 
-    def _of_files(self, added: pa.Table) -> Hashes:
-        parts = [key_hashes(batch, self.spec.key) for batch in self._key_columns(added)]
+    def _of_files(self, added: pa.Table, masked: pa.Table) -> Hashes:
+        """Return the keys of the rows that the commit shows: those that lost are masked."""
+        parts = [key_hashes(batch, self.spec.key) for batch in self._key_columns(added, masked)]
         return np.concatenate([_NOBODY, *parts])
 
-    def _key_columns(self, added: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _key_columns(self, added: pa.Table, masked: pa.Table) -> Iterator[pa.RecordBatch]:
         schemas = Schemas(self.spec.schema, {**self.schemas, self.spec.schema.id: self.spec.schema})
-        for file in live_files(unmasked(added, version=-1)):
+        for file in live_files(with_masks(unmasked(added, version=-1), masked)):
             with OpenFile(self.store, file, schemas) as opened:
+                gone, start = load_mask(self.store, file), 0
                 for group in range(opened.group_count):
-                    yield from opened.batches(group, self.spec.key)
+                    for batch in opened.batches(group, self.spec.key):
+                        stop = start + batch.num_rows
+                        yield batch if gone is None else _shown(batch, gone, start)
+                        start = stop
+
+
+def _shown(batch: pa.RecordBatch, gone: Positions, start: int) -> pa.RecordBatch:
+    shown = np.ones(batch.num_rows, dtype=np.bool_)
+    low, high = np.searchsorted(gone, np.array([start, start + batch.num_rows], np.uint64))
+    shown[(gone[low:high] - np.uint64(start)).astype(np.int64)] = False
+    return batch.filter(pa.array(shown))
+
+
+def _meet(ours: Hashes | None, theirs: Hashes | None) -> KeyOverlap:
+    if ours is None or theirs is None:
+        return UNKNOWN
+    return KeyOverlap(known=True, hashes=in_both(ours, theirs))
+
+
+def _looked_in(lookups: pa.Table, bucket: BucketId) -> pa.Table:
+    place = pc.equal(lookups["partition"], partition_text(bucket[0]))
+    here = pc.fill_null(place, True)  # noqa: FBT003 - arrow's fill value: in every partition
+    return lookups.filter(pc.and_(here, pc.equal(lookups["bucket"], bucket[1])))
 
 
 def _of_bucket(table: pa.Table, bucket: BucketId) -> pa.Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from plait.errors import StorageError
 from plait.model.changes import WriteStatus
 from plait.model.instant import Instant
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class Manifests:
     """Writes the large sections of a status once, however many slots are lost."""
 
-    site: Site
+    handle: TableHandle
     instant: Instant
     _status: WriteStatus | None = None
     _references: dict[str, object] = field(default_factory=dict)
@@ -27,17 +27,17 @@ class Manifests:
     """Whether there ever was one."""
 
     def of(self, status: WriteStatus) -> Mapping[str, object]:
-        """Give the references of a status; those of an older one are deleted.
+        """Return the references of a status; those of an older one are deleted.
 
         To be called only when no publish is under way: then nobody can name the older ones.
         """
         if status is not self._status:
             self.discard()
             self._rounds += 1
-            self._references = self.site.cache.timeline.write_manifests(
+            self._references = self.handle.cache.timeline.write_manifests(
                 self.instant,
                 # a nonce, since another process may resume the same instant
-                f"a{self._rounds}-{self.site.ports.ids.nonce()}",
+                f"a{self._rounds}-{self.handle.ports.ids.nonce()}",
                 status.changes.tables(),
             )
             self._status = status
@@ -50,6 +50,6 @@ class Manifests:
         doomed = [str(each["manifest"]) for each in references if isinstance(each, dict)]
         self._status, self._references = None, {}
         try:
-            self.site.store.delete(doomed)
+            self.handle.store.delete(doomed)
         except StorageError:
             _log.warning("manifests of %s are left behind", self.instant, exc_info=True)

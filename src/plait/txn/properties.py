@@ -8,12 +8,12 @@ from dataclasses import replace
 from plait.errors import InvariantError
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Operation, Outcome
-from plait.state.state import State, TableDef
+from plait.state.state import TableDef, TableState
 from plait.txn.service import publish_service
-from plait.txn.site import Site, client
+from plait.txn.table_handle import TableHandle, client
 
 
-def set_properties(site: Site, values: Mapping[str, object]) -> CommitResult:
+def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitResult:
     """Set options; those not named stay as they are.
 
     Raises:
@@ -23,16 +23,16 @@ def set_properties(site: Site, values: Mapping[str, object]) -> CommitResult:
     def changed(table: TableDef) -> TableDef:
         return replace(table, options=table.options.merged(values))
 
-    return change_table(site, changed)
+    return change_table(handle, changed)
 
 
-def change_table(site: Site, change: Callable[[TableDef], TableDef]) -> CommitResult:
+def change_table(handle: TableHandle, change: Callable[[TableDef], TableDef]) -> CommitResult:
     """Publish a change of the definition; it is computed anew from each head that is met."""
 
-    def draft(state: State) -> Decision:
+    def draft(state: TableState) -> Decision:
         return Decision(
             version=0,
-            instant=site.new_instant(state),
+            instant=handle.new_instant(state),
             outcome=Outcome.COMMITTED,
             action=Action.PROPERTY,
             operation=Operation.PROPERTY,
@@ -44,7 +44,7 @@ def change_table(site: Site, change: Callable[[TableDef], TableDef]) -> CommitRe
             client=client(),
         )
 
-    decision = publish_service(site, draft)
+    decision = publish_service(handle, draft)
     if decision is None:
         message = "a change of the table was not decided"
         raise InvariantError(message)

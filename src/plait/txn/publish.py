@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from plait.errors import CommitOutcomeUnknownError, StorageError
+from plait.errors import CommitOutcomeUnknownError, InstantExpiredError, StorageError
 from plait.model.decision import Decision
-from plait.model.instant import time_ms, time_text
-from plait.state.state import State
+from plait.model.instant import after, time_ms, time_text
+from plait.state.state import TableState
 from plait.timeline import codec, paths
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 _TRIES = 6
 
@@ -34,42 +34,54 @@ class Lost:
 
 
 def publish(
-    site: Site, state: State, draft: Decision, manifests: Mapping[str, object] | None = None
+    handle: TableHandle,
+    state: TableState,
+    draft: Decision,
+    manifests: Mapping[str, object] | None = None,
 ) -> Won | Lost:
     """Try to make ``draft`` the decision after ``state``.
 
-    Version, completion time and the link to the decision before are filled in here.
+    Version, completion time and the link to the decision before are filled in here. Every
+    decision comes by here, so this is where the contract is judged: the one at ``state`` is the
+    one at the new version, or the slot is lost (INV-12).
 
     Raises:
+        ContractError: this client was opened under another contract; nothing was written.
+        ClockUnavailableError: the store does not tell its time; nothing was written.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
+    handle.require_contract(state.table.contract)
+    now_ms, before = handle.store.now_ms(), paths.slot(state.version)
     decision = replace(
         draft,
         version=state.version + 1,
-        completed_ms=max(site.store.now_ms(), state.completed_ms + 1),
+        completed_ms=after(now_ms, state.completed_ms, where=before),
         previous=state.checksum,
-        attempt=site.ports.ids.nonce(),
+        attempt=handle.ports.ids.nonce(),
     )
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.FEATURES)
-    site.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
+    handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
     error: StorageError | None = None
     for attempt in range(_TRIES):
         try:
-            if site.store.put_if_absent(paths.slot(decision.version), body):
+            if handle.store.put_if_absent(paths.slot(decision.version), body):
                 return Won(won)
         except StorageError as problem:
             error = problem
         try:
-            theirs = site.cache.timeline.find(decision.version)
+            theirs = handle.cache.timeline.find(decision.version)
         except StorageError as problem:
             error = problem
+        except InstantExpiredError:
+            handle.cache.refresh()  # names the slot, unless a checkpoint covers it
+            raise
         else:
             if theirs is not None and theirs.attempt == decision.attempt:
                 return Won(won)
             if theirs is not None:
                 return Lost(theirs)
-        site.ports.clock.sleep(0.05 * 2**attempt * (0.5 + site.ports.ids.jitter()))
+        handle.ports.clock.sleep(0.05 * 2**attempt * (0.5 + handle.ports.ids.jitter()))
     message = f"the store did not say whether version {decision.version} is ours"
     hint = "nothing was deleted; ask find_commit or `tablectl history` once it answers"
     raise CommitOutcomeUnknownError(
@@ -82,7 +94,8 @@ def publish(
 
 
 def free_time(instant_time: str, taken: set[str]) -> str:
-    """Give the instant time, or the next that nobody has completed under."""
+    """Return the instant time, or the next that nobody has completed under."""
     while instant_time in taken:
-        instant_time = time_text(time_ms(instant_time) + 1)
+        before = time_ms(instant_time)
+        instant_time = time_text(after(before, before, where=instant_time))
     return instant_time

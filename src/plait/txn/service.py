@@ -6,31 +6,32 @@ from collections.abc import Callable
 
 from plait.errors import CommitRetriesExhaustedError
 from plait.model.decision import Decision
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.txn.publish import Lost, publish
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
-Draft = Callable[[State], Decision | None]
+Draft = Callable[[TableState], Decision | None]
 
 
-def publish_service(site: Site, draft: Draft) -> Decision | None:
+def publish_service(handle: TableHandle, draft: Draft) -> Decision | None:
     """Publish what ``draft`` says of the head, again on each new head; None if it says no.
 
     Raises:
+        ContractError: this client was opened under another contract.
         CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         CommitOutcomeUnknownError: the store does not say.
     """
-    clock, ids = site.ports.clock, site.ports.ids
+    clock, ids = handle.ports.clock, handle.ports.ids
     started = clock.monotonic()
     rounds = 0
     while True:
-        state = site.cache.refresh()
+        state = handle.cache.refresh()
         decision = draft(state)
         if decision is None:
             return None
-        outcome = publish(site, state, decision)
+        outcome = publish(handle, state, decision)
         if not isinstance(outcome, Lost):
-            site.cache.advance(outcome.decision)
+            handle.cache.advance(outcome.decision)
             return outcome.decision
         rounds += 1
         elapsed = clock.monotonic() - started

@@ -1,4 +1,4 @@
-"""Whether a stream token continues what its application has applied (INV-09, RFC 0007).
+"""Whether a stream token continues what its application has applied (INV-09, RFC 0007, 0012).
 
 Judged on the base and on each decision of the window that carries a token of the same
 application, so that of several who race with one application one wins, and the others hear of it.
@@ -6,21 +6,38 @@ application, so that of several who race with one application one wins, and the 
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pyarrow.compute as pc
 
 from plait.errors import EpochRewoundError, EpochUnknownError, OffsetGapError, StreamError
+from plait.model.changes import Digest
 from plait.model.decision import Token
-from plait.state.state import State
+from plait.model.stream import Position, find_gap
+from plait.state.state import TableState
 from plait.storage.port import Store
 
 _SHOWN = 120
+_NEW = (
+    "to write the rows once more on purpose, give the stream a new application; "
+    "to go on, restore the progress that the table has (tablectl stream audit)"
+)
 
 
-def find_applied(store: Store, state: State, token: Token) -> int | None:
+def sealed(tokens: tuple[Token, ...], digest: Digest | None) -> tuple[Token, ...]:
+    """Return tokens with the digest of the rows that were staged for them."""
+    return tuple(t if t.digest is not None else replace(t, digest=digest) for t in tokens)
+
+
+def find_applied(store: Store, state: TableState, token: Token) -> int | None:
     """Find the version at which this very token was applied; None if it is the next to come.
 
+    Its epoch, its offsets and the digest of its rows must all be those that were applied. Where
+    one side does not tell offsets or digest, the rest decides.
+
     Raises:
-        EpochRewoundError: its epoch was applied with other offsets.
+        EpochRewoundError: its epoch was applied with other offsets or other rows.
         EpochUnknownError: it does not follow the last epoch, or there is none to follow.
         OffsetGapError: it does not start where the last one ended.
     """
@@ -32,33 +49,59 @@ def find_applied(store: Store, state: State, token: Token) -> int | None:
                 EpochUnknownError, token, None, "and the table knows none before it", hint
             )
         return None
-    if token == last.token:
-        return last.version
     if token.epoch <= last.epoch:
-        return _look_up(store, state, token, last.token)
+        return _require_same(store, state, token, last)
     if token.epoch > last.epoch + 1:
         hint = "an epoch in between is missing: go on from the table's position"
         raise _refusal(EpochUnknownError, token, last.token, "which is not the next", hint)
+    hint = "go on from where the table's last epoch ended"
     if token.start != last.end:
-        hint = "go on from where the table's last epoch ended"
         raise _refusal(OffsetGapError, token, last.token, "which does not start there", hint)
+    if (gap := find_gap(last.token, token)) is not None:
+        source, ended, start = gap
+        why = f"but source {source!r} starts at {_short(start)}, and {_short(ended)} is next"
+        raise _refusal(OffsetGapError, token, last.token, why, hint)
     return None
 
 
-def _look_up(store: Store, state: State, token: Token, last: Token) -> int:
+def _require_same(store: Store, state: TableState, token: Token, last: Position) -> int:
+    found = last if token.epoch == last.epoch else _look_up(store, state, token)
+    if found is None:  # begin_at took the stream over after it
+        why = "and is older than what the table knows of this stream"
+        raise _refusal(EpochRewoundError, token, last.token, why, _NEW)
+    applied = found.token
+    if (token.start, token.end) != (applied.start, applied.end) or (
+        token.offsets and applied.offsets and token.offsets != applied.offsets
+    ):
+        why = f"and was applied with other offsets in version {found.version}"
+        raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
+    if token.digest and applied.digest and token.digest != applied.digest:
+        why = (
+            f"with {token.digest}, and was applied with other rows, {applied.digest}, "
+            f"in version {found.version}"
+        )
+        raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
+    return found.version
+
+
+def _look_up(store: Store, state: TableState, token: Token) -> Position | None:
     rows = state.tokens(store)
     same = pc.and_(
         pc.equal(rows["application"], token.application), pc.equal(rows["epoch"], token.epoch)
     )
     for row in rows.filter(same).to_pylist():
-        if (row["start"], row["end"]) == (token.start, token.end):
-            return int(row["version"])
-    hint = "another writer has this application's name, or the source was reset: use a new name"
-    raise _refusal(EpochRewoundError, token, last, "which was applied with other offsets", hint)
+        return Position(Token.from_dict(json.loads(row["token"])), int(row["version"]))
+    return None
 
 
 def _refusal(
-    kind: type[StreamError], token: Token, last: Token | None, why: str, hint: str
+    kind: type[StreamError],
+    token: Token,
+    last: Token | None,
+    why: str,
+    hint: str,
+    *,
+    applied: Token | None = None,
 ) -> StreamError:
     where = "" if last is None else f" after epoch {last.epoch}, which ended at {_short(last.end)}"
     span = f"from {_short(token.start)} to {_short(token.end)}"
@@ -68,6 +111,7 @@ def _refusal(
         hint=hint,
         token=token.to_dict(),
         last=None if last is None else last.to_dict(),
+        applied=None if applied is None else applied.to_dict(),
     )
 
 

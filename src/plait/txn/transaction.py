@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow.compute as pc
 
 from plait.errors import (
     CommitOutcomeUnknownError,
+    ContractError,
     CorruptMetadataError,
     RolledBackError,
     StorageError,
@@ -22,18 +24,16 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, ReadSet, Scope, Token
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.model.instant import State as InstantState
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.timeline import paths
-from plait.timeline.pending import (
-    PendingInstant,
-    load_pending,
-    write_inflight,
-    write_requested,
-)
+from plait.timeline.pending import PendingInstant, load_pending, write_inflight
+from plait.txn.begin import request_instant
 from plait.txn.commit import Commit, Redo, Subject
+from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.heartbeat import Heartbeat
-from plait.txn.judge import Judge
 from plait.txn.manifests import Manifests
+from plait.txn.policy import require_policy
+from plait.txn.process import process_mark
 from plait.txn.refusal import (
     AlreadyCommitted,
     ContractChanged,
@@ -43,9 +43,9 @@ from plait.txn.refusal import (
     rolled_back,
 )
 from plait.txn.rollback import delete_files_of, delete_staged, publish_rollback
-from plait.txn.site import Site, client, require_slots
+from plait.txn.table_handle import TableHandle, client, require_slots
 
-__all__ = ["AlreadyCommitted", "Redo", "Request", "Transaction"]
+__all__ = ["AlreadyCommitted", "OptimisticTransaction", "Redo", "Request"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,87 +66,93 @@ class Request:
 
 
 @dataclass
-class Transaction:
+class OptimisticTransaction:
     """One attempted change of a table, from its pending record to its decision."""
 
-    site: Site
+    handle: TableHandle
     request: Request
     instant: Instant
     v0: int
-    base: State
+    base: TableState
     records: list[str]
     heartbeat: Heartbeat
     announced: set[Partition]
     manifests: Manifests
-    judge: Judge
+    judge: ConflictChecker
     open: bool = True
+    tried: bool = False
+    """Whether its commit may have been published."""
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
     pid: int = field(default_factory=os.getpid)
 
-    # --- begin -----------------------------------------------------------------------------
-
     @classmethod
-    def begin(cls, site: Site, request: Request) -> Transaction:
+    def begin(cls, handle: TableHandle, request: Request) -> Self:
         """Write the pending record, then look at the head once: that version is the base.
 
-        In this order, so that everything live at the base is protected from cleaning before
-        anyone works from it.
+        In this order: all that is live at the base is protected before anyone works from it.
 
         Raises:
             CapabilityMissingError: store and lock cannot together give an atomic slot.
+            SingleWriterError: the table is for one writer, and another is live.
+            UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
-        require_slots(site)
-        known = site.cache.known()
-        instant = site.new_instant(known)
-        options, read = known.table.options, request.read_set
+        require_slots(handle)
+        known, us = handle.cache.known(), client()
+        contract = handle.contract or known.table.contract
+        require_policy(known.table.policy)
+        instant = handle.new_instant(known)
+        read = request.read_set
         record = PendingInstant(
             instant,
             InstantState.REQUESTED,
             request.operation,
             known.version if read is None else min(read.version, known.version),
             request.partitions,
-            host=str(client()["host"]),
-            pid=int(str(client()["pid"])),
-            started_ms=site.store.now_ms(),
-            timeout_s=options.seconds("heartbeat.timeout"),
+            host=str(us["host"]),
+            pid=int(str(us["pid"])),
+            started_ms=handle.store.now_ms(),
+            timeout_s=known.table.options.seconds("heartbeat.timeout"),
+            process=process_mark(),
         )
-        site.ports.observer.phase("begin", instant=str(instant))
-        path = write_requested(site.store, record)
-        return cls._at_base(site, request, record, [path])
+        handle.ports.observer.phase("begin", instant=str(instant))
+        path = request_instant(handle.store, record, contract, lambda: handle)
+        return cls._at_base(handle, request, record, [path])
 
     @classmethod
-    def resume(cls, site: Site, request: Request, instant: Instant) -> Transaction:
-        """Go on with an instant that another process of the same writer began.
-
-        The head of now is the base. Partitions are those that its records name.
+    def resume(cls, handle: TableHandle, request: Request, instant: Instant) -> Self:
+        """Go on with an instant that another process of the same writer began, on the head of now.
 
         Raises:
             RolledBackError: it was rolled back meanwhile.
         """
-        found = [entry for entry in load_pending(site.store) if entry.instant == instant]
+        found = [entry for entry in load_pending(handle.store) if entry.instant == instant]
         if not found:
-            rows = site.cache.refresh().commits(site.store)
+            rows = handle.cache.refresh().commits(handle.store)
             mine = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
             if mine.num_rows:
                 raise AlreadyCommitted(int(mine["version"][0].as_py()))
             raise rolled_back(instant, None, "its records are gone")
-        txn = cls._at_base(site, request, found[0], list(found[0].records))
-        txn.distributed = True
-        return txn
+        return cls._at_base(handle, request, found[0], list(found[0].records), resumed=True)
 
     @classmethod
     def _at_base(
-        cls, site: Site, request: Request, record: PendingInstant, records: list[str]
-    ) -> Transaction:
-        base = site.cache.refresh()
+        cls,
+        handle: TableHandle,
+        request: Request,
+        record: PendingInstant,
+        records: list[str],
+        *,
+        resumed: bool = False,
+    ) -> Self:
+        base = handle.cache.refresh()
         interval_s = base.table.options.seconds("heartbeat.interval")
-        heartbeat = Heartbeat(site, record.instant, interval_s=interval_s, since=record.v0)
+        heartbeat = Heartbeat(handle, record.instant, interval_s=interval_s, since=record.v0)
         announced = set(record.partitions)
         if not base.table.spec.partition_by:
             announced.add(())
         txn = cls(
-            site,
+            handle,
             request,
             record.instant,
             record.v0,
@@ -154,9 +160,9 @@ class Transaction:
             records,
             heartbeat,
             announced,
-            Manifests(site, record.instant),
-            Judge(
-                site,
+            Manifests(handle, record.instant),
+            ConflictChecker(
+                handle,
                 record.instant,
                 request.operation,
                 request.commit_id,
@@ -165,6 +171,7 @@ class Transaction:
                 request.read_set or ReadSet(base.version),
                 request.tokens,
             ),
+            distributed=resumed,
         )
         try:
             txn._look_back()
@@ -187,37 +194,43 @@ class Transaction:
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
-            self.abort("committed already")
+            self.abort("committed already", wrote=self.distributed)
             raise
         except Refused as refused:
-            self.abort(refused.error.message)
+            self.abort(refused.error.message, wrote=self.distributed)
             raise refused.error from None
 
     def _require_contract(self) -> None:
         """Refuse a client that was opened under another contract (INV-12)."""
-        ours, theirs = self.site.contract, self.base.table.contract
-        if ours is not None and ours != theirs:
-            self.abort("its client was opened under another contract")
-            raise contract_changed(ours, theirs)
+        try:
+            self.handle.require_contract(self.base.table.contract)
+        except ContractError:
+            self.abort("its client was opened under another contract", wrote=self.distributed)
+            raise
 
     # --- stage -----------------------------------------------------------------------------
 
     def announce(self, partitions: Iterable[Partition]) -> None:
-        """Name partitions on storage before a file appears in them."""
+        """Name partitions on storage before a file appears in them; raise RolledBackError.
+
+        Asked before each bucket and each batch: whoever was rolled back works on no further.
+        """
+        self.check_alive()
         fresh = [p for p in dict.fromkeys(partitions) if p not in self.announced]
         if not fresh:
             return
-        self.check_alive()
         number = len(self.records)
-        path = write_inflight(self.site.store, self.instant, fresh, attempt=f"d{number}")
+        path = write_inflight(self.handle.store, self.instant, fresh, attempt=f"d{number}")
         self.records.append(path)
         self.announced.update(fresh)
 
     def check_alive(self) -> None:
         """Stop early if a heartbeat came upon our rollback; raise RolledBackError."""
+        self.handle.ports.background.tend()
         ended_by = self.heartbeat.ended_by
-        if ended_by is not None and ended_by.rolled_back is not None:
-            raise self._ended(ended_by.version, ended_by.rolled_back.reason)
+        ended = None if ended_by is None else ended_by.find_ended(self.instant)
+        if ended_by is not None and ended is not None:
+            raise self._ended(ended_by.version, ended.reason)
 
     @contextmanager
     def standing(self) -> Iterator[None]:
@@ -232,7 +245,7 @@ class Transaction:
         if not self.open:
             return
         try:
-            self.judge.look_back(self.site.cache.refresh(), self.v0)
+            self.judge.look_back(self.handle.cache.refresh(), self.v0)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
@@ -253,6 +266,7 @@ class Transaction:
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
         request = self.request
+        self.tried = True
         subject = Subject(
             request.operation,
             request.action,
@@ -262,7 +276,7 @@ class Transaction:
             request.tokens,
         )
         commit = Commit(
-            self.site,
+            self.handle,
             self.instant,
             subject,
             self.judge,
@@ -287,18 +301,26 @@ class Transaction:
             raise
         return self._finish(decision, commit)
 
+    def stand_at_base(self, status: WriteStatus) -> CommitResult | None:
+        """End what changes nothing without a version (RFC 0016); None if it must be decided."""
+        older = self.judge.read_set.version < self.base.version
+        known = self.request.commit_id or self.request.tokens or self.distributed
+        if known or older or not status.changes.nothing:  # tasks elsewhere may still write
+            return None
+        self.abort("it changes nothing", wrote=False)
+        return CommitResult(self.base.version, self.instant, status.stats, 0, 0)
+
     # --- finish ----------------------------------------------------------------------------
 
     def _finish(self, decision: Decision, commit: Commit) -> CommitResult:
         self.open = False
         try:
-            self.site.cache.advance(decision)
-            self.site.ports.observer.phase("finish", instant=str(self.instant))
+            self.heartbeat.stop()
+            self.handle.cache.advance(decision)
+            self.handle.ports.observer.phase("finish", instant=str(self.instant))
             self._remove_records()
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s are left behind", self.instant, exc_info=True)
-        finally:
-            self.heartbeat.stop()
         return CommitResult(
             decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
         )
@@ -310,9 +332,9 @@ class Transaction:
             doomed.append(paths.heartbeat(self.instant))
         if self.distributed:
             mine = f"{paths.PENDING}/{self.instant}."
-            listed = [i.path for i in self.site.store.list(paths.PENDING)]
+            listed = [i.path for i in self.handle.store.list(paths.PENDING)]
             doomed += [p for p in listed if p.startswith(mine) and p not in doomed]
-        self.site.store.delete(doomed)
+        self.handle.store.delete(doomed)
 
     # --- giving up -------------------------------------------------------------------------
 
@@ -322,27 +344,37 @@ class Transaction:
         *,
         facts: Mapping[str, object] | None = None,
         staged: WriteStatus | None = None,
+        wrote: bool = True,
     ) -> None:
         """Publish our own rollback, then delete our files and records; idempotent.
 
-        In this order, so that a file is never deleted before the decision that condemns it. What
-        cannot be done now is left to recovery, which the records call: no error is raised.
+        In this order, so that a file is never deleted before the decision that condemns it. Where
+        there is none, and no commit was tried, only the records go (RFC 0016). What cannot be done
+        now is left to recovery, which the records call: no error is raised.
 
         Args:
             reason: why, for the timeline.
             facts: what it took, for the timeline.
             staged: names every file there is; None: they are looked for.
+            wrote: whether a file of this instant may be on the store, or may yet come there.
         """
         if not self.open or self.pid != os.getpid():
             return  # a forked child leaves the work of its parent alone
         self.open = False
         self.heartbeat.stop()
-        places = sorted(self.announced, key=str)
+        rolled_back = False
         try:
-            outcome = publish_rollback(
-                self.site, self.instant, reason, places, since=self.v0, facts=facts
-            )
-            self._clear(files=outcome is Outcome.ROLLED_BACK, staged=staged)
+            if wrote or self.tried:
+                outcome = publish_rollback(
+                    self.handle.under_any_contract(),
+                    self.instant,
+                    reason,
+                    sorted(self.announced, key=str),
+                    since=self.v0,
+                    facts=facts,
+                )
+                rolled_back = outcome is Outcome.ROLLED_BACK
+            self._clear(files=rolled_back, staged=staged)
         except TableError:
             _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
 
@@ -351,13 +383,13 @@ class Transaction:
         if files:
             self.manifests.discard()
             if staged is None or self.manifests.wrote:
-                delete_files_of(self.site, self.instant, self.announced)
+                delete_files_of(self.handle, self.instant, self.announced)
             else:
-                delete_staged(self.site, self.instant, staged)
+                delete_staged(self.handle, self.instant, staged)
         self._remove_records()
 
     def _ended(self, version: int, reason: str) -> RolledBackError:
-        """Clean up after a recoverer, and give the error to raise."""
+        """Clean up after a recoverer, and return the error to raise."""
         self.open = False
         self.heartbeat.stop()
         try:

@@ -1,1 +1,1 @@
-"""The buffering bucketed writer: rows in, staged files and their status out."""
+"""The request: what a caller asks of a writer, from the call to the decision."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from plait.engine import Engine, Staging, engine_for, read_by
+from plait.engine import Engine, Staging, engine_for, may_have_written, read_by
 from plait.errors import (
     OptionError,
     TransactionClosedError,
@@ -15,11 +16,10 @@ from plait.errors import (
 from plait.model.decision import CommitResult
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot
-from plait.txn.site import Site
-from plait.txn.transaction import AlreadyCommitted, Request, Transaction
-from plait.write.found import find_epoch, find_result, result_at
-from plait.write.order import Order, plan_of, scope_of
-from plait.write.outcome import commit_or_abort
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction, Request
+from plait.write.request import WriteRequest, plan_of, write_scope
+from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
 
 class Writer:
@@ -32,23 +32,24 @@ class Writer:
 
     def __init__(
         self,
-        site: Site,
-        order: Order,
+        handle: TableHandle,
+        order: WriteRequest,
         *,
         default: Engine,
         after: Callable[[], None],
         instant: Instant | None = None,
     ) -> None:
         """Make a writer; ``instant`` is one that another process began for it."""
-        self._site = site
+        self._handle = handle
         self._order = order
         self._default = default
         self._after = after
         self._begun = instant
-        self._txn: Transaction | None = None
+        self._txn: OptimisticTransaction | None = None
         self._staging: Staging | None = None
         self._engine: Engine | None = None
         self._result: CommitResult | None = None
+        self._replay: Replay | None = None
         self._closed = False
 
     @property
@@ -80,24 +81,28 @@ class Writer:
         )
         try:
             if self._begun is None:
-                self._txn = Transaction.begin(self._site, request)
+                self._txn = OptimisticTransaction.begin(self._handle, request)
             else:
-                self._txn = Transaction.resume(self._site, request, self._begun)
+                self._txn = OptimisticTransaction.resume(self._handle, request, self._begun)
         except AlreadyCommitted as found:
-            self._result = result_at(self._site, found.version)
+            if not self._begin_replay():
+                self._result = result_at(self._handle, found.version)
             return self
         if order.commit_id is not None and self._find_first_or_abort(self._txn):
             self._txn = None
         return self
 
-    def _find_first_or_abort(self, txn: Transaction) -> bool:
+    def _find_first_or_abort(self, txn: OptimisticTransaction) -> bool:
         """End the transaction if its commit id was applied, or cannot be looked up."""
         found = True
         try:
             found = self._find_first()
         finally:
             if found:
-                txn.abort("its commit id was applied already, or could not be looked up")
+                txn.abort(
+                    "its commit id was applied already, or could not be looked up",
+                    wrote=self._begun is not None,
+                )
         return found
 
     def write(self, data: object) -> None:
@@ -105,12 +110,17 @@ class Writer:
 
         Raises:
             SchemaError: the data does not fit the table; nothing of it becomes visible.
+            RolledBackError: somebody took this writer for dead, a heartbeat interval ago at most.
         """
         if self._closed:
             message = "the writer is closed"
             raise TransactionClosedError(message, hint="open a new one for each commit")
         if self._result is not None:  # this commit id was applied before
             return
+        if self._replay is not None:
+            self._replay.write(engine_for(data, self._default), data)
+            return
+        self._require_open().check_alive()
         staging = self._stage_for(data)
         with self._require_open().standing():
             staging.write(data)
@@ -124,11 +134,13 @@ class Writer:
         """Commit, or roll back if the block raised."""
         self._closed = True
         txn = self._txn
+        if self._replay is not None and error is None:
+            self._result = self._replay.result()
         if txn is None:
             return
         try:
             if error is not None:
-                txn.abort(f"{type(error).__name__} in the writer")
+                txn.abort(f"{type(error).__name__} in the writer", wrote=self._end_staging())
                 return
             self._commit(txn)
         finally:
@@ -136,24 +148,34 @@ class Writer:
                 self._staging.close()
         self._after()
 
-    def _commit(self, txn: Transaction) -> None:
+    def _commit(self, txn: OptimisticTransaction) -> None:
         staging = self._staging or self._begin_staging(self._default, txn)
-        self._result = commit_or_abort(self._site, txn, lambda: self._publish(txn, staging))
+        publish = functools.partial(self._publish, txn, staging)
+        self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
 
-    def _publish(self, txn: Transaction, staging: Staging) -> CommitResult:
+    def _end_staging(self) -> bool:
+        """Let nothing more be written, then tell whether a file may be on the store."""
+        if self._staging is not None:
+            self._staging.close()
+        return self._begun is not None or may_have_written(self._staging)
+
+    def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
         status = staging.stage(self._snapshot(txn), None)
         read = read_by(staging)
         if self._order.read_set is None and read is not None:
             at = min(read.version, txn.base.version)
             txn.judge.read_set = replace(read, version=at)
-        scope = scope_of(self._order, txn.base.table.spec, status)
+        idle = txn.stand_at_base(status)
+        if idle is not None:
+            return idle
+        scope = write_scope(self._order, txn.base.table.spec, status)
         return txn.commit(status, scope, staging.stage)
 
-    def _snapshot(self, txn: Transaction) -> Snapshot:
-        """Give what the operation works on; rows without keys are added to anything."""
+    def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
+        """Return what the operation works on; rows without keys are added to anything."""
         if self._order.operation is Operation.APPEND:
             return txn.base.blank()
-        return txn.base.snapshot(self._site.store)
+        return txn.base.snapshot(self._handle.store)
 
     def _stage_for(self, data: object) -> Staging:
         txn = self._require_open()
@@ -166,29 +188,39 @@ class Writer:
             raise OptionError(message, hint=hint, key="data", value=engine.name)
         return self._staging
 
-    def _begin_staging(self, engine: Engine, txn: Transaction) -> Staging:
+    def _begin_staging(self, engine: Engine, txn: OptimisticTransaction) -> Staging:
         self._engine = engine
-        plan = plan_of(self._order, txn.base.table, self._site.store.spec, txn.instant)
+        plan = plan_of(self._order, txn.base.table, self._handle.store.spec, txn.instant)
         txn.distributed |= engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)
         return self._staging
 
     def _action(self) -> Action:
-        spec = self._site.cache.known().table.spec
+        spec = self._handle.cache.known().table.spec
         if self._order.operation is Operation.OVERWRITE:
             return Action.REPLACE_COMMIT
         return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
 
     def _find_first(self) -> bool:
-        """Give the first result of this commit id or token, for ever."""
+        """Return the first result of this commit id or token, for ever."""
         order = self._order
-        found = None if order.token is None else find_epoch(self._site, order.token)
+        found = None if order.token is None else find_epoch(self._handle, order.token)
+        if found is not None and self._begin_replay():
+            return True
         if found is None and order.commit_id is not None:
-            found = find_result(self._site, order.commit_id)
+            found = find_result(self._handle, order.commit_id)
         self._result = found
         return found is not None
 
-    def _require_open(self) -> Transaction:
+    def _begin_replay(self) -> bool:
+        """See that the rows of an epoch that was applied are compared, if they are not known."""
+        token = self._order.token
+        if token is None or token.digest is not None:
+            return False
+        self._replay = Replay(self._handle, self._order, token)
+        return True
+
+    def _require_open(self) -> OptimisticTransaction:
         if self._txn is None:
             message = "the writer is not open"
             raise TransactionClosedError(message, hint="use it in a with block")

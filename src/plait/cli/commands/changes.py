@@ -9,9 +9,9 @@ import click
 
 from plait.cli.application import Application
 from plait.cli.command import command
+from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
 from plait.read.changes import ADDED_COLUMNS, TIME, TYPE, VERSION, ChangeScan
-from plait.table import Table
 
 _SHOWN = 20
 
@@ -43,7 +43,7 @@ def diff(
 
     Inserted, updated and deleted; of an update first the row as it was, then as it became.
     """
-    table = Table.open(uri, storage_options=storage or None)
+    table = open_table(app, uri, storage)
     scan = table.changes(since, until)
     counts = scan.count()
     rows = list(itertools.islice(_rows(scan), limit))

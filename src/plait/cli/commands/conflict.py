@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, storage_option
+from plait.cli.command import bare_command, table_options
+from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid
-from plait.table import Table
 
 
 @bare_command(
@@ -18,7 +18,7 @@ from plait.table import Table
 @click.argument("action", type=click.Choice(["explain"]))
 @click.argument("uri")
 @click.argument("instant")
-@storage_option
+@table_options
 @click.pass_obj
 def conflict(
     app: Application, action: str, uri: str, instant: str, storage: dict[str, str]
@@ -29,7 +29,7 @@ def conflict(
     both wrote, the verdict, and how much was done again.
     """
     del action  # there is one
-    found = Table.open(uri, storage_options=storage or None).explain(instant)
+    found = open_table(app, uri, storage).explain(instant)
     facts = Facts(
         (
             ("instant", str(found.instant)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from plait.cli.application import Application
 from plait.cli.command import command
+from plait.cli.opening import open_table
 from plait.cli.view import Facts, time_short
-from plait.table import Table
 
 
 @command("locks", "locks ./flights", "locks s3://lake/flights --json")
@@ -15,7 +15,7 @@ def locks(app: Application, uri: str, storage: dict[str, str]) -> None:
     Writers queue on it only after they lost a version to another, so most of the time nobody
     does. A lock that is lost costs time, never rows: versions are decided by slots.
     """
-    state = Table.open(uri, storage_options=storage or None).locks()
+    state = open_table(app, uri, storage).locks()
     holder = state.holder
     pairs: list[tuple[str, object]] = [
         ("lock", state.lock),

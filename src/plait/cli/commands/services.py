@@ -10,7 +10,7 @@ import click
 from plait.cli.application import Application
 from plait.cli.command import command
 from plait.cli.exits import Exit
-from plait.cli.sites import open_for_verify
+from plait.cli.opening import open_for_verify, open_table
 from plait.cli.view import Block, Facts, Grid, number
 from plait.errors import IllegalTransitionError
 from plait.model.history import PendingEntry
@@ -37,7 +37,7 @@ class RollbackPlan:
         return found or ([self.named] if self.named else [])
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "instants": self.instants,
             "alive": [str(entry.instant) for entry in self.doomed if entry.alive],
@@ -80,7 +80,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     if failed == (instant is not None):
         message = "give either INSTANT or --failed"
         raise click.UsageError(message)
-    table = Table.open(uri, storage_options=storage or None)
+    table = open_table(app, uri, storage)
     plan = _plan(table.timeline.pending, instant)
     rows = [[name, *_signs(plan, name)] for name in plan.instants]
     grid = Grid(("to roll back", "operation", "host", ">pid", "life"), rows)
@@ -126,7 +126,7 @@ def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool,
     What is readable stays: see the properties clean.retain.time and clean.retain.versions.
     Files of running writers and readers are spared.
     """
-    table = Table.open(uri, storage_options=storage or None)
+    table = open_table(app, uri, storage)
     plan = table.plan_clean()
     counts = Facts(
         (
@@ -174,7 +174,7 @@ def verify(
     Changes nothing. Ends in exit code 8 if it finds problems. Works on a table that is too damaged
     to be opened, and beside writers.
     """
-    report = open_for_verify(uri, storage or None).verify(data=not no_data, history=history)
+    report = open_for_verify(app, uri, storage).verify(data=not no_data, history=history)
     found = [(p.invariant, p.path, p.message) for p in report.problems]
     blocks: list[Block] = [
         Facts(tuple((k, number(v)) for k, v in report.checked.items()), "checked")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, storage_option
+from plait.cli.command import bare_command, table_options
 from plait.cli.exits import CheckFailedError, NotKnownError
+from plait.cli.opening import open_table
 from plait.cli.view import Block, Facts, Grid, number, time_short
 from plait.model.stream import Audit
-from plait.table import Table
 
 _SHOWN = 20
 
@@ -29,7 +29,7 @@ _SHOWN = 20
     show_default=True,
     help="The newest so many epochs; 0 for all. All are checked.",
 )
-@storage_option
+@table_options
 @click.pass_obj
 def stream(
     app: Application,
@@ -42,14 +42,14 @@ def stream(
 ) -> None:
     """Prove that each epoch of a stream continues the last.
 
-    Looks at the timeline alone. Lists the epochs with their offsets, versions, instants and rows.
+    Looks at the timeline alone. Lists the epochs with offsets, versions, rows and their digests.
     Ends with 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
     """
     del action  # there is one
-    table = Table.open(uri, storage_options=storage or None)
+    table = open_table(app, uri, storage)
     found = table.stream(application).audit()
     if not found.epochs:
-        names = ", ".join(sorted(table.site.cache.known().streams)) or "none"
+        names = ", ".join(sorted(table.handle.cache.known().streams)) or "none"
         message = f"the table knows no stream {application!r}"
         raise NotKnownError(message, hint=f"it knows: {names}")
     app.show(found.to_dict(), *_blocks(found, limit), items=[e.to_dict() for e in found.epochs])
@@ -67,14 +67,24 @@ def _blocks(found: Audit, limit: int) -> list[Block]:
             ("rows", number(found.rows)),
             ("ends at", last.end),
             ("contiguous", not found.problems),
+            ("proven by offsets", f"{found.proven} of {len(found.epochs)} epochs"),
         )
     )
-    columns = (">epoch", "from", "to", ">version", "completed (UTC)", ">rows", "instant")
-    rows = [
-        [e.epoch, e.start, e.end, e.version, time_short(e.completed_ms), number(e.rows), e.instant]
-        for e in found.epochs[-limit:]
-    ]
+    columns = (">epoch", "from", "to", ">version", "completed (UTC)", ">rows", "digest")
+    rows: list[list[object]] = []
+    for e in found.epochs[-limit:]:
+        digest = "" if e.digest is None else f"{e.digest.hash:016x}"
+        done = time_short(e.completed_ms)
+        rows.append([e.epoch, e.start, e.end, e.version, done, number(e.rows), digest])
     blocks: list[Block] = [facts, Grid(columns, rows)]
+    sources = [
+        [e.epoch, span.source, span.start, span.end]
+        for e in found.epochs[-limit:]
+        for span in e.offsets
+        if span.source
+    ]
+    if sources:
+        blocks.append(Grid((">epoch", "source", "from", "to"), sources))
     if found.problems:
         told = [[p.kind, p.version, p.message] for p in found.problems]
         blocks.append(Grid(("problem", ">version", "what"), told))

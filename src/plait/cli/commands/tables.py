@@ -10,6 +10,7 @@ import click
 
 from plait.cli.application import Application
 from plait.cli.command import command, pairs_option, parse_pairs
+from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
 from plait.model.schema import type_name
@@ -72,6 +73,8 @@ def create(  # noqa: PLR0913 - one parameter an option
         storage_options=storage or None,
         **options,  # type: ignore[arg-type]  # the options above, by name
     )
+    if app.expected:  # of a table that was there
+        table = open_table(app, uri, storage)
     described = table.describe()
     app.show(described, Facts(_facts(described)))
 
@@ -79,7 +82,7 @@ def create(  # noqa: PLR0913 - one parameter an option
 @command("describe", "describe ./flights", "describe s3://lake/flights --json")
 def describe(app: Application, uri: str, storage: Storage) -> None:
     """Say what a table is and how large."""
-    described = Table.open(uri, storage_options=storage or None).describe()
+    described = open_table(app, uri, storage).describe()
     app.show(described, Facts(_facts(described)))
 
 
@@ -102,7 +105,7 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
 @command("schema", "schema ./flights", "schema ./flights --json")
 def schema(app: Application, uri: str, storage: Storage) -> None:
     """List the columns."""
-    described = Table.open(uri, storage_options=storage or None)
+    described = open_table(app, uri, storage)
     facts = described.describe()
     fields = list(described.schema)
     columns = [
@@ -138,7 +141,7 @@ def files(app: Application, uri: str, storage: Storage, limit: int | None) -> No
 
     As text the first 100, unless --limit says otherwise; as JSON all of them.
     """
-    live = Table.open(uri, storage_options=storage or None).files()
+    live = open_table(app, uri, storage).files()
     shown = limit or (live.num_rows if app.machine else _FILES_SHOWN)
     records = list(islice(live.select(list(_FILE_COLUMNS)).to_pylist(), shown))
     for record in records:
@@ -183,7 +186,7 @@ def set(  # noqa: A001 - the name of the command
     writer is live, and by itself.
     """
     values = parse_pairs(properties, what="set")
-    table = Table.open(uri, storage_options=storage or None)
+    table = open_table(app, uri, storage)
     parts = {key.removeprefix(_CONTRACT): value for key, value in values.items()}
     in_contract = [key for key in values if key.startswith(_CONTRACT)]
     if in_contract and len(in_contract) != len(values):

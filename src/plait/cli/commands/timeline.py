@@ -6,10 +6,10 @@ import click
 
 from plait.cli.application import Application
 from plait.cli.command import command
-from plait.cli.flow import Span, axis, bar, lay_out, who
+from plait.cli.flow import TimeSpan, axis, bar, lay_out, who
+from plait.cli.opening import open_table
 from plait.cli.view import Grid, duration, number, time_short
 from plait.model.history import HistoryEntry, PendingEntry
-from plait.table import Table
 
 _SHOWN = 20
 
@@ -26,7 +26,7 @@ _limit = click.option(
 @_limit
 def history(app: Application, uri: str, storage: dict[str, str], limit: int) -> None:
     """List decisions, newest first."""
-    entries = Table.open(uri, storage_options=storage or None).history(limit or None)
+    entries = open_table(app, uri, storage).history(limit or None)
     items = [entry.to_dict() for entry in entries]
     more = bool(entries) and entries[-1].version > 0
     columns = (
@@ -63,7 +63,7 @@ def timeline(app: Application, uri: str, storage: dict[str, str], limit: int) ->
     "overlapped" are the versions that others published while this one was at work. Pending
     instants come last: a dead one is ended by `tablectl rollback --failed`.
     """
-    whole = Table.open(uri, storage_options=storage or None).timeline
+    whole = open_table(app, uri, storage).timeline
     spans = lay_out(whole)[-limit:]
     decided = {entry.version: entry for entry in whole.decided}
     items = [{**decided[span.version].to_dict(), **span.to_dict()} for span in spans]
@@ -75,7 +75,7 @@ def timeline(app: Application, uri: str, storage: dict[str, str], limit: int) ->
     app.show(data, *blocks, items=[*items, *pending])
 
 
-def timeline_grid(spans: tuple[Span, ...]) -> Grid:
+def timeline_grid(spans: tuple[TimeSpan, ...]) -> Grid:
     """Lay decided instants out as a table with a time axis."""
     low, high = axis(spans)
     rows = [

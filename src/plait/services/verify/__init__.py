@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from plait.errors import FormatError, StorageError, TableNotFoundError
+from plait.errors import ClockUnavailableError, FormatError, StorageError, TableNotFoundError
 from plait.model.plan import Snapshot
+from plait.read.moments import AHEAD_MS_MAX
 from plait.services.verify.contents import check_files, check_keys
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants
-from plait.services.verify.replay import Checkpoints, Replay
+from plait.services.verify.replay import Checkpoints, StateReplay
 from plait.services.verify.report import Findings, Note, Problem, VerifyReport
 from plait.services.verify.slots import Walk
 from plait.services.verify.stored import Explained, Listing, Needed
 from plait.state.cache import StateCache
 from plait.state.events import Folded
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.lease import Lease
-from plait.txn.site import Site
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
 
 __all__ = ["Note", "Problem", "VerifyReport", "verify"]
 
 
-def verify(site: Site, *, data: bool = True, history: bool = False) -> VerifyReport:
+def verify(handle: TableHandle, *, data: bool = True, history: bool = False) -> VerifyReport:
     """Check the table; damage is reported by invariant and path, never raised.
 
     Works beside writers and cleans: a lease keeps what is looked at. What the client knows of
@@ -32,7 +33,7 @@ def verify(site: Site, *, data: bool = True, history: bool = False) -> VerifyRep
     is bounded by the size of the metadata, not of the data.
 
     Args:
-        site: the table.
+        handle: the table.
         data: read every live file too; otherwise just see that it is there, with its size.
         history: look at the timeline alone: that every commit was isolated, no update was lost
             and no instant decided twice follows from the decisions by themselves.
@@ -41,9 +42,9 @@ def verify(site: Site, *, data: bool = True, history: bool = False) -> VerifyRep
         TableNotFoundError: there is no timeline here.
         StorageError: the store cannot list.
     """
-    lease = Lease(site, 0)
+    lease = ReadPin(handle, 0)
     try:
-        verification = _Verification(site, data=data)
+        verification = _Verification(handle, data=data)
         return verification.run_history() if history else verification.run()
     finally:
         lease.release()
@@ -52,8 +53,8 @@ def verify(site: Site, *, data: bool = True, history: bool = False) -> VerifyRep
 class _Verification:
     """One run, step by step; each step adds to the findings."""
 
-    def __init__(self, site: Site, *, data: bool) -> None:
-        self._ports, self._store, self._data = site.ports, site.store, data
+    def __init__(self, handle: TableHandle, *, data: bool) -> None:
+        self._ports, self._store, self._data = handle.ports, handle.store, data
         self._findings = Findings()
         self._walk = Walk(self._store, self._findings)
         self._instants = Instants()
@@ -70,6 +71,8 @@ class _Verification:
         checkpoints.check(replayed, set(condemned))
         if replayed is not None:
             self._explain(replayed, listing, checkpoints.named)
+        if state is not None:
+            self._note_future(state)
         if self._data and state is not None and folded is not None:
             self._read_data(state.snapshot(self._store))
         self._instants.judge(self._findings)
@@ -80,11 +83,11 @@ class _Verification:
         self._instants.judge(self._findings)
         return self._findings.report()
 
-    def _read_timeline(self) -> State | None:
+    def _read_timeline(self) -> TableState | None:
         """Read every slot; give the state that follows, if none is damaged."""
         windows = Windows(self._store, self._findings)
         files = LiveFiles(self._findings)
-        replay = Replay(self._findings)
+        replay = StateReplay(self._findings)
         for decision in self._walk.decisions():
             self._instants.take(decision, self._findings)
             if self._walk.whole:
@@ -97,7 +100,7 @@ class _Verification:
             raise TableNotFoundError(message, hint="look at the path", uri=uri)
         return replay.state if self._walk.whole and replay.whole else None
 
-    def _fall_back(self) -> State | None:
+    def _fall_back(self) -> TableState | None:
         """Load the state as a client would: from a checkpoint after the damage, if there is one."""
         self._findings.note(paths.TIMELINE, "damaged: unknown files were not looked for")
         try:
@@ -106,22 +109,34 @@ class _Verification:
             self._findings.note(paths.CHECKPOINTS, f"no file was looked at: {error.message}")
             return None
 
-    def _fold(self, state: State) -> Folded | None:
+    def _note_future(self, state: TableState) -> None:
+        """Note that the table saw a clock that was ahead."""
+        try:
+            ahead_ms = state.completed_ms - self._store.now_ms()
+        except ClockUnavailableError as error:
+            self._findings.note(paths.TIMELINE, f"times were not checked: {error.message}")
+            return
+        if ahead_ms > AHEAD_MS_MAX:
+            message = (
+                f"it is completed {ahead_ms // 1000} s in the future of the store's clock, and so "
+                "will those be that follow; read by version or instant, not by time"
+            )
+            self._findings.note(paths.slot(state.version), message)
+
+    def _fold(self, state: TableState) -> Folded | None:
         try:
             return state.folded(self._store)
         except (FormatError, StorageError) as error:
             self._findings.damage("INV-04", paths.CHECKPOINTS, error)
             return None
 
-    def _explain(self, state: State, listing: Listing, checkpoint_files: set[str]) -> None:
+    def _explain(self, state: TableState, listing: Listing, checkpoint_files: set[str]) -> None:
         """Look for files that nothing explains.
 
         Records are loaded after the listing, and decisions after the records: whatever was in
         the listing had a record before, or has a decision by now.
         """
         pending = load_pending(self._store)
-        records = {path for entry in pending for path in entry.records}
-        records |= {entry.heartbeat for entry in pending if entry.heartbeat is not None}
         for decision in self._walk.newer():
             self._instants.take(decision, self._findings)
             state = state.apply(decision, where=paths.slot(decision.version))
@@ -131,7 +146,7 @@ class _Verification:
         named = pa.concat_arrays([*chunks, *folded.condemned["path"].chunks])
         Explained(
             named=named,
-            meta=frozenset(checkpoint_files | self._walk.manifests | records),
+            meta=frozenset(checkpoint_files | self._walk.manifests),
             late=frozenset(entry.nonce for entry in state.late),
             pending=frozenset(entry.instant.nonce for entry in pending),
             committed=self._instants.committed.numbers()[0],

@@ -62,7 +62,7 @@ def check_keys(store: Store, snapshot: Snapshot, findings: Findings) -> None:
 
 
 def _live(files: pa.Table, findings: Findings) -> Iterator[LiveFile]:
-    """Give live files one by one, without those that are known to be missing or damaged."""
+    """Return live files one by one, without those that are known to be missing or damaged."""
     for at in range(files.num_rows):
         try:
             file = next(live_files(files.slice(at, 1)))
@@ -115,7 +115,7 @@ class _Bucket:
             yield key_hashes(rows, key), rows
 
     def _repeated(self, number: int, passes: int) -> Hashes:
-        """Give the hashes that more than one live row has, of those of one pass."""
+        """Return the hashes that more than one live row has, of those of one pass."""
         parts: list[Hashes] = [np.zeros(0, np.uint64)]
         for file in self.files:
             for hashes, _ in self._keys(file):

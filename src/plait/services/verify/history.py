@@ -11,19 +11,26 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import xxhash
 
-from plait.errors import FormatError, StorageError, TableError
-from plait.model.changes import Changes
+from plait.errors import (
+    FormatError,
+    PolicyError,
+    StorageError,
+    TableError,
+    UnsupportedFeatureError,
+)
+from plait.model.bucket import BucketId
+from plait.model.changes import KEYS_ALL, Changes
 from plait.model.decision import Decision, ReadSet
 from plait.model.instant import Outcome
-from plait.model.plan import TableSpec
 from plait.services.verify.report import Findings
 from plait.state.state import TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.conflict import Intent, decide
-from plait.txn.keys import Keys
+from plait.txn.conflict import Compare, Intent, decide
+from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, REWRITES, Verdict
+from plait.txn.policy import require_policy
 
 _HELD = 1_000
 """So many decisions are held for windows; what is older is read again."""
@@ -38,28 +45,37 @@ class Windows:
     _recent: deque[Decision] = field(default_factory=lambda: deque(maxlen=_HELD))
 
     def take(self, decision: Decision, table: TableDef | None) -> None:
-        """Take the next decision; the table's layout tells what a predicate reaches."""
-        spec = None if table is None else table.spec
+        """Take the next decision; the table's definition tells how it had to be isolated."""
         path = paths.slot(decision.version)
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
         elif decision.outcome is Outcome.COMMITTED and decision.operation in (*DATA, *REWRITES):
-            self._judge(decision, spec, path)
+            self._judge(decision, table, path)
             if table is not None and decision.read_set is not None:
                 self._judge_reads(decision, decision.read_set, table, path)
+            if table is not None:
+                self._judge_lookups(decision, table, path)
         light = Changes(touched=decision.changes.touched)
         self._recent.append(replace(decision, changes=light))
 
-    def _judge(self, decision: Decision, spec: TableSpec | None, path: str) -> None:
+    def _judge(self, decision: Decision, table: TableDef | None, path: str) -> None:
+        """Look for decisions after the base that wrote where this one wrote or read."""
         self.findings.count("windows")
+        spec = None if table is None else table.spec
         try:
-            ours = Intent.of(decision.operation, decision.scope, decision.changes, spec)
+            ours = replace(
+                Intent.of(decision.operation, decision.scope, decision.changes, spec),
+                serializable=table is not None and table.isolation == "serializable",
+                read_set=decision.read_set,
+            )
             for theirs in self._window(decision.base, decision.version):
-                if decide(ours, theirs) is not None:
+                compare = None if table is None else self._compare(decision, theirs, table, path)
+                conflict = decide(ours, theirs, compare)
+                if conflict is not None:
                     message = (
                         f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
-                        f"lies after its base, version {decision.base}"
+                        f"lies after its base, version {decision.base}: {conflict.reason}"
                     )
                     self.findings.problem("INV-07", path, message)
                     return
@@ -74,10 +90,18 @@ class Windows:
         Between that version and the base other keys of a bucket may have been written.
         """
         self.findings.count("read sets")
+        rule = None
+        try:
+            rule = require_policy(table.policy)
+        except UnsupportedFeatureError as error:
+            self.findings.note(path, error.message)
+            if not read_set.explicit:
+                return  # what a blind write may pass over is for that policy to say
         intent = Intent.of(decision.operation, decision.scope, decision.changes, table.spec)
         ours = replace(
             intent,
             policy=table.policy,
+            rule=rule,
             serializable=table.isolation == "serializable",
             read_set=read_set,
         )
@@ -91,8 +115,39 @@ class Windows:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
                     self.findings.problem("INV-07", path, message)
                     return
+        except PolicyError as error:
+            self.findings.note(path, error.message)
         except (FormatError, StorageError) as error:
             self.findings.note(path, f"its keys cannot be compared any more: {error.message}")
+
+    def _compare(self, ours: Decision, theirs: Decision, table: TableDef, path: str) -> Compare:
+        """Return how to compare keys; what is held of a decision does not name its files."""
+
+        def compare(bucket: BucketId) -> KeyOverlap:
+            keys = Keys(self.store, table.spec, table.schemas)
+            try:
+                whole = Timeline(self.store).find(theirs.version)
+                return UNKNOWN if whole is None else keys.met(ours.changes, whole.changes, bucket)
+            except (FormatError, StorageError) as error:
+                self.findings.note(path, f"its keys cannot be compared any more: {error.message}")
+                return APART
+
+        return compare
+
+    def _judge_lookups(self, decision: Decision, table: TableDef, path: str) -> None:
+        """See that keys which came in and changed nothing are named, where reads count.
+
+        Those that are not named were compared with nothing.
+        """
+        explicit = decision.read_set is not None and decision.read_set.explicit
+        if not (explicit or table.isolation == "serializable"):
+            return
+        self.findings.count("lookups")
+        named = decision.changes.lookups
+        count, left = sum(named["key_count"].to_pylist()), decision.stats.keys_unchanged
+        if count < left and KEYS_ALL not in named["keys"].to_pylist():
+            message = f"it looked {left} keys up that it did not change, and names {count}"
+            self.findings.problem("INV-07", path, message)
 
     def _window(self, base: int, version: int) -> Iterator[Decision]:
         oldest = self._recent[0].version if self._recent else version

@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)
-class _Column:
+class _Unique:
     """A 64-bit value and a version for each entry: 16 bytes a decision."""
 
     values: array[int] = field(default_factory=lambda: array("Q"))
@@ -33,7 +33,7 @@ class _Column:
         return np.array(self.values, np.uint64), np.array(self.versions, np.uint64)
 
     def repeated(self) -> Iterator[tuple[int, int]]:
-        """Give (version, first version) of each entry whose value was there before."""
+        """Return (version, first version) of each entry whose value was there before."""
         values, versions = self.numbers()
         order = np.lexsort((versions, values))
         values, versions = values[order], versions[order]
@@ -48,10 +48,10 @@ class _Column:
 class Instants:
     """Collects what identifies decisions; judges at the end."""
 
-    committed: _Column = field(default_factory=_Column)
-    ended: _Column = field(default_factory=_Column)
-    _times: _Column = field(default_factory=_Column)
-    _commit_ids: _Column = field(default_factory=_Column)
+    committed: _Unique = field(default_factory=_Unique)
+    ended: _Unique = field(default_factory=_Unique)
+    _times: _Unique = field(default_factory=_Unique)
+    _commit_ids: _Unique = field(default_factory=_Unique)
     _completed_ms: int = -1
     _version: int = -1
 
@@ -61,8 +61,8 @@ class Instants:
         if decision.outcome is Outcome.COMMITTED:
             self.committed.add(int(decision.instant.nonce, 16), version)
         self._times.add(int(decision.instant.time), version)
-        if decision.rolled_back is not None:
-            self.ended.add(int(decision.rolled_back.instant.nonce, 16), version)
+        for ended in decision.rolled_back:
+            self.ended.add(int(ended.instant.nonce, 16), version)
         if decision.commit_id is not None:
             text = decision.commit_id.encode("utf-8", "surrogatepass")
             self._commit_ids.add(xxhash.xxh3_64_intdigest(text), version)
@@ -75,7 +75,7 @@ class Instants:
         """Report everything that was decided twice."""
         checks = {
             "its instant is decided by version {} already": self.committed,
-            "the instant that it ends was ended by version {} already": self.ended,
+            "an instant that it ends was ended by version {} already": self.ended,
             "its instant time was completed by version {} already": self._times,
             "its commit id was committed by version {} already": self._commit_ids,
         }

@@ -13,7 +13,7 @@ from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.events import TABLES, Folded
 from plait.state.parts import Part, load_part
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.stream.audit import break_of, told
 from plait.timeline import paths
@@ -25,11 +25,11 @@ _COMPARED = 2
 
 
 @dataclass(slots=True)
-class Replay:
+class StateReplay:
     """Applies every decision from the first on."""
 
     findings: Findings
-    state: State | None = None
+    state: TableState | None = None
     whole: bool = True
     """Whether every decision could be applied so far."""
 
@@ -41,7 +41,7 @@ class Replay:
         self._follow(decision, path)
         try:
             if self.state is None:
-                self.state = State.create(decision, where=path)
+                self.state = TableState.create(decision, where=path)
             else:
                 self.state = self.state.apply(decision, where=path)
         except FormatError as error:
@@ -71,7 +71,7 @@ class Checkpoints:
     named: set[str] = field(default_factory=set)
     """Every file that belongs to a checkpoint."""
 
-    def check(self, replayed: State | None, condemned: set[str]) -> None:
+    def check(self, replayed: TableState | None, condemned: set[str]) -> None:
         """Check every checkpoint that no clean has condemned."""
         whole = []
         for version in list_checkpoints(self.store):
@@ -107,7 +107,7 @@ class Checkpoints:
         except (FormatError, StorageError) as error:
             self.findings.damage("INV-04", path, error)
 
-    def _compare(self, version: int, replayed: State) -> None:
+    def _compare(self, version: int, replayed: TableState) -> None:
         """Bring a checkpoint to the head by the decisions after it, and compare."""
         path = paths.checkpoint(version)
         if version > replayed.version:
@@ -128,7 +128,7 @@ class Checkpoints:
             self.findings.problem("INV-04", path, message)
 
 
-def difference(store: Store, one: State, other: State) -> str | None:
+def difference(store: Store, one: TableState, other: TableState) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
     facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "late"]
     facts += ["reservations", "streams"]
@@ -150,7 +150,7 @@ def difference(store: Store, one: State, other: State) -> str | None:
 
 
 def _tables(folded: Folded, horizon: int) -> dict[str, pa.Table]:
-    """Give what matters for versions that can be read."""
+    """Return what matters for versions that can be read."""
     seen = pc.fill_null(pc.greater(folded.masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
     return {
         "files": folded.files,

@@ -22,7 +22,7 @@ class Problem:
     message: str
 
     def to_dict(self) -> dict[str, str]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {"invariant": self.invariant, "path": self.path, "message": self.message}
 
 
@@ -34,7 +34,7 @@ class Note:
     message: str
 
     def to_dict(self) -> dict[str, str]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {"path": self.path, "message": self.message}
 
 
@@ -53,7 +53,7 @@ class VerifyReport:
         return not self.problems
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return {
             "problems": [problem.to_dict() for problem in self.problems],
             "notes": [note.to_dict() for note in self.notes],
@@ -98,7 +98,7 @@ class Findings:
         return any(known == path for _, known in self._problems)
 
     def report(self) -> VerifyReport:
-        """Give the report."""
+        """Return the report."""
         if self._left_out:
             self.note(".", f"{self._left_out} more problems are left out")
         return VerifyReport(

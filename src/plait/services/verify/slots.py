@@ -34,7 +34,7 @@ class Walk:
     """Of the slot before, as its bytes have it; None if it could not be read."""
 
     def decisions(self) -> Iterator[Decision]:
-        """Give every decision that can be read, in the order of versions.
+        """Return every decision that can be read, in the order of versions.
 
         The listing shows slots that nobody would look for, beyond a gap or under a wrong name.
         One that a listing under way missed is looked for by its name.
@@ -42,7 +42,8 @@ class Walk:
         for info in self.store.list(paths.TIMELINE):
             version = _version_of(info.path)
             if version is None:
-                self.findings.problem("INV-02", info.path, "this is not the name of a slot")
+                message = "not a slot: it harms nothing, and nothing deletes it; move it away"
+                self.findings.problem("INV-02", info.path, message)
                 continue
             yield from self._up_to(version)
             yield from self._at(version)
@@ -50,7 +51,7 @@ class Walk:
             yield from self.newer()
 
     def newer(self) -> Iterator[Decision]:
-        """Give the decisions that were published meanwhile."""
+        """Return the decisions that were published meanwhile."""
         while (found := self._find(self.head + 1)) is not None:
             yield from self._take(self.head + 1, found)
 

@@ -21,13 +21,14 @@ from plait.timeline import paths
 
 LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 _CHUNK = 16_384
+_PLAIN = "only regular files and directories are read: put them here themselves"
+_BY_HAND = "no version ever will, so it may be deleted by hand"
 _ENTRY_FRAME = 8
 """Bytes around a deletion vector in its file."""
 _FREE = (
     paths.TABLE,
     f"{paths.META}/hints/",
     f"{paths.META}/locks/",
-    f"{paths.LEASES}/",
     f"{paths.TIMELINE}/",  # judged where the slots are read
 )
 
@@ -40,6 +41,8 @@ class Listing:
     """Path and size of each file outside ``.meta``."""
     meta: list[str]
     """Files under ``.meta`` that need an explanation."""
+    odd: dict[str, str]
+    """What a name stands for, where that is no regular file."""
 
     @classmethod
     def take(cls, store: Store, findings: Findings) -> Listing:
@@ -48,10 +51,13 @@ class Listing:
         names: list[str] = []
         sizes: list[int] = []
         meta: list[str] = []
+        odd: dict[str, str] = {}
         for info in store.list(""):
             findings.count("listed")
+            if info.kind:
+                odd[info.path] = info.kind
             if info.path.startswith(f"{paths.META}/"):
-                if not info.path.startswith(_FREE):
+                if not (info.path.startswith(_FREE) or paths.is_lease(info.path)):
                     meta.append(info.path)
                 continue
             names.append(info.path)
@@ -60,7 +66,22 @@ class Listing:
                 chunks.append(pa.table([names, sizes], schema=LISTED))
                 names, sizes = [], []
         chunks.append(pa.table([names, sizes], schema=LISTED))
-        return cls(pa.concat_tables(chunks).combine_chunks(), meta)
+        return cls(pa.concat_tables(chunks).combine_chunks(), meta, odd)
+
+    def missing(self, path: str) -> str:
+        """Say why a file that a version needs is not there."""
+        for name in (path, path.partition("/")[0]):
+            if name in self.odd:
+                return f"a version needs it, and {name} is {self.odd[name]}; {_PLAIN}"
+        return "a file that a version needs is missing"
+
+    def unknown(self, path: str, *, named: bool) -> str:
+        """Say what a file is that nothing explains; ``named`` if its name is one of ours."""
+        if path in self.odd:
+            return f"it is {self.odd[path]}; {_PLAIN}, or move it away"
+        if named:
+            return "unknown: no decision and no pending record explains it"
+        return "not a file of Plait: it harms nothing, and nothing deletes it; move it away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +118,15 @@ class Needed:
         findings.count("files", self.files.num_rows)
         for path, size, live, found in _beside(self.files, listing):
             invariant = "INV-04" if live else "INV-05"
-            if found is None:
-                findings.problem(invariant, path, "a file that a version needs is missing")
+            if found is None or path in listing.odd:
+                findings.problem(invariant, path, listing.missing(path))
             elif found != size:
                 message = f"it has {found} bytes where {size} are declared"
                 findings.problem(invariant, path, message)
         for path, size, live, found in _beside(self.others, listing):
             invariant = "INV-04" if live else "INV-05"
-            if found is None:
-                findings.problem(invariant, path, "a file that a version needs is missing")
+            if found is None or path in listing.odd:
+                findings.problem(invariant, path, listing.missing(path))
             elif found < size:
                 message = f"it has {found} bytes where at least {size} are declared"
                 findings.problem(invariant, path, message)
@@ -116,7 +137,7 @@ def _after(table: pa.Table, horizon: int) -> pa.ChunkedArray:
 
 
 def _beside(needed: pa.Table, listing: Listing) -> Iterator[tuple[str, int, bool, int | None]]:
-    """Give what does not have exactly the size declared, with the size found."""
+    """Return what does not have exactly the size declared, with the size found."""
     at = pc.index_in(needed["path"], value_set=listing.data["path"].combine_chunks())
     sizes = pc.take(listing.data["size"], at)
     unlike = needed.append_column("found", sizes).filter(
@@ -146,12 +167,14 @@ class Explained:
         known = pc.is_in(listing.data["path"], value_set=self.named)
         for path in listing.data.filter(pc.invert(known))["path"].to_pylist():
             name = parse_path(path)
-            self._judge(path, None if name is None else name.instant, findings)
+            self._judge(path, None if name is None else name.instant, listing, findings)
         for path in listing.meta:
             if path not in self.meta:
-                self._judge(path, _meta_instant(path), findings)
+                self._judge(path, _meta_instant(path), listing, findings)
 
-    def _judge(self, path: str, instant: Instant | None, findings: Findings) -> None:
+    def _judge(
+        self, path: str, instant: Instant | None, listing: Listing, findings: Findings
+    ) -> None:
         nonce = None if instant is None else instant.nonce
         if checkpoint_of(path) is not None:
             findings.note(path, "no checkpoint names it; a clean removes it")
@@ -160,16 +183,17 @@ class Explained:
         elif nonce in self.late:
             findings.note(path, f"left by {instant}, which is rolled back; a clean removes it")
         elif nonce is not None and int(nonce, 16) in self.ended:
-            findings.note(path, f"left by {instant}, which was rolled back long ago")
+            findings.note(path, f"left by {instant}, which was rolled back long ago; {_BY_HAND}")
         elif nonce is not None and int(nonce, 16) in self.committed:
-            findings.note(path, f"left by {instant}, which is committed and does not name it")
+            message = f"left by {instant}, which is committed and does not name it; {_BY_HAND}"
+            findings.note(path, message)
         else:
-            message = "unknown: no decision and no pending record explains it"
+            message = listing.unknown(path, named=instant is not None)
             findings.problem("INV-06", path, message)
 
 
 def _meta_instant(path: str) -> Instant | None:
-    """Give the instant in the name of a record, heartbeat or manifest."""
+    """Return the instant in the name of a record, heartbeat or manifest."""
     places = (paths.PENDING, paths.HEARTBEATS, paths.MANIFESTS)
     place = next((each for each in places if path.startswith(f"{each}/")), None)
     if place is None:

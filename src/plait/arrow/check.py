@@ -1,0 +1,316 @@
+"""Check rows before anything of them is written, and bring them to the table's types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_value
+from plait.arrow.ingest import Rows, open_rows
+from plait.errors import BadRecordError, SchemaMismatchError
+from plait.expr import to_sql
+from plait.model.instant import Operation
+from plait.model.plan import TableSpec
+from plait.model.schema import type_name
+from plait.read.condition import Condition
+
+PIECE_BYTES = 8 << 20
+_SAMPLE_COLUMNS = 12
+_SAMPLE_CHARS = 40
+
+
+def prepare(
+    data: object,
+    spec: TableSpec,
+    operation: Operation = Operation.APPEND,
+    *,
+    where: Condition | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Return rows in the table's schema, in batches of about ``piece_bytes`` at most.
+
+    Rows that are all in memory are checked to the last before the first batch is given; those
+    of a stream batch by batch. A delete takes the key columns, and the partition columns where
+    all of them are there; other columns of the table are left out. ``where`` must hold for
+    every row.
+
+    Raises:
+        OptionError: this is no kind of data that can be written.
+        SchemaMismatchError: columns are missing, unknown, or of a type that does not fit.
+        BadRecordError: a value is missing or would change; names the column and a row.
+    """
+    rows = open_rows(data)
+    checker = _Checker.plan(rows, spec, operation, where)
+    if rows.table is not None and checker.fallible:
+        for batch in rows.pieces(piece_bytes):
+            checker.verify(batch)
+        return (checker.cast(batch) for batch in rows.pieces(piece_bytes))
+    return (checker.check(batch) for batch in rows.pieces(piece_bytes))
+
+
+def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) -> pa.Schema:
+    """Return the schema in which an operation takes rows whose columns have these names."""
+    schema = spec.schema.arrow
+    if operation is not Operation.DELETE:
+        return schema
+    wanted = set(spec.key)
+    if set(spec.partition_by) <= set(names):
+        wanted |= set(spec.partition_by)
+    return pa.schema([field for field in schema if field.name in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedColumn:
+    """How one column of the table is made from the input."""
+
+    field: pa.Field
+    position: int | None
+    fit: Fit
+    needed: bool
+    """Null is refused, whatever the schema allows: the column identifies the row."""
+    finite: bool
+    """NaN is refused: it is not equal to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    schema: pa.Schema
+    columns: tuple[_CheckedColumn, ...]
+    where: Condition | None
+    foreign: bool
+
+    @classmethod
+    def plan(
+        cls, rows: Rows, spec: TableSpec, operation: Operation, where: Condition | None
+    ) -> _Checker:
+        if operation is Operation.DELETE and not spec.keyed:
+            message = "this table has no record key, so rows cannot be deleted by key"
+            raise SchemaMismatchError(message, hint="delete with where=...", column="")
+        names = rows.schema.names
+        schema = input_schema(spec, operation, names)
+        _check_names(names, schema, spec)
+        if operation is Operation.UPSERT:
+            _check_whole(rows.schema, schema)
+        columns = tuple(_plan_column(field, rows.schema, spec) for field in schema)
+        return cls(schema, columns, where, rows.foreign)
+
+    @property
+    def fallible(self) -> bool:
+        """Whether some row may be refused."""
+        return self.foreign or self.where is not None or any(_fallible(c) for c in self.columns)
+
+    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring a batch to the table's schema; its values were checked before."""
+        arrays = [
+            pa.nulls(batch.num_rows, column.field.type)
+            if column.position is None
+            else apply(batch.column(column.position), column.field.type)
+            for column in self.columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def verify(self, batch: pa.RecordBatch) -> None:
+        """Refuse a batch with a value that cannot be kept."""
+        if self.foreign:
+            _check_contents(batch)
+        for column in self.columns:
+            if _fallible(column):
+                _check_column(batch, column)
+        if self.where is not None:
+            _check_where(self.cast(batch), self.where)
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring a batch to the table's schema, or refuse it."""
+        self.verify(batch)
+        return self.cast(batch)
+
+
+def _fallible(column: _CheckedColumn) -> bool:
+    strict = column.needed or demanding(column.field)
+    return strict or column.finite or column.fit > Fit.TOTAL
+
+
+def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> None:
+    check_known(names, spec.schema.names)
+    for field in schema:
+        if field.name in names:
+            continue
+        if not field.nullable or field.name in spec.key:
+            near = difflib.get_close_matches(field.name, list(names), n=1, cutoff=0.5)
+            message = f"the input lacks column {field.name!r}, which may not be null"
+            hint = f"did {near[0]!r} mean it?" if near else "add the column"
+            raise SchemaMismatchError(
+                message, hint=hint, column=field.name, found=list(names), nearest=near
+            )
+
+
+def check_known(names: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse columns that the table does not have, and a name that two have.
+
+    Raises:
+        SchemaMismatchError: there is such a column.
+    """
+    for name in names:
+        if name not in known:
+            near = [each for each in known if each.casefold() == name.casefold()][:1]
+            near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            message = f"the table has no column {name!r}"
+            hint = f"did you mean {near[0]!r}?" if near else f"its columns: {', '.join(known)}"
+            raise SchemaMismatchError(
+                message, hint=hint, column=name, expected=known, found=list(names), nearest=near
+            )
+        if names.count(name) > 1:
+            message = f"the input has two columns {name!r}"
+            hint = "rename or drop one of them"
+            raise SchemaMismatchError(message, hint=hint, column=name, found=list(names))
+
+
+def _check_whole(found: pa.Schema, schema: pa.Schema) -> None:
+    """Refuse rows that replace others and lack some of their values, which would be lost."""
+    missing = _missing(pa.struct(list(found)), pa.struct(list(schema)), "")
+    if not missing:
+        return
+    several = "columns" if len(missing) > 1 else "column"
+    shown = ", ".join(map(repr, missing[:_SAMPLE_COLUMNS]))
+    message = f"the rows lack {several} {shown}: an upsert would set them to null in rows there are"
+    hint = (
+        "give whole structs"
+        if any(name not in schema.names for name in missing)
+        else "add them, or upsert with missing_columns='keep' to keep the values that are there"
+    )
+    raise SchemaMismatchError(
+        message, hint=hint, column=missing[0], missing=missing, found=list(found.names)
+    )
+
+
+def _missing(found: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
+    """Return the paths of the fields of a type that another type lacks."""
+    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
+        names: list[str] = []
+        theirs = {child.name: child.type for child in found.fields}
+        for child in wanted.fields:
+            at = f"{path}.{child.name}".lstrip(".")
+            names += _missing(theirs[child.name], child.type, at) if child.name in theirs else [at]
+        return names
+    if pa.types.is_list(wanted) and hasattr(found, "value_type"):
+        return _missing(found.value_type, wanted.value_type, f"{path}.element")
+    if pa.types.is_map(wanted) and pa.types.is_map(found):
+        return _missing(found.item_type, wanted.item_type, f"{path}.value")
+    return []
+
+
+def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _CheckedColumn:
+    position = schema.get_field_index(field.name)
+    in_key = field.name in spec.key
+    finite = pa.types.is_floating(field.type) and (
+        in_key or field.name == spec.ordering or field.name in spec.partition_by
+    )
+    if position < 0:
+        return _CheckedColumn(field, None, Fit.TOTAL, needed=in_key, finite=False)
+    found = schema.field(position).type
+    how = fit(found, field.type)
+    if how is Fit.NEVER:
+        message = f"column {field.name!r} is {type_name(field.type)}, the input has {found}"
+        raise SchemaMismatchError(
+            message,
+            hint=_type_hint(found, field.type),
+            column=field.name,
+            expected=str(field.type),
+            found=str(found),
+        )
+    return _CheckedColumn(field, position, how, needed=in_key, finite=finite)
+
+
+def _type_hint(found: pa.DataType, wanted: pa.DataType) -> str:
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return (
+            "say which zone the input is in, for example with pyarrow.compute.assume_timezone"
+            if found.tz is None
+            else "the column has no zone: convert to local time first"
+        )
+    return "cast the column first, so that it is clear what becomes of each value"
+
+
+def _check_contents(batch: pa.RecordBatch) -> None:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        message = f"the input breaks the Arrow format: {str(error)[:200]}"
+        hint = "report it to the maker of the data"
+        raise BadRecordError(message, hint=hint, column="", sample={}) from error
+
+
+def _check_column(batch: pa.RecordBatch, column: _CheckedColumn) -> None:
+    if column.position is None:
+        return
+    name = column.field.name
+    array = batch.column(column.position)
+    if column.fit > Fit.TOTAL and (at := _first(array, lambda part: _lossy(part, column))) >= 0:
+        message = f"a value of column {name!r} cannot be kept as {type_name(column.field.type)}"
+        hint = "cast or clean the column first, so that the loss is yours to choose"
+        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
+    strict = column.field.with_nullable(column.field.nullable and not column.needed)
+    if not demanding(strict) and not column.finite:
+        return
+    array = apply(array, column.field.type)
+    path = missing_value(array, strict)
+    if path is not None:
+        at = _first(array, lambda part: missing_value(part, strict) is not None)
+        why = "the record key has no nulls" if column.needed else "it may not be null"
+        message = f"column {path!r} is null in a row, and {why}"
+        hint = "fill or drop such rows"
+        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
+    if column.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
+        message = f"column {name!r} is NaN in a row, which is not equal to itself"
+        hint = "keys, partitions and ordering fields need values that compare"
+        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
+
+
+def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
+    matches = where.matches(batch)
+    if matches.all():
+        return
+    message = f"a row is outside of what is overwritten: {to_sql(where.predicate)}"
+    hint = "give only rows that the where of the overwrite holds for"
+    sample = _sample(batch, int(np.argmin(matches)), "")
+    raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
+
+
+def _lossy(array: pa.Array, column: _CheckedColumn) -> bool:
+    try:
+        apply(array, column.field.type)
+    except LossyError:
+        return True
+    return False
+
+
+def _first(rows: pa.Array, bad: Callable[[pa.Array], bool]) -> int:
+    """Find the first bad row by halving; -1 if there is none."""
+    if not bad(rows):
+        return -1
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bad(rows.slice(low, middle - low)):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _sample(batch: pa.RecordBatch, at: int, name: str) -> dict[str, str]:
+    """Return the row as text, shortened; the column that is wrong comes first."""
+    names = batch.schema.names
+    shown = [n for n in (name, *names) if n in names]
+    kept = list(dict.fromkeys(shown))[:_SAMPLE_COLUMNS]
+    return {n: _short(batch.column(names.index(n))[at]) for n in kept}
+
+
+def _short(value: pa.Scalar) -> str:
+    text = str(value)
+    return text if len(text) <= _SAMPLE_CHARS else text[: _SAMPLE_CHARS - 3] + "..."

@@ -1,0 +1,377 @@
+"""Clauses of an update or a merge, bound to the columns that they compute from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from plait.arrow.check import check_known, prepare
+from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
+from plait.expr import parse_value
+from plait.expr.bind import bind, condition
+from plait.expr.cast import cast
+from plait.expr.evaluate import Sides, compute, holds
+from plait.expr.tree import (
+    SOURCE,
+    TARGET,
+    Compare,
+    Expression,
+    IsNull,
+    Name,
+    Or,
+    Predicate,
+    columns_read,
+)
+from plait.files.keys import Indices
+from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
+from plait.model.instant import Operation
+from plait.model.plan import TableSpec
+from plait.model.schema import Schema, storable_type, type_name
+
+Schemas: TypeAlias = Mapping[str, pa.Schema]
+Clause = TypeVar("Clause", Insert, Matched)
+Flags = npt.NDArray[np.bool_]
+
+
+def parsed(clauses: Clauses) -> Clauses:
+    """Return the clauses with formulas in place of what the caller wrote.
+
+    Raises:
+        PredicateError: a value or a condition is not understood.
+        OptionError: a clause stands where it has no meaning.
+    """
+    return Clauses(
+        tuple(_read(_one_of((Update, Delete), each, "matched")) for each in clauses.matched),
+        tuple(_insert(_one_of((Insert,), each, "not_matched")) for each in clauses.not_matched),
+        tuple(
+            _read(_one_of((Update, Delete), each, "not_matched_by_source"))
+            for each in clauses.by_source
+        ),
+    )
+
+
+def _one_of(allowed: tuple[type, ...], clause: Clause, where: str) -> Clause:
+    if not isinstance(clause, allowed):
+        names = ", ".join(kind.__name__ for kind in allowed)
+        message = f"{where} takes {names}, not {type(clause).__qualname__}"
+        hint = f"give a list of them: from plait import {names}"
+        raise OptionError(message, hint=hint, key=where, value=str(clause)[:100])
+    return clause
+
+
+def _read(clause: Matched) -> Matched:
+    if isinstance(clause, Update):
+        return Update(_formulas(clause.values), _condition(clause.when))
+    return Delete(_condition(clause.when))
+
+
+def _insert(clause: Insert) -> Insert:
+    return Insert(_formulas(clause.values), _condition(clause.when))
+
+
+def _condition(when: object) -> Predicate | None:
+    return None if when is None else parse_value(when)
+
+
+def _formulas(values: Mapping[str, object] | None) -> Mapping[str, Expression] | None:
+    if values is None:
+        return None
+    return {str(name): parse_value(value) for name, value in values.items()}
+
+
+def partial(spec: TableSpec) -> Clauses:
+    """Return what a partial upsert does: what rows lack stays, and is null in those that are new.
+
+    As in every upsert a row that comes in wins unless the ordering column says otherwise.
+    """
+    when: Predicate | None = None
+    if spec.ordering is not None:
+        ours, theirs = Name((TARGET, spec.ordering)), Name((SOURCE, spec.ordering))
+        when = Or((IsNull(ours), Compare(theirs, ">=", ours)))
+    return Clauses((Update(when=when),), (Insert(),))
+
+
+def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> TableSpec:
+    """Return the layout of the rows that come in for clauses, by the operation.
+
+    Raises:
+        SchemaMismatchError: a column is missing that must be there.
+        SchemaError: a column has a type that no table can have.
+    """
+    if operation is Operation.MERGE:
+        return source_spec(spec, schema)
+    check_known(schema.names, spec.schema.names)
+    placed = dict.fromkeys([*spec.partition_by, *spec.key, *filter(None, [spec.ordering])])
+    for name in placed:
+        if name not in schema.names:
+            message = f"the rows lack column {name!r}, which says where and whether they count"
+            hint = "add it: a partial upsert needs the key, the partition and the ordering column"
+            raise SchemaMismatchError(message, hint=hint, column=name, found=list(schema.names))
+    kept = [field for field in spec.schema.arrow if field.name in schema.names]
+    return replace(spec, schema=Schema(spec.schema.id, pa.schema(kept)))
+
+
+def check_again(first: TableSpec, names: Sequence[str]) -> None:
+    """Refuse rows that have other columns than the first that came in for clauses.
+
+    Raises:
+        SchemaMismatchError: they have.
+    """
+    known = first.schema.names
+    other = sorted(set(names) ^ set(known))
+    if other:
+        message = f"column {other[0]!r} is in some of the rows of one write, and not in others"
+        hint = "give all rows the same columns, or use one writer for each set of columns"
+        raise SchemaMismatchError(
+            message, hint=hint, column=other[0], expected=known, found=list(names)
+        )
+
+
+def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
+    """Return the layout of a merge's source: its own columns, the table's keys and partitions.
+
+    Raises:
+        SchemaMismatchError: a column of the key or of the partitions is missing.
+        SchemaError: a column has a type that no table can have.
+    """
+    names = list(schema.names)
+    for name in (*spec.partition_by, *spec.key):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            message = f"the source of the merge lacks column {name!r}, by which rows are matched"
+            hint = f"did {near[0]!r} mean it? rename it" if near else "add the column"
+            raise SchemaMismatchError(message, hint=hint, column=name, found=names)
+    known, placed = spec.schema.arrow, {*spec.partition_by, *spec.key}
+    fields = []
+    for name, found in zip(names, schema.types, strict=True):
+        if name in placed:
+            fields.append(known.field(name).remove_metadata())
+        elif pa.types.is_null(found):
+            kind = known.field(name).type if name in known.names else pa.string()
+            fields.append(pa.field(name, kind))
+        else:
+            fields.append(pa.field(name, storable_type(found, name)))
+    return replace(spec, schema=Schema(spec.schema.id, pa.schema(fields)), ordering=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What becomes of rows, by their position among those that were asked about."""
+
+    changed: Indices
+    rows: pa.Table
+    """The changed or inserted rows, in the table's schema, one for each of ``changed``."""
+    deleted: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundClause:
+    when: Predicate | None
+    values: Mapping[str, Expression] | None
+    """None: the row is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundClauses:
+    """A list of clauses over the same columns; the first that holds for a row wins."""
+
+    spec: TableSpec
+    rules: tuple[_BoundClause, ...]
+    inserts: bool = False
+    sides: Schemas = field(default_factory=dict)
+
+    @classmethod
+    def bind(
+        cls,
+        clauses: Sequence[Matched | Insert],
+        spec: TableSpec,
+        source: TableSpec | None,
+        *,
+        target: bool = True,
+    ) -> Self:
+        """Look up every column, and compute once without rows, so that types are checked.
+
+        Raises:
+            PredicateError: a column is not there, or an operation does not go with the types.
+            SchemaMismatchError: a value does not fit its column.
+            OptionError: a column of the key or of the partitions would change.
+        """
+        sides = {TARGET: _plain(spec)} if target else {}
+        if source is not None:
+            sides[SOURCE] = _plain(source)
+        rules = tuple(_bound(clause, spec, sides) for clause in clauses)
+        bound = cls(spec, rules, not target, sides)
+        empty = Sides({side: schema.empty_table() for side, schema in sides.items()}, 0)
+        for rule in rules:
+            holds(rule.when, empty)
+            if rule.values is not None:
+                bound._rows(rule.values, empty)
+        return bound
+
+    @property
+    def target_columns(self) -> frozenset[str]:
+        """The columns of the table's rows that are looked at or kept."""
+        names: set[str] = set()
+        for rule in self.rules:
+            values = rule.values or {}
+            formulas = [*values.values(), *([] if rule.when is None else [rule.when])]
+            for formula in formulas:
+                read = columns_read(formula, TARGET)
+                if read is None:
+                    return frozenset(self.spec.schema.names)
+                names |= read
+            if rule.values is not None and not self.inserts:
+                names |= set(self.spec.schema.names) - set(values)
+        return frozenset(names)
+
+    def choose(self, rows: Sides) -> Chosen:
+        """Decide what becomes of rows.
+
+        Raises:
+            BadRecordError: a value cannot be computed or stored; names the column and a row.
+        """
+        rest: Indices = np.arange(rows.length)
+        deleted: list[Indices] = []
+        changed: list[Indices] = []
+        tables: list[pa.Table] = []
+        for rule in self.rules:
+            if not len(rest):
+                break
+            left = rows if len(rest) == rows.length else _taken(rows, rest)
+            flags = self._holds(rule, left)
+            here = rest[flags]
+            rest = rest[~flags]
+            if rule.values is None:
+                deleted.append(here)
+            elif len(here):
+                changed.append(here)
+                tables.append(self._rows(rule.values, _taken(rows, here)))
+        found = np.concatenate([_NONE, *changed])
+        table = pa.concat_tables([self.spec.schema.arrow.empty_table(), *tables])
+        order = np.argsort(found, kind="stable")
+        gone = np.sort(np.concatenate([_NONE, *deleted]))
+        return Chosen(found[order], table.take(pa.array(order)), gone)
+
+    def _holds(self, rule: _BoundClause, rows: Sides) -> Flags:
+        try:
+            flags: Flags = holds(rule.when, rows).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid as error:
+            what = "a condition"
+            raise _not_computed(what, "when", error) from error
+        return flags
+
+    def _rows(self, values: Mapping[str, Expression], rows: Sides) -> pa.Table:
+        """Compute rows of the table; check them as rows that come in are checked."""
+        schema = self.spec.schema.arrow
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+        for name in schema.names:
+            if name in values:
+                columns[name] = _value(name, values[name], rows, schema.field(name).type)
+            elif not self.inserts:
+                columns[name] = rows.tables[TARGET].column(name)
+        operation = Operation.INSERT if self.inserts else Operation.UPSERT
+        batches = list(prepare(pa.table(columns), self.spec, operation))
+        return pa.Table.from_batches(batches, schema)
+
+
+_NONE: Indices = np.zeros(0, dtype=np.int64)
+
+
+def _plain(spec: TableSpec) -> pa.Schema:
+    return pa.schema([each.remove_metadata() for each in spec.schema.arrow])
+
+
+def _taken(rows: Sides, at: Indices) -> Sides:
+    chosen = pa.array(at)
+    return Sides({side: table.take(chosen) for side, table in rows.tables.items()}, len(at))
+
+
+def _value(name: str, formula: Expression, rows: Sides, kind: pa.DataType) -> pa.Array:
+    try:
+        found = compute(formula, rows)
+        if pa.types.is_floating(kind) and (
+            pa.types.is_decimal(found.type) or pa.types.is_floating(found.type)
+        ):
+            return cast(found, kind)  # the nearest number, as everywhere
+    except pa.ArrowInvalid as error:
+        what = f"the value of column {name!r}"
+        raise _not_computed(what, name, error) from error
+    except PredicateError as error:
+        message = f"the value of column {name!r}: {error.message}"
+        raise PredicateError(message, hint=error.hint, text="", column=name) from error
+    return found
+
+
+def _not_computed(what: str, column: str, error: Exception) -> BadRecordError:
+    message = f"{what} cannot be computed for a row: {str(error)[:200]}"
+    hint = "guard it, for example with CASE WHEN ... THEN ... END or a condition"
+    return BadRecordError(message, hint=hint, column=column, sample={})
+
+
+def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundClause:
+    when = None if clause.when is None else condition(parse_value(clause.when), sides)
+    if not isinstance(clause, (Update, Insert)):
+        return _BoundClause(when, None)
+    fixed = {*spec.key, *spec.partition_by}
+    inserts = isinstance(clause, Insert)
+    values = _defaults(clause, spec, sides)
+    for name, value in ({} if clause.values is None else clause.values).items():
+        column = _known(name, spec)
+        formula = parse_value(value)
+        if column in fixed and not (inserts and _is_source(formula, column)):
+            raise _fixed(column, spec, inserts=inserts)
+        values[column] = bind(formula, sides)
+    return _BoundClause(when, values)
+
+
+def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[str, Expression]:
+    """Return what columns get that the clause does not name: the source's columns of that name."""
+    fixed = {*spec.key, *spec.partition_by}
+    names = spec.schema.names if clause.values is None else []
+    if isinstance(clause, Insert):
+        names = [name for name in spec.schema.names if name in names or name in fixed]
+    else:
+        names = [name for name in names if name not in fixed]
+    if SOURCE not in sides:
+        if clause.values is None:
+            message = "this Update needs values: there is no row of the source"
+            raise OptionError(message, hint="Update({column: value})", key="values", value="None")
+        return {}
+    return {
+        name: bind(Name((SOURCE, name)), sides) if len(sides) > 1 else bind(Name((name,)), sides)
+        for name in names
+        if name in sides[SOURCE].names
+    }
+
+
+def _is_source(formula: Expression, column: str) -> bool:
+    if not isinstance(formula, Name) or formula.parts[-1] != column:
+        return False
+    return len(formula.parts) == 1 or formula.parts[:-1] in (("s",), ("source",))
+
+
+def _known(name: str, spec: TableSpec) -> str:
+    if name in spec.schema.names:
+        return name
+    near = difflib.get_close_matches(name, spec.schema.names, n=1, cutoff=0.5)
+    message = f"the table has no column {name!r}"
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(spec.schema.names)}"
+    raise SchemaMismatchError(message, hint=hint, column=name, expected=spec.schema.names)
+
+
+def _fixed(column: str, spec: TableSpec, *, inserts: bool) -> OptionError:
+    what = "record key" if column in spec.key else "partition"
+    if inserts:
+        message = f"column {column!r} is of the {what}: an inserted row has it from its source"
+        hint = f"leave it out, or write 's.{column}'; compute it in the source"
+    else:
+        kind = type_name(spec.schema.arrow.field(column).type)
+        message = f"column {column!r} ({kind}) is of the {what}, which an update cannot change"
+        hint = "delete the rows and insert them anew, in one transaction()"
+    return OptionError(message, hint=hint, key="values", value=column)

@@ -1,0 +1,321 @@
+"""One writer's work in the Arrow engine, or one task's in a distributed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from plait.arrow.buffer import Buffer, Flusher, Ledger
+from plait.arrow.check import prepare
+from plait.arrow.clauses import check_again, rows_spec
+from plait.arrow.existing import Existing, Matching
+from plait.arrow.ingest import Intake, Rows, accepts, open_rows
+from plait.arrow.memory import MemoryLimits
+from plait.arrow.merge_into import Merging
+from plait.arrow.operations import BucketOperations, StagedInput, rule_within
+from plait.arrow.output import AppendSink, LogSink, Output
+from plait.arrow.remove import Masks
+from plait.arrow.result import Staged, changes_of, stats_of
+from plait.arrow.spill import Incoming, RunSink
+from plait.arrow.split import Chunk, Group, split
+from plait.errors import OptionError, TransactionClosedError
+from plait.files.digest import Digester, digest_of
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import Digest, WriteStats, WriteStatus
+from plait.model.instant import Operation
+from plait.model.plan import MOR, Snapshot, TableSpec, WritePlan
+from plait.storage import open_store
+from plait.storage.port import Store
+from plait.timeline.pending import write_inflight
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Where a writer runs, among those that share its instant."""
+
+    label: str = "0"
+    """Goes into file names: ``[A-Za-z0-9-]``, another one for each attempt of each task."""
+    spill_directory: str | None = None
+    """Where runs are spilled; None: where the system keeps temporary files."""
+    partitions: Collection[Partition] = ()
+    """Partitions to overwrite beside those that rows come for."""
+
+
+@dataclass(slots=True)
+class Announcer:
+    """Names partitions on storage before a file of this attempt appears in them."""
+
+    store: Store
+    plan: WritePlan
+    label: str
+    _records: int = 0
+
+    def __call__(self, partitions: Iterable[Partition]) -> None:
+        """Write one record; where a table has one partition, recovery knows it anyway."""
+        partitions = tuple(partitions)
+        if not partitions or not self.plan.spec.partition_by:
+            return
+        attempt = f"{self.plan.label(self.label)}-{self._records}"
+        write_inflight(self.store, self.plan.instant, partitions, attempt=attempt)
+        self._records += 1
+
+
+class ArrowStaging:
+    """Buffers rows by bucket, flushes them in the background, and stages files.
+
+    Memory stays within 1.5 times ``write.buffer.size`` whatever comes in. The same class works in
+    tasks elsewhere: give each its own ``Task`` and a snapshot of the buckets that are its own,
+    and send the status home with ``WriteStatus.to_bytes``.
+    """
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        announce: Callable[[Iterable[Partition]], None],
+        *,
+        task: Task | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Begin; nothing is written yet.
+
+        Args:
+            plan: what to do with the rows.
+            announce: called, from one thread at a time, before a file appears in a partition
+                for the first time; with no partition, from any thread, before each batch and each
+                bucket. It raises if the instant was ended meanwhile.
+            task: needed where several writers share one instant.
+            store: an open store; by default the plan's is opened.
+        """
+        self._plan = plan
+        self._task = task or Task()
+        self._limits = MemoryLimits.of(plan.options)
+        store = store or open_store(plan.store)
+        self._output = Output(store, plan, self._limits, self._task.label, announce)
+        ledger = Ledger(self._limits)
+        self._buffer = Buffer(self._limits, ledger)
+        self._intake = Intake(self._limits)
+        self._matching = Matching.of(plan)
+        self._source: TableSpec | None = None
+        """How the rows of a merge's source are laid out, once some came."""
+        self._merging = (
+            None if plan.clauses is None else Merging.bind(plan.clauses, plan.spec, None)
+        )
+        self._incoming, self._logs, self._appends = self._sinks()
+        sink = self._appends or self._logs or self._incoming.sink
+        self._flusher = Flusher(sink, ledger)
+        self._staged: dict[BucketId, Staged] = {}
+        self._everywhere: list[Staged] = []
+        """What keys without a partition were looked for; no files."""
+        self._rows_in = 0
+        self._digester = Digester() if plan.digests else None
+        self._persisted: set[str] = set()
+        self._settled = self._closed = False
+
+    def write(self, data: object) -> None:
+        """Take rows.
+
+        Raises:
+            OptionError: this is no kind of data that can be written.
+            SchemaError: the rows do not fit the table, or the operation.
+            StorageError: a flush failed.
+        """
+        self._require_open()
+        plan = self._plan
+        if self._settled:
+            message = "rows came after the writer had staged its files"
+            raise TransactionClosedError(message, hint="open a new writer")
+        if plan.operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
+            message = f"{plan.operation} by predicate takes no rows"
+            hint = "give either keys or where" if plan.clauses is None else "use merge for rows"
+            raise OptionError(message, hint=hint, key="where", value="rows")
+        rows = open_rows(data)
+        where = None if self._matching is None else self._matching.condition
+        batches = prepare(
+            rows, self._layout(rows), plan.operation, where=where, piece_bytes=self._limits.chunk
+        )
+        for batch in batches:
+            self._output.check_alive()
+            self._rows_in += batch.num_rows
+            if self._digester is not None:
+                self._digester.add(batch)
+            for full in self._intake.add(batch):
+                self._take(full)
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
+        """Finish the files on top of a snapshot and return the status of the whole operation.
+
+        Raises:
+            DuplicateKeyError: an insert met keys that are in the table.
+            CorruptMetadataError: a file of the snapshot is not what the metadata says.
+            StorageError: the store failed.
+        """
+        self._require_open()
+        if buckets is None:
+            self._staged.clear()  # everything is done anew, on whatever snapshot
+        existing = Existing(self._output.store, snapshot, self._plan.spec)
+        if not self._settled:
+            self._settle(existing)
+        staged_input = StagedInput(
+            self._incoming, self._logs, self._appends, frozenset(self._task.partitions)
+        )
+        matches = None if self._matching is None else self._matching.on(existing)
+        steps = BucketOperations(
+            self._output, existing, staged_input, matches, self._budget(), self._merging
+        )
+        todo = steps.buckets()
+        if buckets is not None:
+            # what did nothing was in no write set, and so in no window: it is asked again
+            idle = {b for b in todo if b not in self._staged or self._staged[b].empty}
+            todo = sorted(buckets | idle, key=str)
+        quiet = self._quiet(existing, todo)
+        self._output.announce(bucket[0] for bucket in todo if bucket not in quiet)
+        masks = Masks(self._output)
+        for bucket in todo:
+            self._output.check_alive()
+            staged = steps.stage(bucket)
+            masks.add(bucket[0], staged)
+            self._staged[bucket] = staged
+        masks.close()
+        self._everywhere = list(steps.everywhere(self._staged))
+        return self._status()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether a file of this writer may be on the store."""
+        return self._output.named
+
+    def close(self) -> None:
+        """Drop buffers and spilled runs; staged files stay."""
+        if self._closed:
+            return
+        self._closed = True
+        self._flusher.close()
+        if self._appends is not None:
+            self._appends.close()
+        self._incoming.close()
+        self._buffer.clear()
+        self._intake.clear()
+
+    def _sinks(self) -> tuple[Incoming, LogSink | None, AppendSink | None]:
+        plan, spec = self._plan, self._plan.spec
+        deletes, merges = (plan.operation is o for o in (Operation.DELETE, Operation.MERGE))
+        rule = rule_within(plan)
+        runs = RunSink(
+            spec.key,
+            None if deletes or merges else spec.ordering,
+            self._limits,
+            self._task.spill_directory,
+            rule,
+        )
+        incoming = Incoming(runs)
+        if not spec.keyed:
+            target = plan.options.size("file.size.target")
+            return incoming, None, AppendSink(self._output, target)
+        if spec.table_type == MOR and not (deletes or plan.joins):
+            return incoming, LogSink(self._output, rule), None
+        return incoming, None, None
+
+    def _layout(self, rows: Rows) -> TableSpec:
+        """Return the layout of rows that come in; clauses are bound to the first."""
+        plan = self._plan
+        if plan.clauses is None or not plan.joins:
+            return plan.spec
+        if self._source is None:
+            source = rows_spec(plan.operation, plan.spec, rows.schema)
+            self._merging = Merging.bind(plan.clauses, plan.spec, source)
+            self._source = source
+        check_again(self._source, rows.schema.names)
+        return self._source
+
+    def _take(self, rows: pa.RecordBatch) -> None:
+        chunk = split(rows, self._source or self._plan.spec)
+        if self._plan.operation is Operation.DELETE:
+            chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
+        self._flusher.submit(self._buffer.add(chunk))
+
+    def _settle(self, existing: Existing) -> None:
+        """Flush everything; afterwards rows are in files, in runs, or few enough to merge."""
+        self._settled = True
+        for rows in self._intake.rest():
+            self._take(rows)
+        if self._logs is None and self._appends is None:
+            self._flusher.wait()
+            self._incoming.settle(self._buffer)
+            return
+        if self._logs is not None:
+            self._flusher.wait()
+            groups = self._buffer.policy.sizes
+            replaces = self._plan.operation is Operation.OVERWRITE and self._matching is None
+            self._logs.empty = set(groups) if replaces else existing.without_files(groups)
+        self._flusher.finish(self._buffer.rest())
+        if self._appends is not None:
+            self._appends.finish()
+
+    def _budget(self) -> int:
+        """Return the bytes that a round of merging may give at a time."""
+        return max(self._limits.round, min(self._buffer.ledger.room // 4, self._limits.buffer // 8))
+
+    def _quiet(self, existing: Existing, todo: Collection[BucketId]) -> Collection[Group]:
+        """Return the buckets in which no file will appear: a delete finds nothing there."""
+        return existing.without_files(todo) if self._plan.operation is Operation.DELETE else ()
+
+    def _status(self) -> WriteStatus:
+        works = [*self._staged.values(), *self._everywhere]
+        changes = changes_of(works, self._output.written)
+        flushes = self._buffer.policy.flushes
+        stats = stats_of(works, changes, WriteStats(rows_in=self._rows_in, flushes=flushes))
+        fresh = [path for path in dict.fromkeys(changes.named()) if path not in self._persisted]
+        if fresh:
+            self._output.store.persist(fresh)
+            self._persisted.update(fresh)
+        digester = self._digester
+        return WriteStatus(changes, stats, None if digester is None else digester.digest)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            message = "the writer is closed"
+            raise TransactionClosedError(message, hint="open a new one for each commit")
+
+
+class ArrowEngine:
+    """Stages Arrow data, pandas and Polars frames, and anything with an Arrow C stream."""
+
+    def __init__(self, *, store: Store | None = None, spill_directory: str | None = None) -> None:
+        """Make the engine.
+
+        Args:
+            store: used instead of opening the store of each plan.
+            spill_directory: where runs are spilled; by default where the system keeps
+                temporary files.
+        """
+        self._store = store
+        self._task = Task(spill_directory=spill_directory)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "arrow"
+
+    def accepts(self, data: object) -> bool:
+        """Tell whether this engine takes such data."""
+        return accepts(data)
+
+    def staging(
+        self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
+    ) -> ArrowStaging:
+        """Begin one writer's work."""
+        return ArrowStaging(plan, announce, task=self._task, store=self._store)
+
+    def digest(self, data: object, plan: WritePlan) -> Digest:
+        """Return the digest of rows; raise SchemaError for those that do not fit the table."""
+        return sum_rows(data, plan)
+
+
+def sum_rows(data: object, plan: WritePlan) -> Digest:
+    """Return the digest of rows as a writer of the plan takes them in."""
+    rows, layout = open_rows(data), plan.spec
+    if plan.joins:
+        layout = rows_spec(plan.operation, plan.spec, rows.schema)
+    return digest_of(prepare(rows, layout, plan.operation))

@@ -1,0 +1,219 @@
+"""Stage buckets of a table with a record key: merge on write (COW), or mask (MOR)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from plait.arrow.existing import Existing, Hidden, as_live
+from plait.arrow.key_filter import KeyFilter
+from plait.arrow.memory import once_changed
+from plait.arrow.merge import DuplicateRule, Merge, Positions, Round, Source
+from plait.arrow.output import Log, Output
+from plait.arrow.remove import hide
+from plait.arrow.result import KeyDigest, Lookups, Staged, touched_row
+from plait.arrow.spill import Incoming, KeyRange, hull, kept_rows
+from plait.arrow.split import Group
+from plait.errors import DuplicateKeyError
+from plait.files.live import LiveFile
+from plait.model.bucket import BucketId, partition_text
+from plait.model.changes import BASE, KEYS_FILES
+
+_SAMPLE = 5
+_MANY_FOLD = 4
+"""Rows of the table a row that came in, from which on to look keys up is faster than to merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class CowStage:
+    """Rewrites a bucket: its rows and what came in, merged into one file sorted by key."""
+
+    output: Output
+    existing: Existing
+    incoming: Incoming
+    rule: DuplicateRule
+    budget: int
+    """Bytes that merging one bucket may hold."""
+
+    def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
+        """Merge what came in for a bucket with those of its live rows that are not hidden."""
+        spec, limits = self.output.spec, self.output.limits
+        digest, lookups = KeyDigest(spec.key, limits.buffer // 16), Lookups.of(self.output)
+        tally = _Tally(bucket, self.rule, spec.key)
+        gone = sum(len(positions) for positions in hidden.values())
+
+        def rounds() -> Iterator[Round]:
+            old = (
+                self.existing.source(file, spec.schema.names, hidden=hidden.get(file.path))
+                for file in files
+            )
+            merge = Merge(spec.key, spec.ordering, self.rule)
+            return merge.rounds([*old, *self.incoming.sources(bucket)], self.budget)
+
+        def changed(each: Round) -> bool:
+            tally.add(each)
+            lookups.add(each.unchanged(spec.key))
+            if files:
+                digest.add(each.arrived(spec.key))
+            return bool(tally.inserted or tally.updated or gone)
+
+        blocks = once_changed(rounds, changed, lambda each: kept_rows(each, limits.slice))
+        record = self.output.write(bucket, BASE, blocks, sorted_by_key=True)
+        if record is None:  # every row that came in lost: the bucket stays as it is
+            return lookups.into(Staged(), bucket)
+        new = touched_row(bucket, KEYS_FILES, tally.inserted)
+        staged = Staged(
+            added=[record],
+            removed=list(files),
+            touched=digest.row(bucket, self.output) if files else new,
+            inserted=tally.inserted,
+            updated=tally.updated,
+            deleted=gone,
+        )
+        return lookups.into(staged, bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class MorStage:
+    """Masks what the files written for a bucket replace, and what they repeat."""
+
+    output: Output
+    existing: Existing
+    logs: Mapping[BucketId, list[Log]]
+    rule: DuplicateRule
+    budget: int
+
+    def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
+        """Find by the key columns alone which rows lose, in live files and in our own."""
+        spec = self.output.spec
+        logs = self.logs.get(bucket, [])
+        own = [as_live(log.record, -1) for log in logs]
+        every = [*files, *own]
+        lost = _Lost(hidden)
+        tally = _Tally(bucket, self.rule, spec.key)
+        lookups = Lookups.of(self.output)
+        if len(every) > 1 and own:
+            sources = self._sources(files, own, hidden, hull(log.range for log in logs))
+            for each in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
+                tally.add(each)
+                lookups.add(each.unchanged(spec.key))
+                for at, positions in each.lost():
+                    lost.add(every[at].path, positions)
+        else:
+            tally.inserted = sum(file.rows for file in own)
+        staged = Staged(inserted=tally.inserted, updated=tally.updated)
+        staged.deleted = sum(len(positions) for positions in hidden.values())
+        kept = 0
+        for file, log in zip(own, logs, strict=True):
+            masked = lost.of(file.path)
+            if len(masked) == file.rows:
+                continue
+            staged.added.append(log.record)
+            kept += file.rows
+            if len(masked):
+                staged.hidden[file.path] = masked
+        hide(staged, files, lost.every(), self.existing)
+        if not staged.empty:
+            staged.touched = touched_row(bucket, KEYS_FILES, kept)
+        return lookups.into(staged, bucket)
+
+    def _sources(
+        self,
+        files: Sequence[LiveFile],
+        own: Sequence[LiveFile],
+        hidden: Hidden,
+        within: KeyRange | None,
+    ) -> list[Source]:
+        spec = self.output.spec
+        names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
+        old: Iterable[Source] = (
+            self.existing.source(file, names, hidden=hidden.get(file.path), within=within)
+            for file in files
+        )
+        few = sum(file.rows for file in own)
+        if few * _MANY_FOLD <= sum(file.rows for file in files):
+            blocks = (block for file in own for block in self.existing.blocks(file, spec.key))
+            sieve = KeyFilter.of(blocks, spec.key, self.budget // 4)
+            old = old if sieve is None else map(sieve.source, old)
+        new = (Source(self.existing.blocks(file, names)) for file in own)
+        return [*old, *new]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of keys that were looked for."""
+
+    hidden: dict[str, Positions]
+    """By path: the rows that have one."""
+    keys: KeyDigest
+    """Those that a row has."""
+    lookups: Lookups
+    """Those that no row has."""
+
+
+def find_keys(
+    incoming: Incoming,
+    existing: Existing,
+    groups: Sequence[Group],
+    files: Sequence[LiveFile],
+    output: Output,
+    *,
+    budget: int,
+) -> Found:
+    """Find the live rows among some files of a bucket whose keys came in."""
+    key = incoming.sink.key
+    within = hull(incoming.range(group) for group in groups)
+    lost = _Lost({})
+    digest = KeyDigest(key, incoming.sink.limits.buffer // 16)
+    lookups = Lookups.of(output)
+    sources = [existing.source(file, key, within=within) for file in files]
+    sources += [source for group in groups for source in incoming.sources(group)]
+    for each in Merge(key, None, DuplicateRule.REMOVE).rounds(sources, budget):
+        digest.add(each.rows.take(pa.array(each.met)))
+        lookups.add(each.unchanged(key))
+        for at, positions in each.lost():
+            lost.add(files[at].path, positions)
+    return Found(lost.every(), digest, lookups)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts what a merge did, and refuses keys that may not be there."""
+
+    bucket: BucketId
+    rule: DuplicateRule
+    key: Sequence[str]
+    inserted: int = 0
+    updated: int = 0
+
+    def add(self, merged: Round) -> None:
+        if self.rule is DuplicateRule.REFUSE and len(merged.met):
+            rows = merged.rows.select(self.key).take(pa.array(merged.met[:_SAMPLE]))
+            sample = rows.to_pylist()
+            partition = partition_text(self.bucket[0])
+            where = f"partition {partition} of the table" if self.bucket[0] else "the table"
+            message = f"a key is in {where} already: {sample[0]}"
+            hint = "use upsert, or insert with on_duplicate='skip'"
+            raise DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
+        self.inserted += merged.inserted
+        self.updated += merged.updated
+
+
+class _Lost:
+    """Positions by file, collected round by round."""
+
+    def __init__(self, hidden: Hidden) -> None:
+        self._parts: dict[str, list[Positions]] = {p: [at] for p, at in hidden.items()}
+
+    def add(self, path: str, positions: Positions) -> None:
+        self._parts.setdefault(path, []).append(positions)
+
+    def of(self, path: str) -> Positions:
+        parts = self._parts.get(path)
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
+
+    def every(self) -> dict[str, Positions]:
+        return {path: self.of(path) for path in self._parts}

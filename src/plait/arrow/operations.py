@@ -1,0 +1,202 @@
+"""What each operation does to a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from plait.arrow.existing import Existing, Hidden, Matches, as_live
+from plait.arrow.keyed import CowStage, MorStage, find_keys
+from plait.arrow.merge import DuplicateRule
+from plait.arrow.merge_into import MergeStage, Merging
+from plait.arrow.output import AppendSink, Log, LogSink, Output, bucket_id
+from plait.arrow.remove import remove_files, remove_rows
+from plait.arrow.result import Staged, touched_row
+from plait.arrow.spill import Incoming
+from plait.arrow.split import Group
+from plait.arrow.update import ChangeStage
+from plait.files.live import LiveFile
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
+from plait.model.instant import Operation
+from plait.model.plan import WritePlan
+
+
+@dataclass(slots=True)
+class StagedInput:
+    """What came in, wherever it is kept: in runs, in logs, or in appended files."""
+
+    runs: Incoming
+    logs: LogSink | None
+    appends: AppendSink | None
+    partitions: frozenset[Partition | None]
+    """Partitions that rows came for, and further ones that are to be overwritten."""
+    groups: frozenset[Group] = field(init=False)
+    """Buckets that rows came for."""
+
+    def __post_init__(self) -> None:
+        """Take in once what came."""
+        found: list[Group] = self.runs.groups()
+        if self.logs is not None:
+            found += self.logs.logs
+        if self.appends is not None:
+            found += self.appends.records
+        self.groups = frozenset(found)
+        self.partitions |= {partition for partition, _ in found}
+
+
+@dataclass(frozen=True, slots=True)
+class BucketOperations:
+    """Stages one bucket after another on top of a snapshot."""
+
+    output: Output
+    existing: Existing
+    staged_input: StagedInput
+    matches: Matches | None
+    budget: int
+    merging: Merging | None = None
+    """What an update or a merge does."""
+
+    def buckets(self) -> list[BucketId]:
+        """Return the buckets that the operation may change, in a fixed order."""
+        plan = self.output.plan
+        groups = self.staged_input.groups
+        found: set[BucketId]
+        if plan.operation is Operation.DELETE and self.matches is None:
+            present = self.existing.buckets()
+            found = {b for b in present if b in groups or (None, b[1]) in groups}
+            found |= {bucket_id(group) for group in groups if group[0] is not None}
+            return sorted(found, key=str)
+        found = {bucket_id(group) for group in groups}
+        if self.matches is not None:
+            found |= self.matches.buckets()
+        elif self.merging is not None and self.merging.by_source.rules:
+            found |= set(self.existing.buckets())
+        elif plan.operation is Operation.OVERWRITE:
+            found |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
+        return sorted(found, key=str)
+
+    def stage(self, bucket: BucketId) -> Staged:
+        """Do the operation's work on one bucket."""
+        operation = self.output.plan.operation
+        files = self.existing.files(bucket)
+        if self.merging is not None:
+            return self._by_clauses(bucket, files, self.merging)
+        if operation is Operation.DELETE and self.matches is None:
+            return self._delete_keys(bucket, files)
+        if operation is Operation.OVERWRITE and self.matches is None:
+            staged = remove_files(files if self._replaced(bucket) else [])
+            self._add(staged, self._insert(bucket, [], {}))
+        else:
+            hidden = {} if self.matches is None else self.matches.hidden(files)
+            staged = self._insert(bucket, files, hidden)
+        whole = self.matches is not None or operation is Operation.OVERWRITE
+        if whole and not staged.empty:
+            staged.touched = touched_row(bucket, KEYS_ALL, 0)
+        return staged
+
+    def _by_clauses(self, bucket: BucketId, files: Sequence[LiveFile], merging: Merging) -> Staged:
+        if self.matches is None:
+            merge = MergeStage(
+                self.output, self.existing, self.staged_input.runs, merging, self.budget
+            )
+            return merge.stage(bucket, files)
+        change = ChangeStage(self.output, self.existing, merging.by_source, self.budget)
+        return change.stage(bucket, files, self.matches.hidden(files))
+
+    def _insert(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
+        """Put what came in among rows of the table, some of which go."""
+        if not self.output.spec.keyed:
+            staged = remove_rows(bucket, files, hidden, self.existing, self.output)
+            self._append(bucket, staged)
+            return staged
+        if bucket not in self.staged_input.groups:
+            return remove_rows(bucket, files, hidden, self.existing, self.output)
+        if self.staged_input.logs is None:
+            cow = CowStage(
+                self.output,
+                self.existing,
+                self.staged_input.runs,
+                rule_of(self.output.plan),
+                self.budget,
+            )
+            return cow.stage(bucket, files, hidden)
+        if files:
+            self._demote(bucket)
+        mor = MorStage(
+            self.output,
+            self.existing,
+            self.staged_input.logs.logs,
+            rule_of(self.output.plan),
+            self.budget,
+        )
+        return mor.stage(bucket, files, hidden)
+
+    def _append(self, bucket: BucketId, staged: Staged) -> None:
+        records = (
+            self.staged_input.appends.records.get(bucket, []) if self.staged_input.appends else []
+        )
+        staged.added.extend(records)
+        staged.inserted += sum(record["rows"][0].as_py() for record in records)
+        if not staged.empty:
+            staged.touched = touched_row(bucket, KEYS_NONE, 0)
+
+    def _delete_keys(self, bucket: BucketId, files: Sequence[LiveFile]) -> Staged:
+        wanted: tuple[Group, ...] = (bucket, (None, bucket[1]))
+        groups = [group for group in wanted if group in self.staged_input.groups]
+        found = find_keys(
+            self.staged_input.runs, self.existing, groups, files, self.output, budget=self.budget
+        )
+        staged = remove_rows(bucket, files, found.hidden, self.existing, self.output)
+        if not staged.empty:
+            staged.touched = found.keys.row(bucket, self.output)
+        return found.lookups.into(staged, bucket) if bucket in groups else staged
+
+    def everywhere(self, done: Mapping[BucketId, Staged]) -> Iterator[Staged]:
+        """Note the keys that name no partition: they were looked for in every one.
+
+        Also in those that have no file yet, which no bucket's own work can say.
+        """
+        runs = self.staged_input.runs
+        for group in sorted(self.staged_input.groups, key=str):
+            partition, number = group
+            if partition is not None:
+                continue
+            found = find_keys(runs, self.existing, [group], (), self.output, budget=self.budget)
+            staged = found.lookups.anywhere(number)
+            gone = sum(work.deleted for bucket, work in done.items() if bucket[1] == number)
+            staged.unchanged = max(0, staged.unchanged - gone)
+            yield staged
+
+    def _demote(self, bucket: BucketId) -> None:
+        """Write our base file anew as a log: since it was written, others gave the bucket one."""
+        logs = self.staged_input.logs.logs[bucket] if self.staged_input.logs is not None else []
+        if not logs or logs[0].record["kind"][0].as_py() != BASE:
+            return
+        blocks = self.existing.blocks(as_live(logs[0].record, -1), self.output.spec.schema.names)
+        record = self.output.write(bucket, LOG, (b.rows for b in blocks), sorted_by_key=True)
+        if record is not None:
+            logs[0] = Log(record, logs[0].range)
+
+    def _replaced(self, bucket: BucketId) -> bool:
+        """Whether an overwrite replaces the bucket whole."""
+        return self.output.plan.overwrite == "table" or bucket[0] in self.staged_input.partitions
+
+    @staticmethod
+    def _add(staged: Staged, more: Staged) -> None:
+        staged.added += more.added
+        staged.hidden.update(more.hidden)
+        staged.inserted += more.inserted
+        staged.touched = more.touched or staged.touched
+
+
+def rule_of(plan: WritePlan) -> DuplicateRule:
+    """Return what becomes of a key that the table has and that comes in too."""
+    if plan.operation in (Operation.APPEND, Operation.INSERT):
+        return DuplicateRule.KEEP if plan.on_duplicate == "skip" else DuplicateRule.REFUSE
+    return DuplicateRule.REFUSE if plan.operation is Operation.OVERWRITE else DuplicateRule.REPLACE
+
+
+def rule_within(plan: WritePlan) -> DuplicateRule:
+    """Return what becomes of a key that comes in more than once."""
+    return DuplicateRule.ONCE if plan.operation is Operation.MERGE else rule_of(plan)

@@ -1,0 +1,176 @@
+"""Binding: columns looked up by name, and each literal in the type of the column beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from plait.errors import PredicateError
+from plait.expr.literal import compare, contained
+from plait.expr.tree import (
+    NULL,
+    SOURCE,
+    TARGET,
+    And,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Name,
+    Or,
+    Predicate,
+    all_of,
+    any_of,
+    negate,
+    parts_of,
+)
+from plait.model.schema import type_name
+
+ALIASES: Final = {"t": TARGET, "target": TARGET, "s": SOURCE, "source": SOURCE}
+"""What the two sides of a merge may be called."""
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def bind(expression: Expression, sides: Mapping[str, pa.Schema], text: str = "") -> Expression:
+    """Look up every column of an expression.
+
+    Args:
+        expression: what was parsed.
+        sides: the schema of the rows on each side.
+        text: what the user wrote, for messages.
+
+    Raises:
+        PredicateError: a column is not there, is there on both sides of a merge, or cannot be
+            compared with its literal.
+    """
+    match expression:
+        case Name(parts):
+            return _find(parts, sides, text)
+        case Compare(left, op, right):
+            return _compared(bind(left, sides, text), op, bind(right, sides, text), text)
+        case In(item, values, negated):
+            found = _contained(bind(item, sides, text), values, text)
+            return negate(found) if negated else found
+        case And(items):
+            return all_of(*(condition(item, sides, text) for item in items))
+        case Or(items):
+            return any_of(*(condition(item, sides, text) for item in items))
+        case Call("not", (item,)):
+            return negate(condition(item, sides, text))
+        case Call(name, items):
+            return Call(name, tuple(bind(item, sides, text) for item in items))
+        case Case(branches):
+            return Case(tuple(_branch(*branch, sides, text) for branch in branches))
+        case IsNull() | Like() | Cast():
+            return replace(expression, item=bind(expression.item, sides, text))
+    return expression
+
+
+def condition(expression: Expression, sides: Mapping[str, pa.Schema], text: str = "") -> Predicate:
+    """Bind an expression that stands where a condition must stand."""
+    bound = bind(expression, sides, text)
+    match bound:
+        case Literal(None, _):
+            return NULL
+        case Column(_, kind) if pa.types.is_boolean(kind):
+            return Compare(bound, "=", Literal("true", kind))
+        case Column(_, kind) | Literal(_, kind) | Cast(_, kind) if not pa.types.is_boolean(kind):
+            shown = ".".join(bound.path) if isinstance(bound, Column) else text[:100]
+            message = f"{shown!r} is {type_name(kind)}, not a condition"
+            raise PredicateError(message, hint="write a comparison", text=text)
+    return bound
+
+
+def _branch(
+    when: Expression | None, value: Expression, sides: Mapping[str, pa.Schema], text: str
+) -> tuple[Expression | None, Expression]:
+    return None if when is None else condition(when, sides, text), bind(value, sides, text)
+
+
+def _compared(left: Expression, op: str, right: Expression, text: str) -> Predicate:
+    match left, right:
+        case Column() as column, Literal() as literal:
+            return compare(column, op, literal, text)
+        case Literal() as literal, Column() as column:
+            return compare(column, _MIRRORED.get(op, op), literal, text)
+    return Compare(left, op, right)
+
+
+def _contained(item: Expression, values: tuple[Literal, ...], text: str) -> Predicate:
+    if isinstance(item, Column):
+        return contained(item, values, text)
+    known = tuple(value for value in values if value.text is not None)
+    found = In(item, known) if known else NULL
+    return found if len(known) == len(values) else any_of(found, NULL)
+
+
+def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> Column:
+    side = ALIASES.get(parts[0].lower()) if len(parts) > 1 else None
+    having = [
+        each
+        for each, schema in sides.items()
+        if parts[0].lower() in {name.lower() for name in schema.names}
+    ]
+    if len(sides) == 1 and (side is None or having):
+        side, *_ = sides
+        return find_column(sides[side], parts, text, side)
+    if side is not None:
+        if side not in sides:
+            which = "source" if side == SOURCE else "target"
+            message = f"{'.'.join(parts)!r} asks for the {which}, which this value has not"
+            hint = (
+                "values of rows that are inserted come from the source, of others without a match"
+            )
+            raise PredicateError(message, hint=hint + " from the table", text=text)
+        return find_column(sides[side], parts[1:], text, side)
+    if len(having) > 1:
+        message = f"both the source and the table have a column {parts[0]!r}"
+        hint = f"write s.{parts[0]} for the source's, t.{parts[0]} for the table's"
+        raise PredicateError(message, hint=hint, text=text, column=parts[0])
+    side, *_ = having or sides
+    return find_column(sides[side], parts, text, side)
+
+
+def require_bound(predicate: Predicate, schema: pa.Schema) -> Predicate:
+    """Return a predicate that was bound before; raise PredicateError if to another table."""
+    for column in {part for part in parts_of(predicate) if isinstance(part, Column)}:
+        found = find_column(schema, column.path)
+        if found != column:
+            name = ".".join(column.path)
+            message = f"the predicate asks for column {name!r} of type {column.type}, "
+            message += f"found {found.type}"
+            hint = "parse it with the schema of this table"
+            raise PredicateError(message, hint=hint, text="", column=name)
+    return predicate
+
+
+def find_column(
+    schema: pa.Schema, path: tuple[str, ...], text: str = "", side: str = TARGET
+) -> Column:
+    """Find a column by name, whatever its case; raise PredicateError if there is none."""
+    fields = list(schema)
+    names: list[str] = []
+    kind: pa.DataType | None = None
+    if not path:
+        message = "a column without a name"
+        raise PredicateError(message, text=text)
+    for part in path:
+        found = [field for field in fields if field.name == part]
+        found = found or [field for field in fields if field.name.lower() == part.lower()]
+        if not found:
+            known = ", ".join(field.name for field in fields[:20]) or "none"
+            message = f"no column is called {'.'.join(path)!r}"
+            raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
+        names.append(found[0].name)
+        kind = found[0].type
+        fields = list(kind.fields) if pa.types.is_struct(kind) else []
+    return Column(tuple(names), kind, side)

@@ -1,0 +1,96 @@
+"""What a table is and was, for people and programs: nothing here changes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from plait.errors import redacted
+from plait.locks.port import SlotLender
+from plait.model.history import HistoryEntry, TimelineView
+from plait.model.instant import Instant
+from plait.model.locks import LockHolder, LockState
+from plait.model.plan import Snapshot
+from plait.read.moments import Moment, find_as_of, require_version
+from plait.services.rollback import show_pending
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
+
+
+def load_timeline(handle: TableHandle) -> TimelineView:
+    """Load every decision and what is pending."""
+    state = handle.cache.refresh()
+    rows = state.commits(handle.store).to_pylist()
+    return TimelineView(tuple(map(_entry, rows)), show_pending(handle))
+
+
+def load_locks(handle: TableHandle) -> LockState:
+    """Tell who holds the table's lock now, and who decides its slots.
+
+    Raises:
+        LockUnavailableError: the lock's service does not answer.
+        MissingDependencyError: its library is not installed.
+    """
+    lock = handle.cache.refresh().table.contract.lock
+    found = handle.lock.holder()
+    holder = None
+    if found is not None:
+        holder = LockHolder(found.owner, found.since_ms, found.token, found.lost)
+    lent = isinstance(handle.lock, SlotLender) and handle.lock.arbiter is not None
+    return LockState(lock, handle.lock.name, "lent" if lent else "store", holder)
+
+
+def describe(handle: TableHandle) -> dict[str, object]:
+    """Return what the table is, as plain values."""
+    snapshot = handle.cache.snapshot()
+    state = handle.cache.known()
+    files = snapshot.files
+    rows = sum(files["rows"].to_pylist()) - sum(files["masked"].to_pylist())
+    table = state.table.to_dict()
+    del table["schemas"]
+    return {
+        "uri": redacted(handle.store.spec.uri),
+        "version": snapshot.version,
+        "horizon": state.horizon,
+        "rows": rows,
+        "files": files.num_rows,
+        "bytes": sum(files["bytes"].to_pylist()),
+        **table,
+        "schema": snapshot.spec.schema.to_dict(),
+    }
+
+
+def pin(handle: TableHandle, version: int | None, as_of: Moment | None) -> tuple[Snapshot, ReadPin]:
+    """Pin a version: the lease comes first, then the look at the head and the horizon (INV-05).
+
+    Raises:
+        InstantNotFoundError: no such version, instant, or time that has passed.
+        InstantExpiredError: it was cleaned.
+    """
+    if as_of is not None:
+        version = find_as_of(handle, handle.cache.refresh(), as_of)
+    elif version is not None:
+        version = require_version(version)
+    known = handle.cache.known().version
+    lease = ReadPin(handle, known if version is None else max(0, min(version, known)))
+    try:
+        return handle.cache.snapshot(version=version), lease
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _entry(row: Mapping[str, object]) -> HistoryEntry:
+    return HistoryEntry(
+        version=int(str(row["version"])),
+        instant=Instant.parse(str(row["instant"])),
+        action=str(row["action"]),
+        operation=str(row["operation"]),
+        outcome=str(row["outcome"]),
+        completed_ms=int(str(row["completed_ms"])),
+        base=int(str(row["base"])),
+        commit_id=None if row["commit_id"] is None else str(row["commit_id"]),
+        ended=None if row["ended"] is None else str(row["ended"]),
+        stats=json.loads(str(row["stats"])),
+        client=json.loads(str(row["client"])),
+    )

@@ -1,0 +1,164 @@
+"""Who stood in whose way, afterwards: the conflicts of one instant, from the timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from plait.errors import FormatError, InstantNotFoundError, StorageError
+from plait.model.bucket import partition_path
+from plait.model.decision import Decision
+from plait.model.instant import Instant
+from plait.state.events import ends
+from plait.state.state import TableState
+from plait.txn.conflict import touched_buckets
+from plait.txn.keys import Keys
+from plait.txn.table_handle import TableHandle
+
+_SAMPLE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedConflict:
+    """One commit that was first, and what that meant."""
+
+    version: int
+    winner: str
+    """Its instant."""
+    operation: str
+    verdict: str
+    """``rebase``: the buckets were done again. ``retry``: the caller had to allow that."""
+    reason: str
+    buckets: tuple[str, ...]
+    """The first few of those that met."""
+    bucket_count: int
+    keys: tuple[dict[str, object], ...]
+    """Some record keys that both wrote, as far as the winner's files still show them."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "winner": self.winner,
+            "operation": self.operation,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "buckets": list(self.buckets),
+            "bucket_count": self.bucket_count,
+            "keys": [dict(key) for key in self.keys],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What an instant met on its way, and how it ended."""
+
+    instant: Instant
+    version: int
+    outcome: str
+    """``committed`` or ``rolled_back``."""
+    reason: str
+    """Of the rollback; empty for a commit."""
+    attempts: int
+    redone: int
+    """Rounds in which buckets were done again."""
+    rebased: int
+    """Buckets that were done again, each time counted."""
+    meetings: tuple[ExplainedConflict, ...]
+    """The last few, oldest first."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "instant": str(self.instant),
+            "version": self.version,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "attempts": self.attempts,
+            "redone": self.redone,
+            "rebased": self.rebased,
+            "conflicts": [meeting.to_dict() for meeting in self.meetings],
+        }
+
+
+def explain(handle: TableHandle, instant: Instant) -> Explanation:
+    """Tell what an instant met.
+
+    Raises:
+        InstantNotFoundError: nothing was decided about it.
+    """
+    state = handle.cache.refresh()
+    decision = _decision_of(handle, state, instant)
+    facts, ended = decision.client, decision.find_ended(instant)
+    told = facts.get("conflicts")
+    met = told if isinstance(told, list) else []
+    return Explanation(
+        instant,
+        decision.version,
+        "committed" if ended is None else "rolled_back",
+        "" if ended is None else ended.reason,
+        _count(facts, "attempts"),
+        _count(facts, "redone"),
+        _count(facts, "rebased"),
+        tuple(_meeting(handle, state, each) for each in met if isinstance(each, dict)),
+    )
+
+
+def _decision_of(handle: TableHandle, state: TableState, instant: Instant) -> Decision:
+    rows = state.commits(handle.store)
+    mine = rows.filter(pc.or_(ends(rows, instant), pc.ends_with(rows["instant"], instant.nonce)))
+    version = mine["version"][0].as_py() if mine.num_rows else None
+    decision = None if version is None else handle.cache.timeline.find(version)
+    if decision is None:
+        message = f"nothing was decided about instant {instant}"
+        hint = "`tablectl timeline` lists decided and pending instants"
+        raise InstantNotFoundError(message, hint=hint, instant=str(instant))
+    return decision
+
+
+def _meeting(handle: TableHandle, state: TableState, told: dict[str, object]) -> ExplainedConflict:
+    buckets, hashes = told.get("buckets"), told.get("keys")
+    version = _count(told, "version")
+    names = tuple(map(str, buckets)) if isinstance(buckets, list) else ()
+    found = _keys(handle, state, version, names, hashes if isinstance(hashes, list) else [])
+    return ExplainedConflict(
+        version,
+        str(told.get("instant", "")),
+        str(told.get("operation", "")),
+        str(told.get("verdict", "")),
+        str(told.get("reason", "")),
+        names,
+        _count(told, "bucket_count"),
+        tuple(found),
+    )
+
+
+def _keys(
+    handle: TableHandle,
+    state: TableState,
+    version: int,
+    names: tuple[str, ...],
+    hashes: list[object],
+) -> list[dict[str, object]]:
+    """Look for the keys behind hashes in what the winner wrote; its files may be gone."""
+    wanted = {int(str(text), 16) for text in hashes}
+    if not wanted:
+        return []
+    try:
+        winner = handle.cache.timeline.find(version)
+        if winner is None:
+            return []
+        keys = Keys(handle.store, state.table.spec, state.table.schemas)
+        found: list[dict[str, object]] = []
+        for bucket in sorted(touched_buckets(winner.changes), key=str):
+            if f"{partition_path(bucket[0])}/{bucket[1]}" in names:
+                found += keys.rows(winner.changes, bucket, wanted)
+        return found[:_SAMPLE]
+    except (FormatError, StorageError):
+        return []
+
+
+def _count(facts: dict[str, object], name: str) -> int:
+    value = facts.get(name, 0)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,67 @@
+"""Open or create a table: from its address to the handle that everything else works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from plait.locks import default_lock, settle_lock
+from plait.ports import Ports
+from plait.storage import open_store
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
+from plait.txn.refusal import contract_differs
+from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
+
+
+def create_handle(
+    uri: str,
+    schema: object,
+    definition: Definition,
+    storage_options: Mapping[str, object] | None,
+) -> TableHandle:
+    """Create a table; without a lock in its contract it gets the best that its store allows.
+
+    Raises:
+        OptionError: a definition that cannot hold; nothing was written.
+        TableExistsError: there is a table.
+    """
+    ports = Ports()
+    store = open_store(uri, storage_options, create=True)
+    table = definition.with_lock(definition.contract.lock or default_lock(store)).table(schema)
+    contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
+    handle = make_handle(store, ports, contract.lock)
+    require_slots(handle)
+    create_table(handle.store, ports, replace(table, contract=contract))
+    return replace(handle, contract=contract)
+
+
+def open_expected(
+    uri: str,
+    storage_options: Mapping[str, object] | None,
+    expected: Mapping[str, str] | None = None,
+) -> TableHandle:
+    """Open a table with the lock that its contract names.
+
+    Args:
+        uri: where it is.
+        storage_options: handed to the file system of the URL.
+        expected: what the caller takes the contract to be, or parts of it.
+
+    Raises:
+        ContractError: the table has another contract than was expected.
+        TableNotFoundError: there is none.
+        UnsupportedFeatureError: a newer Plait wrote it.
+    """
+    handle = open_handle(open_store(uri, storage_options), Ports())
+    contract = handle.contract
+    if expected and contract is not None:
+        wanted = contract.with_parts(expected)
+        if wanted != contract:
+            raise contract_differs(wanted, contract)
+    return handle
+
+
+def reopen(handle: TableHandle) -> TableHandle:
+    """Return the same client under the contract that the table has now."""
+    return open_handle(open_store(handle.store.spec), handle.ports)

@@ -1,0 +1,132 @@
+"""What the name of a place means: as in Spark, or refused with the way to say it here."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from plait.errors import MissingDependencyError, OptionError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_USER = re.compile(r"^([^:@]*:[/\\]*)?.*@", re.DOTALL)
+_FILE: Final = "file"
+_REMEDIES: Final = {
+    "dbfs": "on Databricks the same place is /dbfs/..., or keep the table in the object store",
+    "hdfs": "name the server: hdfs://namenode:8020/path",
+    "s3": "name the bucket: s3://bucket/path",
+    "s3a": "name the bucket: s3a://bucket/path",
+    "s3n": "name the bucket: s3n://bucket/path",
+    "gs": "name the bucket: gs://bucket/path",
+    "abfss": "name the container: abfss://container@account.dfs.core.windows.net/path",
+    "wasb": "give it as abfss://container@account.dfs.core.windows.net/path",
+    "wasbs": "give it as abfss://container@account.dfs.core.windows.net/path",
+}
+"""What to say where a URL lacks a part that Spark takes from its settings, or is of no use."""
+_NEVER: Final = frozenset({"dbfs", "wasb", "wasbs"})
+_PACKAGES: Final = {
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "adl": "adlfs",
+    "az": "adlfs",
+    "box": "boxfs",
+    "dropbox": "dropboxdrivefs",
+    "dvc": "dvc",
+    "gcs": "gcsfs",
+    "git": "pygit2",
+    "github": "requests",
+    "gs": "gcsfs",
+    "hf": "huggingface_hub",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "lakefs": "lakefs-spec",
+    "oci": "ocifs",
+    "ocilake": "ocifs",
+    "oss": "ossfs",
+    "sftp": "paramiko",
+    "smb": "smbprotocol",
+    "ssh": "paramiko",
+    "tos": "tosfs",
+    "webdav": "webdav4",
+    "webhdfs": "requests",
+}
+"""The package that brings a scheme to fsspec; a scheme's own name may be a stranger's package."""
+
+
+def plain_url(text: str) -> str:
+    """Return a place as every store takes it: a path, or ``scheme://...`` in small letters.
+
+    A local file is a path, in whichever of its forms: ``/x``, ``file:/x``, ``file:///x``.
+
+    Raises:
+        OptionError: it is no place, or not one that means the same here as in Spark.
+
+    >>> plain_url("file:/data/x"), plain_url("S3A://lake/x"), plain_url("a/b:c")
+    ('/data/x', 's3a://lake/x', 'a/b:c')
+    """
+    if not text.strip() or "\0" in text:
+        raise _refused(text, "is no place for a table", "give a path or a URL")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise _refused(text, "is not UTF-8", "rename the directory: Arrow takes no other names")
+    if text[0].isspace() and "://" in text:
+        raise _refused(text, "begins with a blank", "give the URL without it")
+    found = _SCHEME.fullmatch(text)
+    if found is None or "/" in found[1]:
+        return text
+    scheme, rest = found[1].lower(), found[2]
+    if len(scheme) == 1:
+        if os.name == "nt":
+            return text
+        raise _refused(text, "is a path of Windows, and this is another system", "give a path here")
+    if scheme == _FILE:
+        return _local(text, rest)
+    if scheme in _NEVER or not rest.startswith("//") or not rest.strip("/"):
+        hint = f"a URL is {scheme}://server/path, a local path ./{_shown(text)}"
+        hint = _REMEDIES.get(scheme, hint)
+        raise _refused(text, "does not say where the table is", hint)
+    return f"{scheme}:{rest}"
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place that ``plain_url`` gave is a URL, and not a path."""
+    return re.match(r"[a-z][a-z0-9+.-]+://", place) is not None
+
+
+def _local(text: str, rest: str) -> str:
+    if rest.startswith("//"):
+        server, slash, path = rest.removeprefix("//").partition("/")
+        if server not in ("", "localhost"):
+            hint = "file:///path has three slashes"
+            raise _refused(text, "names another machine", hint)
+        rest = slash + path.lstrip("/")
+    if not rest.startswith("/"):
+        hint = "give file:/path, or a relative path without file:"
+        raise _refused(text, "is no absolute path", hint)
+    return rest
+
+
+def _refused(text: str, why: str, hint: str) -> OptionError:
+    shown = _shown(text)
+    return OptionError(f"{shown!r} {why}", hint=hint, key="uri", value=shown)
+
+
+def _shown(text: str) -> str:
+    """Return a text that is no URL without what may be a user and a password in it."""
+    return _USER.sub(r"\1***@", text)
+
+
+def adapter_missing(uri: str, error: Exception) -> MissingDependencyError | OptionError:
+    """Say which package brings an adapter for a URL, or that none is known."""
+    scheme = uri.partition("://")[0]
+    package = _PACKAGES.get(scheme)
+    if package is not None:
+        message = f"{uri!r} needs the package {package}, which is not installed: {error}"
+        hint = f"pip install {package}"
+        return MissingDependencyError(message, hint=hint, library=package, extra="")
+    if isinstance(error, ImportError):
+        message = f"{uri!r} needs a library that is not installed: {error}"
+        hint = "install what the message names"
+        return MissingDependencyError(message, hint=hint, library=error.name or "", extra="")
+    message = f"no adapter is known for {scheme}:// ({error})"
+    hint = "use a path, s3://, gs:// or abfss://; a scheme of your own needs an fsspec adapter"
+    return OptionError(message, hint=hint, key="uri", value=uri)

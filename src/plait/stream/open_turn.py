@@ -1,0 +1,127 @@
+"""Turns that are not decided: their instants, and what writers have reported of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from plait.errors import OffsetGapError
+from plait.model.changes import Digest, WriteStats, WriteStatus
+from plait.model.decision import Span
+from plait.model.instant import Operation, State
+from plait.model.plan import TableSpec
+from plait.state.state import TableState
+from plait.stream.fence import roll_back
+from plait.stream.messages import Offsets, Report, Turn
+from plait.stream.participant import status_of
+from plait.timeline.pending import PendingInstant
+from plait.txn.begin import request_instant
+from plait.txn.heartbeat import Heartbeat
+from plait.txn.policy import require_policy
+from plait.txn.process import process_mark
+from plait.txn.table_handle import TableHandle, client
+from plait.write.group_commit import Gathered
+
+
+@dataclass(slots=True)
+class OpenTurn:
+    """A turn, its instant, and the reports that have come."""
+
+    turn: Turn
+    spec: TableSpec
+    heartbeat: Heartbeat
+    reports: dict[str, Report] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, handle: TableHandle, turn: Turn, state: TableState, application: str
+    ) -> OpenTurn:
+        """Request the instant of a turn that nobody has heard of yet.
+
+        Raises:
+            SingleWriterError: the table is for one writer, and another is live.
+            UnsupportedFeatureError: the table's conflict policy is not installed here.
+        """
+        options = state.table.options
+        require_policy(state.table.policy)
+        record = PendingInstant(
+            turn.instant,
+            State.REQUESTED,
+            Operation(turn.operation),
+            state.version,
+            (),
+            host=str(client()["host"]),
+            pid=int(str(client()["pid"])),
+            started_ms=handle.store.now_ms(),
+            timeout_s=options.seconds("heartbeat.timeout"),
+            process=process_mark(),
+            writer=turn.session,
+            stream=application,
+        )
+        request_instant(handle.store, record, state.table.contract, lambda: handle)
+        interval_s = options.seconds("heartbeat.interval")
+        beat = Heartbeat(handle, turn.instant, interval_s=interval_s, since=state.version)
+        return cls(turn, state.table.spec, beat)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every writer that takes part has reported."""
+        return all(name in self.reports for name in self.turn.lives)
+
+    def ordered(self) -> list[Report]:
+        """Return the reports in a fixed order."""
+        return [self.reports[name] for name in sorted(self.reports)]
+
+    def roll_back(self, handle: TableHandle, reason: str) -> None:
+        """End the instant by a decision, then delete its files; what fails is left to recovery."""
+        self.heartbeat.stop()
+        roll_back(handle, Operation(self.turn.operation), self.turn.instant, reason)
+
+
+def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
+    """Follow the offsets of every source through reports, oldest first.
+
+    Raises:
+        OffsetGapError: a writer went on from somewhere else.
+    """
+    found = dict(offsets)
+    for report in reports:
+        for source, start in report.starts.items():
+            expected = found.get(source, "")
+            if start != expected:
+                message = (
+                    f"writer {report.writer!r} has source {source!r} from {start!r} on, "
+                    f"and {expected!r} is next"
+                )
+                hint = "one source belongs to one writer; it reads on from Participant.offset"
+                raise OffsetGapError(message, hint=hint, expected=expected, given=start)
+        found.update(report.ends)
+    return found
+
+
+def spans_of(offsets: Offsets, reports: Sequence[Report], ends: Offsets) -> tuple[Span, ...]:
+    """Return what the sources of some reports gave, from the offsets in the table on."""
+    sources = sorted({source for report in reports for source in report.starts})
+    return tuple(Span(source, offsets.get(source, ""), ends[source]) for source in sources)
+
+
+def digest_of(reports: Iterable[Report]) -> Digest:
+    """Return the digest of the rows of some reports together."""
+    return sum((Digest(report.rows, report.hash) for report in reports), Digest())
+
+
+def gathered_of(carried: Sequence[OpenTurn], last: OpenTurn) -> Gathered:
+    """Take final files as they are; files of earlier instants only as rows to write again."""
+    foreign: list[str] = []
+    for each in carried:
+        for report in each.ordered():
+            foreign += [*report.runs, *status_of(report).changes.added["path"].to_pylist()]
+    reports = last.ordered()
+    flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r in reports if r.runs)
+    statuses = (status_of(report) for report in reports if report.status)
+    return Gathered(
+        last.spec,
+        (*statuses, *flushed),
+        tuple(run for report in reports for run in report.runs),
+        tuple(foreign),
+    )

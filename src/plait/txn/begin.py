@@ -1,0 +1,143 @@
+"""How every instant of a writer begins: its record is written, then a single writer is let in.
+
+On a table for one writer (``concurrency="single_writer"``) the record goes first and the look at
+the others' records after it. So of two that begin at once at least one sees the other, and nobody
+is let in beside a living writer: the younger of the two gives way at once; the older one waits a
+moment for that, and gives way too if it does not come about. What is dead is ended by a decision
+before the new writer begins: it can never commit beside it, even if it was only asleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait.errors import SingleWriterError, StorageError, TableError
+from plait.model.contract import Contract
+from plait.model.history import iso
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.pending import PendingInstant, load_pending, write_requested
+from plait.txn.liveness import is_alive, silence_ms
+from plait.txn.rollback import end_instants, find_outcomes, rollback_instants
+from plait.txn.table_handle import TableHandle
+
+_GRACE_S = 2.0
+"""An older writer waits so long for a younger one to give way."""
+_POLL_S = 0.05
+
+
+def request_instant(
+    store: Store, record: PendingInstant, contract: Contract, handle: Callable[[], TableHandle]
+) -> str:
+    """Write the record that begins an instant, or that one more process of it begins.
+
+    Args:
+        store: where the table is.
+        record: the instant; the same again is harmless.
+        contract: what the writer was opened under.
+        handle: opens the table, where others have to be looked for.
+
+    Raises:
+        SingleWriterError: the contract allows one writer, and another is live.
+        ContractError: it is not the contract any more, and a dead writer was to be ended.
+        TableError: nobody can tell. After each of them a record that names its process is gone
+            again; one that several processes share is left to the roll-back of them all.
+    """
+    path = paths.requested(record.instant)
+    if not contract.single_writer:
+        return write_requested(store, record)
+    began = not record.process and store.find(path) is not None
+    write_requested(store, record)
+    try:
+        _admit(handle(), record, began=began)
+    except TableError:
+        if record.process:
+            _withdraw(store, path)
+        raise
+    return path
+
+
+def _withdraw(store: Store, path: str) -> None:
+    """Remove our record: no file was staged under it, so there is nothing to decide."""
+    try:
+        store.delete([path])
+    except StorageError:
+        return  # it is taken for dead in time, and ended then
+
+
+def _admit(handle: TableHandle, record: PendingInstant, *, began: bool) -> None:
+    """Go on only if no other writer is live; end the dead first.
+
+    Args:
+        handle: the table.
+        record: who asks.
+        began: it was let in before, in another process: whoever came since gives way.
+    """
+    clock = handle.ports.clock
+    until, pause_s = clock.monotonic() + _GRACE_S * (2 if began else 1), _POLL_S
+    while True:
+        rivals = _rivals(handle, record)
+        now_ms, default_s = handle.store.now_ms(), _timeout_s(handle)
+        living = [each for each in rivals if is_alive(handle, each, now_ms, default_s)]
+        if not living:
+            break
+        oldest = min(living, key=lambda each: each.instant)
+        if (not began and oldest.instant < record.instant) or clock.monotonic() >= until:
+            raise _refused(oldest, now_ms, default_s)
+        clock.sleep(pause_s)
+        pause_s *= 2
+    if rivals:
+        _end_dead(handle, rivals)
+
+
+def _rivals(handle: TableHandle, record: PendingInstant) -> list[PendingInstant]:
+    """Load the undecided instants of other writers; the records come first, then the head."""
+    others = [
+        each
+        for each in load_pending(handle.store)
+        if each.instant != record.instant and not (each.writer and each.writer == record.writer)
+    ]
+    if not others:
+        return []
+    state = handle.cache.refresh()
+    since = min(each.v0 for each in others)
+    decided = find_outcomes(handle, state, [each.instant for each in others], since)
+    return [each for each in others if each.instant not in decided]
+
+
+def _end_dead(handle: TableHandle, dead: list[PendingInstant]) -> None:
+    """End dead instants; ``lazy`` leaves their files to the next upkeep, ``eager`` deletes them."""
+    reason = "dead when the next writer began"
+    if handle.cache.known().table.contract.failed_writes == "eager":
+        end_instants(handle, dead, reason)
+    else:
+        rollback_instants(handle, dead, reason)
+
+
+def _timeout_s(handle: TableHandle) -> float:
+    return handle.cache.known().table.options.seconds("heartbeat.timeout")
+
+
+def _refused(living: PendingInstant, now_ms: int, default_s: float) -> SingleWriterError:
+    """Say who is live, and when it would be taken for dead."""
+    since = iso(living.started_ms or living.instant.time_ms)
+    what = "write" if living.operation is None else living.operation.value
+    timeout_s = living.timeout_s or default_s
+    message = (
+        f"another writer is live, and the table is for one: {what} {living.instant} by process "
+        f"{living.pid} on {living.host or 'an unknown host'} since {since}"
+    )
+    hint = (
+        f"wait for it; without a sign of life it is passed over after {timeout_s:g} s, "
+        "or end it with `tablectl rollback`"
+    )
+    return SingleWriterError(
+        message,
+        hint=hint,
+        instant=str(living.instant),
+        host=living.host,
+        pid=living.pid,
+        since=since,
+        silent_ms=silence_ms(living, now_ms),
+        timeout_s=timeout_s,
+    )

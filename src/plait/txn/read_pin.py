@@ -1,0 +1,150 @@
+"""Leases: a reader says from which version on it needs files.
+
+Taken before the head is looked at, like a writer's pending record, so that what the reader then
+finds live stays until the lease is dropped or runs out. Losing one costs a retry of the read,
+never a wrong answer: a missing file is an error, not an empty one (INV-05, INV-11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.errors import CorruptMetadataError, StorageError
+from plait.storage.port import FileInfo
+from plait.timeline import paths
+from plait.txn.signs_of_life import Silence
+from plait.txn.table_handle import TableHandle, client
+
+_log = logging.getLogger(__name__)
+_BYTES_MAX = 1 << 16
+TTL_S = 600.0
+TTL_S_MAX = 24 * 3600.0
+RENEW_S = 60.0
+_RENEWALS = 2
+"""The living renew within so many intervals, counted from when their machine is awake again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPinInfo:
+    """A lease as a cleaner sees it."""
+
+    path: str
+    version: int
+    """Files that are live at this version or later are needed; 0 if it cannot be read."""
+    expired: bool
+    owner: str
+    modified_ms: int | None = None
+    """When it was written or renewed, by the store's clock."""
+
+
+class ReadPin:
+    """A lease that is held and renewed until it is released; safe to release twice."""
+
+    def __init__(self, handle: TableHandle, version: int) -> None:
+        self.version = version
+        self._handle = handle
+        self._path = f"{paths.LEASES}/{version:020d}-{handle.ports.ids.nonce()}"
+        self._cancel: Callable[[], None] | None = None
+        self._dropped = False
+        self._pid = os.getpid()
+        document = {"version": version, "ttl_s": TTL_S, **client()}
+        self._body = json.dumps(document).encode()
+        try:
+            handle.store.put(self._path, self._body)
+        except StorageError as error:
+            # a reader without the right to write can still read; retention alone protects it
+            _log.info("reading without a lease: %s", error)
+            return
+        self._cancel = handle.ports.background.every(RENEW_S, self._renew)
+
+    def release(self) -> None:
+        """Drop the lease."""
+        cancel, self._cancel = self._cancel, None
+        if cancel is None or self._pid != os.getpid():
+            return  # released, or a forked child's copy of what its parent holds
+        cancel()
+        try:
+            self._handle.store.delete([self._path])
+        except StorageError as error:
+            _log.info("a lease is left to run out: %s", error)
+
+    def drop(self) -> None:
+        """Release it with the next renewal: for who may not wait, and has no thread."""
+        self._dropped = True
+
+    def _renew(self) -> None:
+        if self._dropped:
+            self.release()
+        else:
+            self._handle.store.put(self._path, self._body)
+
+
+def release_with(owner: object, lease: ReadPin) -> None:
+    """Release a lease when its owner is dropped.
+
+    That may be in any thread, also in one that serves an event loop of the store's own client,
+    which a release would then wait for.
+    """
+    weakref.finalize(owner, _release_anywhere, lease)
+
+
+def _release_anywhere(lease: ReadPin) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        lease.release()
+    else:
+        try:
+            threading.Thread(target=lease.release, name="plait-release", daemon=True).start()
+        except RuntimeError:  # no thread can be had
+            lease.drop()
+
+
+def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
+    """Load every lease. One that cannot be read protects everything until it runs out.
+
+    An age that a sleep of this machine may explain counts only when the lease stays unrenewed.
+    Other names than those of leases are ignored: they are nobody's.
+
+    Raises:
+        ClockUnavailableError: the store does not tell its time.
+    """
+    now = handle.store.now_ms()
+    leases = []
+    for info in handle.store.list(paths.LEASES):
+        if not paths.is_lease(info.path):
+            continue
+        try:
+            body = handle.store.find(info.path, size_max=_BYTES_MAX)
+        except CorruptMetadataError:  # too large to be one
+            body = b""
+        if body is None:
+            continue
+        version, ttl_s, owner = 0, TTL_S, "unknown"
+        try:
+            document = json.loads(body)
+            version, ttl_s = int(document["version"]), float(document["ttl_s"])
+            owner = f"{document['host']}:{document['pid']}"
+            if version < 0 or not 0 < ttl_s <= TTL_S_MAX:
+                raise ValueError(ttl_s)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            version, ttl_s = 0, TTL_S
+            _log.warning("lease %s cannot be read; it is honoured until it runs out", info.path)
+        expired = _ran_out(handle, info, ttl_s, now)
+        leases.append(ReadPinInfo(info.path, version, expired, owner, info.modified_ms))
+    return leases
+
+
+def _ran_out(handle: TableHandle, info: FileInfo, ttl_s: float, now_ms: int) -> bool:
+    if info.modified_ms is None or now_ms - info.modified_ms <= ttl_s * 1000:
+        return False
+    silent_ms = now_ms - info.modified_ms
+    silence = Silence(info.modified_ms, silent_ms, ttl_s * 1000, _RENEWALS * RENEW_S)
+    return not handle.doubts.spares(handle.ports.clock, info.path, silence)

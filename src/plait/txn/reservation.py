@@ -1,0 +1,159 @@
+"""Reservations: a commit that lost too often keeps its place until it is through (RFC 0004).
+
+Manners, not safety: every commit validates all the same, and losing a reservation costs time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plait.model.decision import Decision, Reserved
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.state.state import TableState
+from plait.txn.conflict import Intent, meeting
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
+
+_POLL_S, _POLL_S_MAX = 0.005, 1.0
+_POLL_S_NEXT = 0.03
+"""Who is next in the queue looks so often."""
+_LOOKS = 4
+"""So often those behind look in the time that those before them will probably take,"""
+_POLL_SHARE = 20
+"""and everybody less often the longer nobody is through."""
+_REST = 2
+"""So many times what a look takes passes before the next: a slow store is left to the others."""
+_SILENT = 3
+"""Heartbeats that did not come."""
+
+
+def publish_reservation(
+    handle: TableHandle, holder: Instant, intent: Intent, *, since: int
+) -> None:
+    """Decide that a place is kept for an instant, unless it has one, or is over.
+
+    Args:
+        handle: the table.
+        holder: the instant that keeps the place.
+        intent: what it is about to decide.
+        since: a version up to which the holder is known to be undecided. What the client knows
+            of the table may be newer: others share it.
+
+    Raises:
+        CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        CommitOutcomeUnknownError: the store does not say.
+    """
+    reserved = Reserved(holder, intent.scope, tuple(sorted(intent.buckets, key=str)))
+
+    def draft(state: TableState) -> Decision | None:
+        mine = [r for r in state.reservations if r.reserved.holder.nonce == holder.nonce]
+        if mine or _ended(handle, state, holder, since):
+            return None
+        return Decision(
+            version=0,
+            instant=handle.new_instant(state),
+            outcome=Outcome.COMMITTED,
+            action=Action.RESERVATION,
+            operation=Operation.RESERVE,
+            base=state.version,
+            completed_ms=0,
+            attempt="",
+            previous="",
+            reserved=reserved,
+            client=client(),
+        )
+
+    publish_service(handle, draft)
+
+
+def _ended(handle: TableHandle, state: TableState, holder: Instant, since: int) -> bool:
+    """Tell whether the holder was decided meanwhile: nobody would end its reservation then."""
+    rows = state.commits(handle.store, since=since)
+    ended = [text for text in rows["ended"].to_pylist() if text is not None]
+    return any(holder.nonce in text for text in [*ended, *rows["instant"].to_pylist()])
+
+
+@dataclass(slots=True)
+class ReservationQueue:
+    """Waits for those that reserved our place before us.
+
+    A holder is silent after ``_SILENT`` heartbeats that did not come. With the defaults that is
+    long before it may be taken for dead: to be passed over costs it another round at most.
+    """
+
+    handle: TableHandle
+    instant: Instant
+    _given_up: set[str] = field(default_factory=set)
+    """Holders that were silent, by nonce."""
+
+    def before_us(self, head: TableState, intent: Intent) -> list[Instant]:
+        """Return the holders that we respect, oldest first: older, alive, and in our place."""
+        found: list[Instant] = []
+        for each in head.reservations:
+            holder = each.reserved.holder
+            if holder.nonce == self.instant.nonce:
+                break  # ours is older than those that follow
+            if _meets(intent, each.reserved) and not self._silent(holder, first=not found):
+                found.append(holder)
+        return found
+
+    def wait(
+        self, head: TableState, intent: Intent, *, until: float, check_alive: Callable[[], None]
+    ) -> bool:
+        """Wait until all are through that are before us now; tell whether there were any.
+
+        Args:
+            head: the state in which we look first.
+            intent: our place.
+            until: by the monotonic clock: not longer in any case.
+            check_alive: raises when there is nothing to wait for any more.
+        """
+        first = self.before_us(head, intent)
+        if not first:
+            return False
+        handle, left, clock = self.handle, first, self.handle.ports.clock
+        began = moved = clock.monotonic()
+        pause_s = _POLL_S
+        handle.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
+        while left and (now := clock.monotonic()) < until:
+            clock.sleep(min(pause_s * (0.5 + handle.ports.ids.jitter()), until - now))
+            check_alive()
+            looked, before = clock.monotonic(), len(left)
+            left = [
+                each for each in self.before_us(handle.cache.refresh(), intent) if each in first
+            ]
+            if len(left) < before:
+                moved = looked
+            through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
+            due_s = _due_s(len(left), through, looked - began, looked - moved, rest_s)
+            pause_s = min(max(rest_s, min(2 * pause_s, due_s)), _POLL_S_MAX)
+        handle.sightings.keep(each.reserved.holder for each in handle.cache.known().reservations)
+        return True
+
+    def _silent(self, holder: Instant, *, first: bool) -> bool:
+        """Tell whether a holder gave no sign; those behind the first are seldom asked."""
+        if holder.nonce in self._given_up:
+            return True
+        handle = self.handle
+        interval_s = handle.cache.known().table.options.seconds("heartbeat.interval")
+        every_s = interval_s if first else _SILENT * interval_s
+        found_s = handle.sightings.silence_s(
+            handle.store, handle.ports.clock, holder, every_s=every_s
+        )
+        silent = found_s > _SILENT * interval_s
+        if silent:
+            handle.sightings.meet_silence()
+            self._given_up.add(holder.nonce)
+        return silent
+
+
+def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: float) -> float:
+    """Tell when a look may find another number before us, judging by those that were through."""
+    next_s = max(_POLL_S_NEXT, rest_s)
+    turns_s = (left - 1) * waited_s / through / _LOOKS if through else left * next_s
+    return max(next_s, turns_s, stuck_s / _POLL_SHARE)
+
+
+def _meets(intent: Intent, reserved: Reserved) -> bool:
+    return meeting(intent, reserved.scope, frozenset(reserved.buckets)) is not None

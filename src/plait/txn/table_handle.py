@@ -1,0 +1,101 @@
+"""What a transaction works on: one table as one client sees it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass, field, replace
+
+from plait.errors import CapabilityMissingError
+from plait.locks import open_lock
+from plait.locks.identity import require_identity
+from plait.locks.port import LockProvider, SlotLender
+from plait.model.contract import Contract
+from plait.model.instant import Instant, after, time_ms
+from plait.ports import Ports
+from plait.state.cache import StateCache
+from plait.state.state import TableState
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.lent_slots import LentStore
+from plait.txn.refusal import contract_changed
+from plait.txn.signs_of_life import Doubts, Sightings
+
+
+@dataclass(frozen=True, slots=True)
+class TableHandle:
+    """Storage, what is known of the table, its lock, and the ports."""
+
+    store: Store
+    ports: Ports
+    cache: StateCache
+    lock: LockProvider
+    contract: Contract | None = None
+    """What this client was opened under; None: whatever the table says."""
+    sightings: Sightings = field(default_factory=Sightings)
+    doubts: Doubts = field(default_factory=Doubts)
+
+    def new_instant(self, known: TableState) -> Instant:
+        """Return an instant later than every one that is known: ``max(now, newest + 1)``.
+
+        Raises:
+            ClockUnavailableError: the store does not tell its time.
+        """
+        newest_ms, where = time_ms(known.newest_time), paths.slot(known.version)
+        ms = after(self.store.now_ms(), newest_ms, where=where)
+        return Instant.at(ms, self.ports.ids.nonce())
+
+    def require_contract(self, found: Contract) -> None:
+        """Refuse to write under another contract than this client was opened under (INV-12).
+
+        Raises:
+            ContractError: the table has another contract now.
+        """
+        if self.contract is not None and self.contract != found:
+            raise contract_changed(self.contract, found)
+
+    def under_any_contract(self) -> TableHandle:
+        """Return this client without its contract, to end what it began itself.
+
+        A client whose contract is over may still take its own attempt back: that changes no row.
+        """
+        return replace(self, contract=None)
+
+
+def open_handle(store: Store, ports: Ports) -> TableHandle:
+    """Open a table by what its contract says: the lock, and who decides its slots.
+
+    Raises:
+        TableNotFoundError: there is none.
+        UnsupportedFeatureError: a newer Plait wrote it.
+        CorruptMetadataError: it is damaged.
+    """
+    cache = StateCache(store, ports)
+    contract = cache.refresh().table.contract
+    require_identity(store)
+    return replace(make_handle(store, ports, contract.lock, cache), contract=contract)
+
+
+def make_handle(
+    store: Store, ports: Ports, lock: str, cache: StateCache | None = None
+) -> TableHandle:
+    """Put a table's handle together; nothing is read or taken yet."""
+    provider = open_lock(lock, store, ports)
+    arbiter = provider.arbiter if isinstance(provider, SlotLender) else None
+    if arbiter is not None:
+        store, cache = LentStore(store, arbiter), None
+    return TableHandle(store, ports, cache or StateCache(store, ports), provider)
+
+
+def client() -> dict[str, object]:
+    """Tell who this process is, for the timeline."""
+    return {"host": platform.node(), "pid": os.getpid()}
+
+
+def require_slots(handle: TableHandle) -> None:
+    """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
+    if not handle.store.capabilities.put_if_absent:
+        uri = handle.store.spec.uri
+        message = f"the store of {uri} has no atomic put-if-absent"
+        hint = "use a local disk, S3, or lock='zookeeper://...'; docs: concepts/storage"
+        raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

@@ -1,0 +1,280 @@
+"""Writes in one call: the half of ``Table`` that changes rows. Each call is one commit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+import pyarrow as pa
+
+from plait.arrow.check import prepare
+from plait.arrow.clauses import rows_spec
+from plait.arrow.merge_into import Merging
+from plait.model.clauses import Clauses, Insert, Matched
+from plait.model.decision import CommitResult
+from plait.model.plan import TableSpec
+from plait.read.pinned import Pinned
+from plait.read.scan import Scan
+from plait.txn.table_handle import TableHandle
+from plait.write.request import WriteOptions, WriteRequest, partitions_of, read_set_of
+from plait.write.writer import Writer
+
+if TYPE_CHECKING:
+    from plait.expr import Where
+
+
+def write_once(
+    make: Callable[[WriteRequest], Writer], order: WriteRequest, spec: TableSpec, data: object
+) -> CommitResult:
+    """Write data in one commit.
+
+    An Arrow table is checked first, and its partitions are then known at begin, which saves a
+    record; a stream is checked batch by batch as it comes.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        if order.joins:
+            source = rows_spec(order.operation, spec, data.schema)
+            Merging.bind(order.clauses or Clauses(), spec, source)
+            spec = source
+        checked = pa.Table.from_batches(
+            list(prepare(data, spec, order.operation)),
+            None if data.num_rows else data.schema,
+        )
+        data = checked if checked.num_rows else data
+        order = replace(order, partitions=partitions_of(checked, spec) if checked.num_rows else ())
+    with make(order) as writer:
+        if data is not None:
+            writer.write(data)
+    return writer.result
+
+
+class Writes(ABC):
+    """Writes of one call each; ``Table.writer`` says what their arguments mean."""
+
+    _handle: TableHandle
+
+    @abstractmethod
+    def _writer(self, order: WriteRequest) -> Writer:
+        """Make the writer for an order."""
+
+    def _order(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
+        return WriteRequest.of(operation, self._handle.cache.known().table.spec, **asked)
+
+    def _write(self, order: WriteRequest, data: object) -> CommitResult:
+        spec = self._handle.cache.known().table.spec
+        return write_once(self._writer, order, spec, data)
+
+    def append(
+        self,
+        data: object,
+        *,
+        commit_id: str | None = None,
+        read_from: Scan | Pinned | int | None = None,
+    ) -> CommitResult:
+        """Add rows; see ``writer``."""
+        read_set = read_set_of(self._handle, read_from)
+        return self._write(self._order("append", commit_id=commit_id, read_set=read_set), data)
+
+    def insert(
+        self,
+        data: object,
+        *,
+        on_duplicate: str = "raise",
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+    ) -> CommitResult:
+        """Add rows whose keys are not there yet; see ``writer``."""
+        order = self._order(
+            "insert",
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            on_duplicate=on_duplicate,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, data)
+
+    def upsert(
+        self,
+        data: object,
+        *,
+        missing_columns: str = "raise",
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+    ) -> CommitResult:
+        """Add rows, replacing those with the same key; see ``writer``.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-upsert", "id bigint, n bigint", record_key=["id"])
+        >>> _ = t.upsert(pa.table({"id": [1], "n": [1]}))
+        >>> seen = t.scan()
+        >>> row = seen.to_arrow().to_pylist()[0]
+        >>> t.upsert(pa.table({"id": [1], "n": [row["n"] + 1]}), read_from=seen).version
+        2
+        >>> t.upsert(pa.table({"id": [1]}), missing_columns="keep").version  # n stays
+        3
+        """
+        order = self._order(
+            "upsert",
+            missing_columns=missing_columns,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, data)
+
+    def overwrite(
+        self,
+        data: object,
+        *,
+        where: Where = None,
+        partitions: str | None = None,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+    ) -> CommitResult:
+        """Replace the table, the rows that match ``where``, or the partitions of the rows."""
+        order = self._order(
+            "overwrite",
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            where=where,
+            partitions=partitions,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, data)
+
+    def delete(
+        self,
+        *,
+        where: Where = None,
+        keys: object = None,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+        spark: object = None,
+    ) -> CommitResult:
+        """Delete the rows that match ``where``, or those with the keys given.
+
+        ``spark`` is a session whose executors look for the rows; this process by default.
+        """
+        WriteRequest.require_one(where, keys)
+        order = self._order(
+            "delete",
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            where=where,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, spark if keys is None else keys)
+
+    def update(
+        self,
+        values: Mapping[str, object],
+        *,
+        where: Where = None,
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+        spark: object = None,
+    ) -> CommitResult:
+        """Set columns to new values in the rows that match ``where``.
+
+        Values are computed from the row as the commit finds it: where others changed other keys
+        of a bucket meanwhile, the bucket is done again on theirs. Where they changed the same
+        rows, the table's policy decides, as for every write.
+
+        Args:
+            values: column: value. Text is SQL over the columns (``"n + 1"``, ``"'text'"``);
+                everything else is a literal, a pyarrow expression, or a function that takes a
+                record batch and gives an array.
+            where: which rows; all by default.
+            commit_id: an idempotency key, as in ``writer``.
+            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
+            read_from: what the values were computed from, as in ``writer``.
+            spark: a Spark session whose executors do the work; this process by default.
+
+        Raises:
+            OptionError: a column of the record key or of the partitions would change.
+            PredicateError: a value or ``where`` is not understood.
+            SchemaMismatchError: a column is not there, or a value does not fit it.
+            BadRecordError: a value cannot be computed for a row, or not be stored without loss.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-update", "id bigint, n bigint", record_key=["id"])
+        >>> _ = t.upsert(pa.table({"id": [1, 2], "n": [1, 1]}))
+        >>> t.update({"n": "n + 1"}, where="id = 2").stats.rows_updated
+        1
+        >>> sorted(t.scan().to_arrow()["n"].to_pylist())
+        [1, 2]
+        """
+        spec = self._handle.cache.known().table.spec
+        order = WriteRequest.update(
+            values,
+            spec,
+            where=where,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, spark)
+
+    def merge(  # noqa: PLR0913 - each list of clauses by name, as every write
+        self,
+        source: object,
+        *,
+        on: str | Sequence[str] | None = None,
+        matched: Matched | Sequence[Matched] = (),
+        not_matched: Insert | Sequence[Insert] = (),
+        not_matched_by_source: Matched | Sequence[Matched] = (),
+        commit_id: str | None = None,
+        on_conflict: str = "raise",
+        read_from: Scan | Pinned | int | None = None,
+    ) -> CommitResult:
+        """Bring rows of a source together with the table's by record key; clauses say what happens.
+
+        Of each list the first clause whose ``when`` holds for a row wins; a row for which none
+        does stays as it is. In values and conditions ``s`` is the source, ``t`` the table. The
+        source has one row a key, with the columns of the key and of the partitions.
+
+        Args:
+            source: a Spark DataFrame (stays distributed), or Arrow data as in ``writer``.
+            on: the columns of the record key, for the reader; rows are matched by nothing else.
+            matched: ``Update`` and ``Delete`` for rows that both sides have.
+            not_matched: ``Insert`` for rows that only the source has.
+            not_matched_by_source: ``Update`` and ``Delete`` for rows that only the table has.
+            commit_id: an idempotency key, as in ``writer``.
+            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
+            read_from: what the source was computed from, as in ``writer``.
+
+        Raises:
+            DuplicateKeyError: the source has two rows of one key.
+            OptionError, PredicateError, SchemaMismatchError, BadRecordError: as in ``update``.
+
+        >>> import pyarrow as pa
+        >>> from plait import Delete, Insert, Table, Update
+        >>> t = Table.create("memory://doc-merge", "id bigint, n bigint", record_key=["id"])
+        >>> _ = t.upsert(pa.table({"id": [1, 2], "n": [1, 1]}))
+        >>> changes = pa.table({"id": [1, 2, 3], "n": [10, 10, 10], "op": ["u", "d", "u"]})
+        >>> matched = [Delete(when="s.op = 'd'"), Update({"n": "t.n + s.n"})]
+        >>> stats = t.merge(changes, matched=matched, not_matched=[Insert()]).stats
+        >>> stats.rows_inserted, stats.rows_updated, stats.rows_deleted
+        (1, 1, 1)
+        """
+        clauses = Clauses.of(matched, not_matched, not_matched_by_source)
+        order = WriteRequest.merge(
+            clauses,
+            on,
+            self._handle.cache.known().table.spec,
+            commit_id=commit_id,
+            on_conflict=on_conflict,
+            read_set=read_set_of(self._handle, read_from),
+        )
+        return self._write(order, source)

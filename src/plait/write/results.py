@@ -1,0 +1,108 @@
+"""What commit ids and epochs of streams led to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from plait.engine import Engine
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    CorruptMetadataError,
+    InvariantError,
+    StreamError,
+)
+from plait.model.changes import Digest
+from plait.model.decision import CommitResult, Token
+from plait.txn.table_handle import TableHandle
+from plait.txn.tokens import find_applied
+from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
+from plait.write.request import WriteRequest, plan_of
+
+
+def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
+    """Find what a commit id led to; None if it did not commit."""
+    state = handle.cache.known()
+    version = state.find_commit(handle.store, commit_id)
+    if version is None:
+        state = handle.cache.refresh()
+        version = state.find_commit(handle.store, commit_id)
+    return None if version is None else result_at(handle, version)
+
+
+def find_epoch(handle: TableHandle, token: Token) -> CommitResult | None:
+    """Find what this very epoch of a stream led to; None if it is the next to come.
+
+    Raises:
+        StreamError: it does not continue the stream.
+    """
+    try:
+        version = find_applied(handle.store, handle.cache.known(), token)
+    except StreamError:  # what is known may be old
+        version = find_applied(handle.store, handle.cache.refresh(), token)
+    return None if version is None else result_at(handle, version)
+
+
+@dataclass(slots=True)
+class Replay:
+    """An epoch that the table has under this number: its rows are summed up, and not written."""
+
+    handle: TableHandle
+    order: WriteRequest
+    token: Token
+    digest: Digest = field(default_factory=Digest)
+
+    def write(self, engine: Engine, data: object) -> None:
+        """Sum rows up."""
+        handle, known = self.handle, self.handle.cache.known()
+        plan = plan_of(self.order, known.table, handle.store.spec, handle.new_instant(known))
+        self.digest += engine.digest(data, plan)
+
+    def result(self) -> CommitResult:
+        """Return what the epoch led to.
+
+        Raises:
+            EpochRewoundError: it was applied with other rows.
+        """
+        found = find_epoch(self.handle, replace(self.token, digest=self.digest))
+        if found is None:
+            message = f"epoch {self.token.epoch} was applied, and is not any more"
+            raise InvariantError(message)
+        return found
+
+
+def result_at(handle: TableHandle, version: int) -> CommitResult:
+    """Return what the commit of a version led to."""
+    decision = handle.cache.timeline.find(version)
+    if decision is None:
+        message = f"version {version} has no slot"
+        raise InvariantError(message)
+    return CommitResult(version, decision.instant, decision.stats)
+
+
+def commit_or_abort(
+    handle: TableHandle,
+    txn: OptimisticTransaction,
+    commit: Callable[[], CommitResult],
+    wrote: Callable[[], bool],
+) -> CommitResult:
+    """Commit; give the first result where it was applied before, and roll back after an error.
+
+    ``wrote`` ends what still writes, then tells whether a file may be on the store.
+
+    A commit whose outcome is not known is left to recovery: it may have landed (INV-10).
+    """
+    try:
+        with txn.standing():
+            return commit()
+    except AlreadyCommitted as found:
+        txn.abort("its commit id or token was applied meanwhile", wrote=wrote())
+        return result_at(handle, found.version)
+    except CommitOutcomeUnknownError:
+        raise
+    except CorruptMetadataError:
+        txn.abort("a file was damaged or missing", wrote=wrote())
+        raise
+    except BaseException as error:
+        txn.abort(f"{type(error).__name__} while committing", wrote=wrote())
+        raise

@@ -1,0 +1,309 @@
+"""``Table.transaction()``: several operations, one decision (RFC 0004)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self, Unpack
+
+from plait.engine import Engine, Staging, engine_for, may_have_written, read_by
+from plait.errors import (
+    CommitError,
+    TransactionClosedError,
+)
+from plait.expr import Where
+from plait.model.bucket import BucketId
+from plait.model.changes import WriteStatus
+from plait.model.clauses import Clauses, Insert, Matched
+from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, CommitResult, ReadSet, Scope
+from plait.model.instant import Action, Operation
+from plait.model.plan import COW, Snapshot
+from plait.read.scan import Scan
+from plait.txn.read_pin import ReadPin, release_with
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction, Request
+from plait.write.combine import advance, combine_operations
+from plait.write.combine import combined_scope as widest
+from plait.write.request import WriteOptions, WriteRequest, plan_of, write_scope
+from plait.write.results import commit_or_abort, find_result
+
+
+@dataclass(slots=True)
+class _StagedOperation:
+    """One operation, staged on what those before it lead to."""
+
+    order: WriteRequest
+    staging: Staging
+    status: WriteStatus
+
+
+class _Pin:
+    """One lease for all scans of a block, which goes with the last of them.
+
+    It is taken while the pending record still protects the base, so no cleaner comes in between.
+    """
+
+    def __init__(self, handle: TableHandle, version: int) -> None:
+        release_with(self, ReadPin(handle, version))
+
+
+class Transaction:
+    """Runs operations one after the other and decides them all at once, or none.
+
+    Use it as a context manager. Each operation sees what the ones before it did, and nobody else
+    sees any of it before the block ends well. ``scan`` reads the snapshot that the block rests
+    on, with its own changes; what was read is then protected against others: a commit that wrote
+    the same keys meanwhile makes this one a conflict, and with ``isolation="serializable"`` one
+    that wrote where it read.
+
+    >>> import pyarrow as pa
+    >>> from plait import Table
+    >>> t = Table.create("memory://doc-block", "id bigint, v bigint", record_key=["id"])
+    >>> with t.transaction() as tx:
+    ...     tx.insert(pa.table({"id": [1, 2], "v": [0, 0]}))
+    ...     tx.delete(where="id = 2")
+    ...     rows = tx.scan().to_arrow().num_rows
+    >>> rows, tx.result.version
+    (1, 1)
+    """
+
+    def __init__(
+        self,
+        handle: TableHandle,
+        *,
+        commit_id: str | None,
+        on_conflict: str,
+        default: Engine,
+        after: Callable[[], None],
+    ) -> None:
+        """Make a block; it begins with ``with``."""
+        self._handle, self._default, self._after = handle, default, after
+        self._commit_id, self._on_conflict = commit_id, on_conflict
+        self._txn: OptimisticTransaction | None = None
+        self._snapshot: Snapshot | None = None
+        self._parts: list[_StagedOperation] = []
+        self._reads: list[dict[str, object] | None] = []
+        self._pin: _Pin | None = None
+        self._result: CommitResult | None = None
+        self._begun = self._failed = self._done = False
+        """Done: its commit id was applied before, and nothing is done again."""
+        self._reading = False
+        """Whether keys that were looked up count as read."""
+
+    @property
+    def result(self) -> CommitResult:
+        """What was committed; raise TransactionClosedError before the block has ended well."""
+        if self._result is None:
+            message = "the transaction has not committed"
+            raise TransactionClosedError(message, hint="read result after the with block")
+        return self._result
+
+    @property
+    def version(self) -> int:
+        """The version that the block rests on."""
+        return self._require_open().base.version
+
+    def __enter__(self) -> Self:
+        """Begin: from here on, what the base shows stays readable."""
+        if self._begun:
+            message = "the transaction was begun before"
+            raise TransactionClosedError(message, hint="make a new one for each with block")
+        self._begun = True
+        request = Request(
+            Operation.TRANSACTION,
+            Action.COMMIT,
+            commit_id=self._commit_id,
+            on_conflict=self._on_conflict,
+        )
+        self._txn = OptimisticTransaction.begin(self._handle, request)
+        try:
+            found = None
+            if self._commit_id is not None:
+                found = find_result(self._handle, self._commit_id)
+            if found is not None:
+                self._pin = _Pin(self._handle, self.version)
+                self._result, self._done = found, True
+                self._txn.abort("its commit id was applied already", wrote=False)
+            self._snapshot = self._txn.base.snapshot(self._handle.store)
+        except BaseException:
+            self._txn.abort("it could not begin", wrote=False)
+            raise
+        return self
+
+    # --- operations ------------------------------------------------------------------------
+
+    def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
+        """Read the table as this transaction sees it; see ``Table.scan``.
+
+        It can be read after the block too: a lease keeps the files until the scan is dropped.
+        """
+        snapshot = self._require_snapshot()
+        if self._pin is None:
+            self._pin = _Pin(self._handle, self.version)
+        scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
+        scan.keep(self._pin)
+        self._reads.append(scan.read_predicate)
+        return scan
+
+    def append(self, data: object) -> None:
+        """Add rows; see ``Table.append``."""
+        self._run(self._order("append"), data)
+
+    def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
+        """Add rows whose keys are not there yet; see ``Table.insert``."""
+        self._run(self._order("insert", on_duplicate=on_duplicate), data)
+
+    def upsert(self, data: object, *, missing_columns: str = "raise") -> None:
+        """Add rows, replacing those with the same key; see ``Table.upsert``."""
+        self._run(self._order("upsert", missing_columns=missing_columns), data)
+
+    def overwrite(
+        self, data: object, *, where: Where = None, partitions: str | None = None
+    ) -> None:
+        """Replace the table, the rows that match, or partitions; see ``Table.overwrite``."""
+        self._run(self._order("overwrite", where=where, partitions=partitions), data)
+
+    def delete(self, *, where: Where = None, keys: object = None) -> None:
+        """Delete rows by predicate or by key; see ``Table.delete``."""
+        WriteRequest.require_one(where, keys)
+        self._run(self._order("delete", where=where), keys)
+
+    def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
+        """Set columns to new values in the rows that match; see ``Table.update``."""
+        spec = self._require_open().base.table.spec
+        order = WriteRequest.update(values, spec, where=where, on_conflict=self._on_conflict)
+        self._run(order, None)
+
+    def merge(
+        self,
+        source: object,
+        *,
+        on: str | Sequence[str] | None = None,
+        matched: Matched | Sequence[Matched] = (),
+        not_matched: Insert | Sequence[Insert] = (),
+        not_matched_by_source: Matched | Sequence[Matched] = (),
+    ) -> None:
+        """Bring rows and the table's together by key; see ``Table.merge``."""
+        spec = self._require_open().base.table.spec
+        clauses = Clauses.of(matched, not_matched, not_matched_by_source)
+        self._run(WriteRequest.merge(clauses, on, spec, on_conflict=self._on_conflict), source)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _order(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
+        spec = self._require_open().base.table.spec
+        asked["on_conflict"] = self._on_conflict
+        return WriteRequest.of(operation, spec, **asked)
+
+    def _run(self, order: WriteRequest, data: object) -> None:
+        txn = self._require_open()
+        if self._done:
+            return
+        txn.check_alive()
+        engine = self._default if data is None else engine_for(data, self._default)
+        step = len(self._parts) + 1
+        table, store = txn.base.table, self._handle.store.spec
+        # Reads may be named after it was staged: what it looked up is dropped if none is.
+        plan = plan_of(order, table, store, txn.instant, step=step, reads=True)
+        txn.distributed |= engine.name != self._default.name
+        staging = engine.staging(plan, txn.announce)
+        part = _StagedOperation(order, staging, WriteStatus())
+        self._parts.append(part)
+        try:
+            with txn.standing():
+                if data is not None:
+                    staging.write(data)
+                self._stage(part, self._require_snapshot())
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _stage(self, part: _StagedOperation, snapshot: Snapshot) -> None:
+        part.status = part.staging.stage(snapshot, None)
+        self._snapshot = advance(snapshot, part.status.changes)
+
+    def _redo(self, snapshot: Snapshot, buckets: frozenset[BucketId]) -> WriteStatus:  # noqa: ARG002 - a later part hangs on every earlier one
+        self._snapshot = snapshot
+        for part in self._parts:
+            self._stage(part, self._require_snapshot())
+        return self._status()
+
+    def _status(self) -> WriteStatus:
+        return combine_operations([part.status for part in self._parts], reads=self._reading)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Decide, or roll back if the block raised."""
+        txn, self._txn = self._txn, None
+        self._pin = None  # the scans have it
+        if txn is None or self._done:
+            return
+        try:
+            if error is not None:
+                txn.abort(f"{type(error).__name__} in the transaction", wrote=self._end_stagings())
+                return
+            if self._failed:
+                txn.abort("one of its operations failed", wrote=self._end_stagings())
+                message = "an operation of this transaction failed, so none of it is committed"
+                raise CommitError(message, hint="let its error leave the block, or begin anew")
+            self._commit(txn)
+        finally:
+            for part in self._parts:
+                part.staging.close()
+        self._after()
+
+    def _commit(self, txn: OptimisticTransaction) -> None:
+        if not self._parts:
+            txn.abort("it did nothing", wrote=False)
+            return
+        publish = functools.partial(self._publish, txn)
+        self._result = commit_or_abort(self._handle, txn, publish, self._end_stagings)
+
+    def _end_stagings(self) -> bool:
+        """Let nothing more be written, then tell whether a file may be on the store."""
+        for part in self._parts:
+            part.staging.close()
+        return any(may_have_written(part.staging) for part in self._parts)
+
+    def _publish(self, txn: OptimisticTransaction) -> CommitResult:
+        reads = [ReadSet(txn.base.version, tuple(self._reads))]
+        reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
+        if any(read.explicit for read in reads):
+            every = tuple(where for read in reads for where in read.reads)
+            txn.judge.read_set = ReadSet(min(read.version for read in reads), every)
+        strict = txn.base.table.isolation == "serializable"
+        self._reading = strict or txn.judge.read_set.explicit
+        status = self._status()
+        idle = txn.stand_at_base(status)
+        if idle is not None:
+            return idle
+        txn.request = replace(txn.request, action=self._action(txn))
+        return txn.commit(status, self._scope(txn), self._redo)
+
+    def _scope(self, txn: OptimisticTransaction) -> Scope:
+        spec = txn.base.table.spec
+        scopes = [write_scope(part.order, spec, part.status) for part in self._parts]
+        return widest(scopes, spec.schema.arrow)
+
+    def _action(self, txn: OptimisticTransaction) -> Action:
+        if self._scope(txn).kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
+            return Action.REPLACE_COMMIT
+        return Action.COMMIT if txn.base.table.spec.table_type == COW else Action.DELTA_COMMIT
+
+    def _require_open(self) -> OptimisticTransaction:
+        if self._txn is None:
+            message = "the transaction is not open"
+            raise TransactionClosedError(message, hint="use it in a with block")
+        return self._txn
+
+    def _require_snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            message = "the transaction is not open"
+            raise TransactionClosedError(message, hint="use it in a with block")
+        return self._snapshot
