@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,15 +14,19 @@ from hypothesis import HealthCheck, settings
 
 from plait.spark.java import find_java
 from tests.services.jars import find_jars, in_ci
+from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FAILED = pytest.StashKey[bool]()
+GUARD = pytest.StashKey[threading.Timer]()
 HERE = Path(__file__).parent
 SLOW = [HealthCheck.too_slow]
 
+os.environ.update(QUICK_SPARK)  # for each session that a test starts, also in processes of its own
 settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -34,6 +39,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.processes)
 
 
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
+    """See to it that no test of Spark waits for the JVM after its limit."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.stash[GUARD] = watch(settings.timeout)  # type: ignore[attr-defined]  # no public type
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let that JVM live when the test is over."""
+    over = yield
+    if GUARD in item.stash:
+        item.stash[GUARD].cancel()
+    return over
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Remember for the fixtures' teardown that the test failed."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
 def missing(reason: str) -> None:
     """Skip a test for want of a service; fail it where the service must be there."""
     if in_ci():
@@ -42,21 +71,26 @@ def missing(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the one Spark session of the run: two cores, little memory."""
+def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
+    """Give the keeper of the one Spark session of the run."""
     if find_spec("pyspark") is None:
         missing("pyspark is not installed")
-    from plait.spark import session
-
     config = {
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    # Two cores, three attempts a task: without the number a local task is never tried again.
-    found = session(master="local[2,3]", **config)
-    yield found
-    found.stop()
+    keeper = LocalSpark(config)
+    yield keeper
+    keeper.stop()
+
+
+@pytest.fixture
+def spark(local_spark: LocalSpark, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Give the one Spark session of the run, or the next one after a test failed on it."""
+    yield local_spark.session()
+    if request.node.stash.get(FAILED, False):
+        local_spark.give_up()
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ class TestLeaseOnDisk(LeaseLosses, LockKit, LosableLockKit):
 class TestLeaseOnDiskAmongProcesses(ExpiringLockKit):
     @pytest.fixture
     def lock(self) -> str:
-        return "lease:1s"
+        return "lease:3s"
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
@@ -128,7 +128,7 @@ class TestLeaseInS3AmongProcesses(ExpiringLockKit):
 
     @pytest.fixture
     def lock(self) -> str:
-        return "lease:2s"
+        return "lease:4s"
 
     @pytest.fixture
     def store(self, s3_server: S3Server, tmp_path: Path) -> Store:

@@ -34,7 +34,7 @@ def test_a_crash_at_any_call_leaves_all_or_nothing(case: Case, kind: str) -> Non
         table = Table.open(uri)
         table.append(rows(1_000))
         assert ids(table) == found | {1_000}
-        roll_back_failed(table.site, reason="test", everything=True)
+        roll_back_failed(table.handle, reason="test", everything=True)
         table.clean()
         assert look(uri, data=True) == found | {1_000}
         assert load_pending(open_store(uri)) == []
@@ -52,5 +52,5 @@ def test_what_is_told_of_a_commit_is_so(case: Case, kind: str) -> None:
             assert found in (case.before, case.after)
         else:
             assert found == case.before
-        roll_back_failed(Table.open(uri).site, reason="test", everything=True)
+        roll_back_failed(Table.open(uri).handle, reason="test", everything=True)
         assert look(uri, data=False) == found

@@ -52,7 +52,7 @@ def recover_and_check(store: Store, keys: Keys) -> None:
     assert found in ([1], [1, 2])
     survivor.append(rows(3))
     assert ids(survivor) == sorted([*found, 3])
-    roll_back_failed(survivor.site, reason="test", everything=True)
+    roll_back_failed(survivor.handle, reason="test", everything=True)
     survivor.clean()
     assert ids(survivor) == sorted([*found, 3])
     assert survivor.verify().problems == ()

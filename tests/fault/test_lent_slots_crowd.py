@@ -80,7 +80,7 @@ def test_what_clients_were_told_is_true_and_anybody_can_go_on(seed: int) -> None
     assert {number for number, answer in told.items() if answer is True} <= set(found)
     assert not {number for number, answer in told.items() if answer is False} & set(found)
     survivor.append(rows(9_999))
-    roll_back_failed(survivor.site, reason="test", everything=True)
+    roll_back_failed(survivor.handle, reason="test", everything=True)
     survivor.clean()
     assert survivor.verify().problems == ()
     versions = list(versions_in(store))

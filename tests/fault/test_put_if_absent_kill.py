@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from plait.ports import SystemClock, SystemIds
 from plait.storage.local import LocalStore
-from plait.storage.race import is_whole
+from plait.storage.race import body_of, is_whole
+from tests.services.forked import Forked
 
 KILLS = 24
-WRITER = """
-import sys
-from plait.storage.local import LocalStore
-from plait.storage.race import body_of
-root, nameless, verb = sys.argv[1:]
-store = LocalStore(root, nameless=nameless == "True")
-write = getattr(store, verb)
-store.find("x")
-print("ready", flush=True)
-for number in range(1_000_000):
-    write(f"slots/{number // 50:05d}/{number:07d}", body_of(str(number)))
-"""
+
+
+def write_on(root: str, *, nameless: bool, verb: str) -> None:
+    """Write slot after slot until killed."""
+    store = LocalStore(root, nameless=nameless)
+    write = getattr(store, verb)
+    store.find("x")
+    sys.stdout.write("{}\n")
+    sys.stdout.flush()
+    for number in range(1_000_000):
+        write(f"slots/{number // 50:05d}/{number:07d}", body_of(str(number)))
 
 
 def kill_a_writer(root: Path, *, nameless: bool, verb: str) -> None:
-    source = str(Path(__file__).parents[2] / "src")
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(root), str(nameless), verb],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": source},
-    )
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"ready\n"
-    SystemClock().sleep(SystemIds().jitter() * 0.05)
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
+    with Forked(partial(write_on, str(root), nameless=nameless, verb=verb)) as writer:
+        writer.hear()
+        SystemClock().sleep(SystemIds().jitter() * 0.05)
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("nameless", "verb"), [(True, "put_if_absent"), (False, "put_if_absent"), (False, "put")]
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import time
 
 import fsspec.asyn
 import pyarrow as pa
 import pytest
 
 from plait import Table
+from plait.testing.lock_kit import until
 from plait.timeline import paths
 from tests.services.s3 import S3Server
 
@@ -23,7 +23,7 @@ def test_a_scan_that_is_dropped_in_the_thread_of_the_client_gives_its_lease_back
     table = Table.create(s3_server.uri("dropped"), "id bigint", storage_options=s3_server.options)
     table.append(pa.table({"id": [1]}))
     scans = [table.scan()]
-    leases = lambda: list(table.site.store.list(paths.LEASES))  # noqa: E731 - asked again and again
+    leases = lambda: list(table.handle.store.list(paths.LEASES))  # noqa: E731 - asked again and again
     assert len(leases()) == 1
 
     async def drop() -> None:
@@ -31,7 +31,4 @@ def test_a_scan_that_is_dropped_in_the_thread_of_the_client_gives_its_lease_back
         gc.collect()
 
     fsspec.asyn.sync(fsspec.asyn.get_loop(), drop)
-    deadline = time.monotonic() + 20
-    while leases() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not leases()
+    assert until(lambda: not leases())

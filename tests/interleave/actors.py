@@ -8,19 +8,20 @@ from functools import cache
 
 from plait.errors import InstantExpiredError
 from plait.model.bucket import UNKEYED, BucketId
+from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Token
-from plait.model.instant import Operation
+from plait.model.instant import Action, Operation
 from plait.services.rollback import roll_back_failed
 from plait.services.upkeep import after_commit
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
-from plait.testing.scheduler import Act, End, Oracle, Start
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.lease import TTL_S, Lease
-from plait.txn.site import Site
-from plait.txn.transaction import Transaction
+from plait.txn.read_pin import TTL_S, ReadPin
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction, Request
+from tests.scheduler import Act, End, Oracle, Start
 from tests.support.protocol import Hand, Work, client, create, marks_of, memory, upsert
 
 LITTLE = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
@@ -35,18 +36,18 @@ class Writer:
     mark: str
     buckets: tuple[int, ...] = (0,)
     on_conflict: str = "raise"
-    kind: type[Transaction] = Transaction
+    kind: type[OptimisticTransaction] = OptimisticTransaction
     hand: type[Hand] = Hand
     tokens: tuple[Token, ...] = ()
 
-    def __call__(self, site: Site) -> CommitResult:
-        return self.begin(site).commit()
+    def __call__(self, handle: TableHandle) -> CommitResult:
+        return self.begin(handle).commit()
 
-    def begin(self, site: Site) -> Work:
+    def begin(self, handle: TableHandle) -> Work:
         unkeyed = self.buckets == (UNKEYED,)
         places: list[BucketId] = [((), number) for number in self.buckets]
         return Work.begin(
-            site,
+            handle,
             places,
             mark=self.mark,
             on_conflict=self.on_conflict,
@@ -60,9 +61,9 @@ class Writer:
 class Keeper(Writer):
     """Writes, then does what comes along with writing: a checkpoint each time."""
 
-    def __call__(self, site: Site) -> CommitResult:
-        result = super().__call__(site)
-        after_commit(site)
+    def __call__(self, handle: TableHandle) -> CommitResult:
+        result = super().__call__(handle)
+        after_commit(handle)
         return result
 
 
@@ -70,48 +71,61 @@ def retrying(mark: str, *buckets: int) -> Writer:
     return Writer(mark, buckets or (0,), "retry")
 
 
-def recover(site: Site) -> object:
+def change_nothing(handle: TableHandle) -> str:
+    """Begin, and end without a decision, since there is nothing to change (RFC 0016)."""
+    txn = OptimisticTransaction.begin(handle, Request(Operation.UPSERT, Action.COMMIT, ((),)))
+    assert txn.stand_at_base(WriteStatus()) is not None
+    return "forgotten"
+
+
+def give_up(handle: TableHandle) -> str:
+    """Stage a file, and roll back."""
+    Writer("given up").begin(handle).txn.abort("given up")
+    return "rolled back"
+
+
+def recover(handle: TableHandle) -> object:
     """Take everybody for dead."""
-    return roll_back_failed(site, reason="taken for dead", everything=True)
+    return roll_back_failed(handle, reason="taken for dead", everything=True)
 
 
-def recover_dead(site: Site) -> object:
+def recover_dead(handle: TableHandle) -> object:
     """Take for dead who was silent for too long."""
-    return roll_back_failed(site, reason="was silent")
+    return roll_back_failed(handle, reason="was silent")
 
 
-def fresh(site: Site) -> None:
+def fresh(handle: TableHandle) -> None:
     """Open the table as a new client, and read it."""
-    read(replace(site, cache=StateCache(site.store, site.ports)))
+    read(replace(handle, cache=StateCache(handle.store, handle.ports)))
 
 
-def read(site: Site) -> str:
+def read(handle: TableHandle) -> str:
     """Read as a scan does: lease, head, files; only a lease that failed or ran out excuses one."""
-    began_ms = site.store.now_ms()
-    lease = Lease(site, site.cache.known().version)
+    began_ms = handle.store.now_ms()
+    lease = ReadPin(handle, handle.cache.known().version)
     try:
-        needed = site.cache.snapshot().files["path"].to_pylist()
-        missing = [path for path in needed if site.store.find(path) is None]
-        assert not missing or _unprotected(site, lease, began_ms), f"a reader misses {missing}"
+        needed = handle.cache.snapshot().files["path"].to_pylist()
+        missing = [path for path in needed if handle.store.find(path) is None]
+        assert not missing or _unprotected(handle, lease, began_ms), f"a reader misses {missing}"
     finally:
         lease.release()
     return "late" if missing else "read"
 
 
-def _unprotected(site: Site, lease: Lease, began_ms: int) -> bool:
+def _unprotected(handle: TableHandle, lease: ReadPin, began_ms: int) -> bool:
     """Tell whether nobody need have spared what a reader needs: no lease, or none any more."""
-    return lease._cancel is None or site.store.now_ms() - began_ms > TTL_S * 1000
+    return lease._cancel is None or handle.store.now_ms() - began_ms > TTL_S * 1000
 
 
-def travel(site: Site) -> str:
+def travel(handle: TableHandle) -> str:
     """Read the version that is known, however old; that it was cleaned is an answer."""
-    began_ms = site.store.now_ms()
-    version = site.cache.known().version
-    lease = Lease(site, version)
+    began_ms = handle.store.now_ms()
+    version = handle.cache.known().version
+    lease = ReadPin(handle, version)
     try:
-        needed = site.cache.snapshot(version=version).files["path"].to_pylist()
-        missing = [path for path in needed if site.store.find(path) is None]
-        excused = not missing or _unprotected(site, lease, began_ms)
+        needed = handle.cache.snapshot(version=version).files["path"].to_pylist()
+        missing = [path for path in needed if handle.store.find(path) is None]
+        excused = not missing or _unprotected(handle, lease, began_ms)
         assert excused, f"a reader of version {version} misses {missing}"
     except InstantExpiredError:
         return "expired"
@@ -120,9 +134,9 @@ def travel(site: Site) -> str:
     return "late" if missing else "read"
 
 
-def look(site: Site) -> None:
+def look(handle: TableHandle) -> None:
     """Verify beside the others: what they are doing is no damage."""
-    report = verify(site, data=False)
+    report = verify(handle, data=False)
     assert report.problems == ()
 
 
@@ -132,22 +146,22 @@ def start(writes: int = 0, *, keyed: bool = True, interval: int = 50) -> Start:
     clock = SimClock()
     store = memory(clock)
     create(store, keyed=keyed, properties={**LITTLE, "checkpoint.interval": str(interval)})
-    site = client(store, clock, nonces="8")
-    states = [site.cache.refresh()]
+    handle = client(store, clock, nonces="8")
+    states = [handle.cache.refresh()]
     for number in range(writes):
-        upsert(site, 0, mark=f"old{number}")
-        after_commit(site)
-        states.append(site.cache.known())
+        upsert(handle, 0, mark=f"old{number}")
+        after_commit(handle)
+        states.append(handle.cache.known())
     return replace(Start.of(store), states=tuple(states))
 
 
-def write_on(site: Site) -> object:
+def write_on(handle: TableHandle) -> object:
     """Write where everybody wrote."""
-    return upsert(site, 0, 1, mark="next", on_conflict="retry")
+    return upsert(handle, 0, 1, mark="next", on_conflict="retry")
 
 
-def append_on(site: Site) -> object:
-    return Writer("next", (UNKEYED,))(site)
+def append_on(handle: TableHandle) -> object:
+    return Writer("next", (UNKEYED,))(handle)
 
 
 def oracle(*, keyed: bool = True) -> Oracle:
@@ -164,8 +178,8 @@ class Check:
     """Whether verify looks too: it finds nothing that the oracle does not, and takes longer."""
 
     def __call__(self, end: End) -> None:
-        site = end.site()
-        rows = site.cache.refresh().commits(end.store)
+        handle = end.handle()
+        rows = handle.cache.refresh().commits(end.store)
         entries = rows.select(["instant", "operation"]).to_pylist()
         nonces = {e["instant"].rsplit("-", 1)[-1] for e in entries if e["operation"] in WRITES}
         expected = [f"old{number}" for number in range(self.old)]
@@ -173,7 +187,7 @@ class Check:
             begun = end.outcomes[name].nonces
             if isinstance(act, Writer) and any(nonce.startswith(begun) for nonce in nonces):
                 expected += [act.mark] * len(act.buckets)
-        found = marks_of(site)
+        found = marks_of(handle)
         assert found == sorted(expected), f"{found} are there, {sorted(expected)} were committed"
         if not self.verified:
             return

@@ -20,14 +20,14 @@ from plait.services import clean as cleaning
 from plait.services.clean import CleanReport, clean
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.port import Store
-from plait.testing.scheduler import Act, End, Oracle, Problem
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.rollback import delete_files_of, find_outcome
-from plait.txn.site import Site
-from plait.txn.transaction import Transaction
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction
 from tests.interleave.actors import Writer
+from tests.scheduler import Act, End, Oracle, Problem
 from tests.support.protocol import Hand
 
 ABORTED = ".meta/aborted"
@@ -62,8 +62,8 @@ class LockedSlots(WrappedStore):
 
 
 def under_a_lock(act: Act) -> Act:
-    def run(site: Site) -> object:
-        return act(replace(site, store=LockedSlots(site.store, site.lock), lock=NoLock()))
+    def run(handle: TableHandle) -> object:
+        return act(replace(handle, store=LockedSlots(handle.store, handle.lock), lock=NoLock()))
 
     return run
 
@@ -71,22 +71,22 @@ def under_a_lock(act: Act) -> Act:
 # --- (b) rollback outside the slots ---------------------------------------------------------
 
 
-def mark_and_delete(site: Site) -> None:
+def mark_and_delete(handle: TableHandle) -> None:
     """Take everybody for dead: leave a marker, delete the files."""
-    for pending in load_pending(site.store):
-        state = site.cache.refresh()
-        if find_outcome(site, state, pending.instant, pending.v0) is None:
-            site.store.put(f"{ABORTED}/{pending.instant}", b"dead")
-            delete_files_of(site, pending.instant, [()])
-        site.store.delete(pending.records)
+    for pending in load_pending(handle.store):
+        state = handle.cache.refresh()
+        if find_outcome(handle, state, pending.instant, pending.v0) is None:
+            handle.store.put(f"{ABORTED}/{pending.instant}", b"dead")
+            delete_files_of(handle, pending.instant, [()])
+        handle.store.delete(pending.records)
 
 
 class Marked(Writer):
     """Looks for a marker before it publishes."""
 
-    def __call__(self, site: Site) -> CommitResult:
-        work = self.begin(site)
-        if site.store.find(f"{ABORTED}/{work.txn.instant}") is not None:
+    def __call__(self, handle: TableHandle) -> CommitResult:
+        work = self.begin(handle)
+        if handle.store.find(f"{ABORTED}/{work.txn.instant}") is not None:
             work.txn.abort("marked")
             message = "marked as dead"
             raise RolledBackError(message, hint="", instant=str(work.txn.instant))
@@ -124,48 +124,57 @@ class Archiver:
 
     delete: bool
 
-    def __call__(self, site: Site) -> None:
-        newest = max(list_checkpoints(site.store), default=0)
+    def __call__(self, handle: TableHandle) -> None:
+        newest = max(list_checkpoints(handle.store), default=0)
         for version in range(1, newest + 1):
-            body = site.store.find(paths.slot(version))
+            body = handle.store.find(paths.slot(version))
             if not body:
                 continue
-            site.store.put(f".meta/archive/{version}", body)
+            handle.store.put(f".meta/archive/{version}", body)
             if self.delete:
-                site.store.delete([paths.slot(version)])
+                handle.store.delete([paths.slot(version)])
             else:
-                site.store.put(paths.slot(version), b"")
+                handle.store.put(paths.slot(version), b"")
 
 
 # --- (e) the own rollback is not looked for from v0 on --------------------------------------
 
 
-class Forgetful(Transaction):
+class Forgetful(OptimisticTransaction):
     """Takes the head for its base, and does not ask what became of it meanwhile."""
 
     def _look_back(self) -> None:
-        assert callable(Transaction._look_back), "the rule has moved: leave it out there"
+        assert callable(OptimisticTransaction._look_back), "the rule has moved: leave it out there"
 
 
-# --- (f) leases listed too early ------------------------------------------------------------
+# --- (f) an instant with a file is forgotten ------------------------------------------------
 
 
-def early_clean(site: Site) -> CleanReport:
+def forget(handle: TableHandle) -> str:
+    """Stage a file, and end without a decision, as if there were none."""
+    Writer("forgotten").begin(handle).txn.abort("forgotten", wrote=False)
+    return "forgotten"
+
+
+# --- (g) leases listed too early ------------------------------------------------------------
+
+
+def early_clean(handle: TableHandle) -> CleanReport:
     """Clean by the leases and records of before the decision."""
     with needed_asked_once():
-        return clean(site)
+        return clean(handle)
 
 
 @contextlib.contextmanager
 def needed_asked_once() -> Iterator[None]:
     """Let a clean ask once what is needed, before it publishes; and believe it for ever."""
-    real: Callable[[Site], int | None] = cleaning._needed_from
+    real: Callable[[TableHandle], int | None] = cleaning._needed_from
     known: dict[int, int | None] = {}
 
-    def once(site: Site) -> int | None:
-        if id(site) not in known:
-            known[id(site)] = real(site)
-        return known[id(site)]
+    def once(handle: TableHandle) -> int | None:
+        if id(handle) not in known:
+            known[id(handle)] = real(handle)
+        return known[id(handle)]
 
     cleaning._needed_from = once
     try:

@@ -1,16 +1,7 @@
-"""Arrow works on tables of three rows here: its thread pools only cost time."""
+"""Arrow works on tables of three rows here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.support.arrow import one_arrow_thread
 
-import pyarrow as pa
-import pytest
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_arrow_thread() -> Iterator[None]:
-    before = pa.cpu_count()
-    pa.set_cpu_count(1)
-    yield
-    pa.set_cpu_count(before)
+__all__ = ["one_arrow_thread"]

@@ -10,12 +10,12 @@ from plait import Table
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.testing.scheduler import CALL_EVENTS, End, Scenario, Start
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
-from plait.txn.lease import TTL_S
-from plait.txn.site import Site
+from plait.txn.read_pin import TTL_S
+from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
+from tests.scheduler import CALL_EVENTS, End, Scenario, Start
 from tests.support.protocol import client, memory
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
@@ -25,21 +25,21 @@ def rows(value: str, *ids: int) -> pa.Table:
     return pa.table({"id": ids, "value": [value] * len(ids)}, schema=SCHEMA)
 
 
-def put_two(site: Site) -> CommitResult | None:
-    with Table(site).writer("upsert", on_conflict="retry") as writer:
+def put_two(handle: TableHandle) -> CommitResult | None:
+    with Table(handle).writer("upsert", on_conflict="retry") as writer:
         writer.write(rows("new", 2, 5))
     return writer.result
 
 
-def drop_one(site: Site) -> CommitResult | None:
-    with Table(site).writer("delete", on_conflict="retry") as writer:
+def drop_one(handle: TableHandle) -> CommitResult | None:
+    with Table(handle).writer("delete", on_conflict="retry") as writer:
         writer.write(pa.table({"id": pa.array([4], pa.int64())}))
     return writer.result
 
 
-def scan(site: Site) -> str:
+def scan(handle: TableHandle) -> str:
     """Read all; what is seen is some version, whole."""
-    found = values(Table(site))
+    found = values(Table(handle))
     assert found.keys() >= {1, 2, 3}, f"rows are lost: {found}"
     assert ("new" in found.values()) == (5 in found) == (found[2] == "new"), f"half: {found}"
     return "read"
@@ -52,17 +52,17 @@ def values(table: Table) -> dict[int, str]:
     return dict(zip(ids, read["value"].to_pylist(), strict=True))
 
 
-def clean(site: Site) -> object:
-    return Table(site).clean()
+def clean(handle: TableHandle) -> object:
+    return Table(handle).clean()
 
 
 def check(end: End) -> None:
     """What is there follows from who committed, in any order."""
-    site = end.site()
+    handle = end.handle()
     done = {
         name
         for name, each in end.outcomes.items()
-        for row in site.cache.refresh().commits(end.store).to_pylist()
+        for row in handle.cache.refresh().commits(end.store).to_pylist()
         if row["operation"] in ("upsert", "delete")
         and row["instant"].rsplit("-", 1)[-1].startswith(each.nonces)
     }
@@ -71,7 +71,7 @@ def check(end: End) -> None:
         expected |= {2: "new", 5: "new"}
     if "b" in done:
         del expected[4]
-    assert values(Table(site)) == expected, f"{sorted(done)} committed"
+    assert values(Table(handle)) == expected, f"{sorted(done)} committed"
 
 
 @cache

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from plait.model.bucket import UNKEYED
 from plait.services.clean import clean
-from plait.testing.scheduler import CALL_EVENTS, Act, Scenario
-from plait.txn.lease import TTL_S
+from plait.txn.read_pin import TTL_S
 from tests.interleave.actors import (
     DAY_MS,
     Check,
     Keeper,
     Writer,
+    change_nothing,
     fresh,
     oracle,
     read,
@@ -25,6 +25,7 @@ from tests.interleave.actors import (
     travel,
 )
 from tests.interleave.real import real
+from tests.scheduler import CALL_EVENTS, Act, Scenario
 
 VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SILENCE_S = 121.0
@@ -112,6 +113,10 @@ def scenarios() -> dict[str, Scenario]:
             skew_ms={"b": -DAY_MS, "c": DAY_MS},
         ),
         scenario(
+            "writers that change nothing and a recoverer",
+            {"a": change_nothing, "e": change_nothing, "b": retrying("b"), "d": recover_dead},
+        ),
+        scenario(
             "two recoverers and two writers",
             {"a": retrying("a"), "b": retrying("b"), "d": recover, "e": recover_dead},
         ),
@@ -155,6 +160,12 @@ def short_scenarios() -> dict[str, Scenario]:
                 {name: Writer(name, (UNKEYED,)) for name in "ab"},
                 writes=0,
                 keyed=False,
+            )
+        ),
+        plain(
+            scenario(
+                "a writer that changes nothing",
+                {"a": change_nothing, "d": recover},
             )
         ),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),

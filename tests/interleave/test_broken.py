@@ -11,19 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from plait.services.clean import clean
-from plait.testing.scheduler import (
-    CALL_EVENTS,
-    Act,
-    Oracle,
-    Scenario,
-    explore,
-    explore_all,
-    replay,
-)
+from plait.txn import publish as publishing
 from tests.interleave.actors import (
     Check,
     Keeper,
     Writer,
+    give_up,
     recover,
     retrying,
     start,
@@ -37,8 +30,18 @@ from tests.interleave.broken import (
     Forgetful,
     Marked,
     early_clean,
+    forget,
     mark_and_delete,
     under_a_lock,
+)
+from tests.scheduler import (
+    CALL_EVENTS,
+    Act,
+    Oracle,
+    Scenario,
+    explore,
+    explore_all,
+    replay,
 )
 
 SOUND_MAX = 400
@@ -119,6 +122,14 @@ VARIANTS = {
         writes=2,
         options={"knows": {"a": 0}},
     ),
+    "an instant with a file is forgotten": Variant(
+        {"a": forget, "d": recover},
+        {"a": give_up, "d": recover},
+        seed=0,
+        within=100,
+        promises=frozenset({"nothing left behind"}),
+        oracle=Oracle(next_write=write_on),
+    ),
     "leases listed too early": Variant(
         {"f": travel, "c": early_clean},
         {"f": travel, "c": clean},
@@ -171,3 +182,18 @@ def test_a_lock_that_is_never_lost_hides_that_there_is_no_slot() -> None:
     report = explore_all(kept, switches=3)
     assert report.complete
     assert report.failure is None, str(report.failure)
+
+
+def test_decisions_completed_by_a_clock_alone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose idea of the store's clock lies a day behind (RFC 0013)."""
+    scenario = Scenario(
+        "completed by a clock alone",
+        start(1),
+        {"a": Writer("a", (0,)), "b": Writer("b", (1,))},
+        store_skew_ms={"a": -86_400_000},
+    )
+    assert explore(scenario, range(5)).failure is None
+    monkeypatch.setattr(publishing, "after", lambda now_ms, before_ms, where: now_ms)
+    failure = explore(scenario, range(5)).failure
+    assert failure is not None
+    assert {problem.promise for problem in failure.problems} == {"bounds stay true"}

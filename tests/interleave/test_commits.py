@@ -13,7 +13,6 @@ import pytest
 
 from plait.model.bucket import UNKEYED
 from plait.services.clean import clean
-from plait.testing.scheduler import Act, End, Report, Scenario, each_schedule
 from tests.interleave.actors import (
     Check,
     Keeper,
@@ -26,6 +25,7 @@ from tests.interleave.actors import (
     start,
     travel,
 )
+from tests.scheduler import Act, End, Report, Scenario, each_schedule
 
 MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 """Switches more than usual: minutes instead of seconds."""
@@ -142,7 +142,7 @@ def test_a_cleaner_beside_two_writers() -> None:
         "b": Writer("b", on_conflict="retry"),
         "c": clean,
     }
-    outcomes = run(acts, switches=MORE, writes=1)
+    outcomes = run(acts, switches=1 + MORE, writes=1)
     assert all(len(outcome.results) == 3 for outcome in outcomes)
 
 
@@ -179,8 +179,7 @@ def test_verify_takes_nothing_for_damage_that_happens_beside_it(
     others: Mapping[str, Act], writes: int
 ) -> None:
     """INV-04 to INV-06."""
-    alone = len(others) == 1
-    outcomes = run({"f": look, **others}, switches=alone + MORE, writes=writes)
+    outcomes = run({"f": look, **others}, switches=1 + MORE, writes=writes)
     assert all("f" in outcome.results for outcome in outcomes)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from plait.services.clean import clean
 from plait.services.rollback import roll_back_failed
-from plait.testing.scheduler import End, Scenario, explore_all
 from plait.timeline import paths
 from tests.interleave.actors import Writer, oracle, read, recover, start
+from tests.scheduler import End, Scenario, explore_all
 
 LONG_S = 86_400.0
 
@@ -19,9 +19,9 @@ LONG_S = 86_400.0
 def nothing_in(directory: str) -> Callable[[End], None]:
     def check(end: End) -> None:
         end.world.advance(LONG_S)
-        site = end.site()
-        roll_back_failed(site, reason="long after", everything=True)
-        clean(site)
+        handle = end.handle()
+        roll_back_failed(handle, reason="long after", everything=True)
+        clean(handle)
         left = [info.path for info in end.store.list(directory)]
         assert left == [], f"left behind: {left}"
 

@@ -13,7 +13,9 @@ import pytest
 
 from plait.errors import ConflictError, StorageError
 from plait.testing import SimClock
-from plait.testing.scheduler import (
+from plait.txn.table_handle import TableHandle
+from tests.interleave.actors import start
+from tests.scheduler import (
     CALL_EVENTS,
     Act,
     End,
@@ -27,9 +29,7 @@ from plait.testing.scheduler import (
     explore_all,
     replay,
 )
-from plait.testing.scheduler.run import ForeignThreadError
-from plait.txn.site import Site
-from tests.interleave.actors import start
+from tests.scheduler.run import ForeignThreadError
 from tests.support.protocol import client, create, memory, upsert
 
 LATER = ("crash_before", "crash_after", "error", "lost_reply", "delay", "vanish")
@@ -47,8 +47,8 @@ def scenario(actors: Mapping[str, Act], **options: object) -> Scenario:
 
 
 def puts(name: str, count: int, *, same: bool = False) -> Act:
-    def act(site: Site) -> list[None]:
-        return [site.store.put("all" if same else f"{name}{n}", b"") for n in range(count)]
+    def act(handle: TableHandle) -> list[None]:
+        return [handle.store.put("all" if same else f"{name}{n}", b"") for n in range(count)]
 
     return act
 
@@ -75,7 +75,7 @@ def test_switches_are_bounded() -> None:
 
 
 def test_an_actor_that_raises_is_an_outcome() -> None:
-    actors: dict[str, Act] = {"a": lambda site: site.store.find("../b"), "b": lambda _: 7}
+    actors: dict[str, Act] = {"a": lambda handle: handle.store.find("../b"), "b": lambda _: 7}
     for end in each_schedule(scenario(actors), Report(""), switches=9):
         assert end.results == {"b": 7}
         assert set(end.errors) == {"a"}
@@ -101,10 +101,14 @@ def test_leaving_out_what_is_the_same_leaves_out_no_result() -> None:
     """Against all orders: what actors read and what is left."""
 
     def act(name: str, other: str) -> Act:
-        def run(site: Site) -> tuple[object, ...]:
-            site.store.put(f"d/{name}", b"")
-            seen = [info.path for info in site.store.list("d")]
-            return site.store.find(f"d/{other}"), seen, site.store.put_if_absent("x", name.encode())
+        def run(handle: TableHandle) -> tuple[object, ...]:
+            handle.store.put(f"d/{name}", b"")
+            seen = [info.path for info in handle.store.list("d")]
+            return (
+                handle.store.find(f"d/{other}"),
+                seen,
+                handle.store.put_if_absent("x", name.encode()),
+            )
 
         return run
 
@@ -131,11 +135,11 @@ def test_an_event_happens_to_the_call_that_it_is_meant_for(event: str) -> None:
     """What the caller hears, what is there at once, and what is there in the end."""
     seen: list[bool] = []
 
-    def act(site: Site) -> str:
+    def act(handle: TableHandle) -> str:
         try:
-            site.store.put("mine", b"")
+            handle.store.put("mine", b"")
         except StorageError:
-            seen.append(site.store.find("mine") is not None)
+            seen.append(handle.store.find("mine") is not None)
             return "failed"
         return "done"
 
@@ -150,11 +154,11 @@ def test_an_event_happens_to_the_call_that_it_is_meant_for(event: str) -> None:
 
 @pytest.mark.parametrize("event", ["cut_before", "cut_after"])
 def test_a_process_that_is_cut_off_reaches_nothing_more(event: str) -> None:
-    def act(site: Site) -> list[bool]:
+    def act(handle: TableHandle) -> list[bool]:
         answers = []
         for name in "xyz":
             try:
-                site.store.put(name, b"")
+                handle.store.put(name, b"")
                 answers.append(True)
             except StorageError:
                 answers.append(False)
@@ -173,10 +177,10 @@ def test_a_process_that_is_cut_off_reaches_nothing_more(event: str) -> None:
 
 @pytest.mark.parametrize("event", ["delay", "vanish"])
 def test_a_write_under_way_lands_after_others(event: str) -> None:
-    def first(site: Site) -> None:
-        site.store.put_if_absent("x", b"a")
+    def first(handle: TableHandle) -> None:
+        handle.store.put_if_absent("x", b"a")
 
-    here = scenario({"a": first, "b": lambda site: site.store.put_if_absent("x", b"b")})
+    here = scenario({"a": first, "b": lambda handle: handle.store.put_if_absent("x", b"b")})
     here = replace(here, events=(event,))
     ends = list(each_schedule(here, Report(""), switches=1, events=1))
     late = [end for end in ends if any(line.lane == "~a1" for line in end.lines)]
@@ -187,13 +191,13 @@ def test_a_write_under_way_lands_after_others(event: str) -> None:
 def test_a_listing_is_never_older_than_its_call(event: str) -> None:
     """What is written meanwhile may be missing; what was there before never is."""
 
-    def lister(site: Site) -> list[str]:
-        site.store.put("d/1", b"")
-        return [info.path for info in site.store.list("d")]
+    def lister(handle: TableHandle) -> list[str]:
+        handle.store.put("d/1", b"")
+        return [info.path for info in handle.store.list("d")]
 
-    def writer(site: Site) -> None:
+    def writer(handle: TableHandle) -> None:
         for name in "023":
-            site.store.put(f"d/{name}", b"")
+            handle.store.put(f"d/{name}", b"")
 
     here = scenario({"a": lister, "b": writer}, events=(event,))
     ends = list(each_schedule(here, Report(""), switches=2, events=1))
@@ -204,11 +208,11 @@ def test_a_listing_is_never_older_than_its_call(event: str) -> None:
 
 
 def test_time_passes_only_by_leaps() -> None:
-    def act(site: Site) -> int:
-        began = site.store.now_ms()
-        site.ports.clock.sleep(3.0)
-        site.store.find("x")
-        return site.store.now_ms() - began
+    def act(handle: TableHandle) -> int:
+        began = handle.store.now_ms()
+        handle.ports.clock.sleep(3.0)
+        handle.store.find("x")
+        return handle.store.now_ms() - began
 
     here = scenario({"a": act, "b": puts("b", 1)}, jumps=(121.0,))
     ends = list(each_schedule(here, Report(""), switches=1, events=1))
@@ -216,19 +220,19 @@ def test_time_passes_only_by_leaps() -> None:
 
 
 def test_machines_may_differ_by_a_day() -> None:
-    actors: dict[str, Act] = {n: lambda site: site.ports.clock.now_ms() for n in "ab"}
+    actors: dict[str, Act] = {n: lambda handle: handle.ports.clock.now_ms() for n in "ab"}
     end = next(each_schedule(scenario(actors, skew_ms={"a": 86_400_000}), Report(""), switches=0))
     assert end.results["a"] - end.results["b"] == 86_400_000  # type: ignore[operator]
 
 
-def beating(site: Site) -> int:
+def beating(handle: TableHandle) -> int:
     """Work while a background step counts in a file."""
-    store = site.store
+    store = handle.store
 
     def step() -> None:
         store.put("beat", (store.find("beat") or b"") + b"1")
 
-    cancel = site.ports.background.every(1.0, step)
+    cancel = handle.ports.background.every(1.0, step)
     store.put("x", b"")
     cancel()
     before = len(store.find("beat") or b"")
@@ -245,11 +249,11 @@ def test_background_steps_run_beside_their_actor_and_end_when_cancelled() -> Non
     assert any(end.order.index("a^1") < end.order.index("a") for end in ends if "a^1" in end.order)
 
 
-def holding(site: Site) -> int:
+def holding(handle: TableHandle) -> int:
     """Count the holders of the lock in a file, badly."""
-    with site.lock.acquire(wait_s=1.0, owner="me"):
-        body = (site.store.find("holders") or b"") + b"1"
-        site.store.put("holders", body)
+    with handle.lock.acquire(wait_s=1.0, owner="me"):
+        body = (handle.store.find("holders") or b"") + b"1"
+        handle.store.put("holders", body)
     return len(body)
 
 
@@ -268,16 +272,16 @@ def test_the_lock_of_the_dead_is_free() -> None:
         assert all(each.crashed or each.error is None for each in end.outcomes.values())
 
 
-def losing(site: Site) -> None:
+def losing(handle: TableHandle) -> None:
     """Increase a number without care."""
-    value = int(site.store.find("n") or b"0")
-    site.store.find("elsewhere")
-    site.store.put("n", str(value + 1).encode())
+    value = int(handle.store.find("n") or b"0")
+    handle.store.find("elsewhere")
+    handle.store.put("n", str(value + 1).encode())
 
 
 class Counts(Silent):
     def judge(self, end: End, watch: object, check: object) -> list[object]:  # type: ignore[override]
-        from plait.testing.scheduler import Problem
+        from tests.scheduler import Problem
 
         found = int(end.store.find("n") or b"0")
         return [] if found == 3 else [Problem("count", f"{found}, not 3")]
@@ -306,9 +310,9 @@ def test_words_that_are_no_schedule_are_refused() -> None:
 
 
 def test_a_schedule_that_does_not_end_is_an_error() -> None:
-    def forever(site: Site) -> None:
+    def forever(handle: TableHandle) -> None:
         while True:
-            site.store.find("x")
+            handle.store.find("x")
 
     with pytest.raises(Exception, match="still going"):
         explore(scenario({"a": forever}), range(1))
@@ -326,7 +330,7 @@ def test_a_start_holds_what_each_version_was() -> None:
 
 def test_what_outlives_its_schedule_touches_nothing() -> None:
     """A finaliser may come at any time; the store says that it failed."""
-    kept: list[Site] = []
+    kept: list[TableHandle] = []
     here = scenario({"a": kept.append})
     end = next(each_schedule(here, Report(""), switches=0))
     with pytest.raises(StorageError):
@@ -340,14 +344,14 @@ def test_a_finaliser_that_dies_with_its_process_is_no_news(
     class Held:
         """Dropped at the end of its actor, as a scan is."""
 
-    def act(site: Site) -> None:
+    def act(handle: TableHandle) -> None:
         def drop() -> None:
             with suppress(StorageError):
-                site.store.delete(["lease"])
+                handle.store.delete(["lease"])
 
         held = Held()
         weakref.finalize(held, drop)
-        site.store.put("lease", b"")
+        handle.store.put("lease", b"")
 
     here = scenario({"a": act}, events=("crash_before",))
     ends = list(each_schedule(here, Report(""), switches=0, events=1))
@@ -358,9 +362,9 @@ def test_a_finaliser_that_dies_with_its_process_is_no_news(
 def test_calls_in_threads_of_an_actor_are_refused() -> None:
     """Their order would be luck."""
 
-    def act(site: Site) -> None:
+    def act(handle: TableHandle) -> None:
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(site.store.find, "x").result()
+            pool.submit(handle.store.find, "x").result()
 
     end = next(each_schedule(scenario({"a": act}), Report(""), switches=0))
     assert isinstance(end.errors["a"], ForeignThreadError)
@@ -373,8 +377,8 @@ def test_older_decisions_are_nobodys_whatever_their_nonces() -> None:
     create(store)
     upsert(client(store, clock, nonces="a0"), 0)
 
-    def refused(site: Site) -> None:
-        site.store.find("x")
+    def refused(handle: TableHandle) -> None:
+        handle.store.find("x")
         message = "refused"
         raise ConflictError(message)
 

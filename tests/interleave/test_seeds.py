@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from plait.errors import CommitOutcomeUnknownError
-from plait.testing.scheduler import End, Report, each_schedule, explore, explore_all
-from plait.testing.scheduler.memo import Memo
 from tests.interleave.scenarios import scenarios, short_scenarios
+from tests.scheduler import End, Report, each_schedule, explore, explore_all
+from tests.scheduler.memo import Memo
 
 SEEDS = 600
 FEWER = {
@@ -31,6 +31,7 @@ SHORT = {
     "a reader of an old version and a cleaner": (1, 1),
     "two appends": (2, 1),
     "a writer and a cleaner": (1, 1),
+    "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
 }
 """How many switches and how many events."""
@@ -79,5 +80,5 @@ def test_a_commit_whose_answer_never_comes_is_told_as_unknown() -> None:
 
 
 def committed(end: End) -> list[str]:
-    rows = end.site().cache.refresh().commits(end.store).to_pylist()
+    rows = end.handle().cache.refresh().commits(end.store).to_pylist()
     return [row["instant"].split("-")[1] for row in rows if row["operation"] == "upsert"]

@@ -2,35 +2,84 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from dataclasses import replace
 
 import pytest
 
+from plait import CoordinatorFencedError, RolledBackError, StreamError, Table
 from plait.model.bucket import UNKEYED
+from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult, Token
-from plait.testing.scheduler import End, Report, Scenario, each_schedule
-from plait.txn.site import Site
+from plait.stream.audit import break_of
+from plait.stream.messages import Hello, Turn, decode, encode
+from plait.stream.messages import Report as Told
+from plait.stream.transport import Endpoint, Hub
+from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted
+from plait.write.results import find_epoch
 from tests.interleave.actors import Check, Writer, oracle, recover, start
+from tests.scheduler import Act, End, Report, Scenario, each_schedule
+from tests.support.protocol import Hand
 
 MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 FIRST = Token("app", 0, "", "1")
 OTHER = Token("app", 0, "", "2")
 SECOND = Token("app", 1, "1", "2")
+ROWS = {"a": Digest(1, 7), "b": Digest(1, 7), "c": Digest(1, 8)}
+"""By the mark of a writer: two have the same rows."""
 
 
 class Epoch(Writer):
-    """Writes one epoch; where it was applied before, that is its result."""
+    """Writes one epoch; where it was applied before with the same rows, that is its result."""
 
-    def __call__(self, site: Site) -> CommitResult | int:  # type: ignore[override]
+    def __call__(self, handle: TableHandle) -> CommitResult | int:  # type: ignore[override]
         try:
-            return super().__call__(site)
-        except AlreadyCommitted as found:
+            return super().__call__(handle)
+        except AlreadyCommitted:
+            found = find_epoch(handle, replace(self.tokens[0], digest=ROWS[self.mark]))
+            assert found is not None
             return found.version
 
 
+class Summed(Hand):
+    """Tells the digest of its rows once they are staged, as writers do."""
+
+    def _status(self) -> WriteStatus:
+        return replace(super()._status(), digest=ROWS[self._mark])
+
+
 def epoch(mark: str, token: Token, *, keyed: bool) -> Epoch:
-    return Epoch(mark, (0,) if keyed else (UNKEYED,), "retry", tokens=(token,))
+    return Epoch(mark, (0,) if keyed else (UNKEYED,), "retry", hand=Summed, tokens=(token,))
+
+
+def coordinate(end: str) -> Act:
+    """Be a coordinator with one writer, who has one epoch's rows; no file of them is needed."""
+
+    def report(writer: Endpoint) -> None:
+        while (body := writer.receive(0)) is not None:
+            turn = decode(body)
+        assert isinstance(turn, Turn)
+        start = turn.offsets.get("s", "")
+        about = Told(turn.session, "w", "life", turn.number, {"s": start}, {"s": start + end})
+        status = WriteStatus(digest=ROWS["a"]).to_bytes()
+        writer.send(encode(replace(about, rows=1, hash=7, status=status)))
+
+    def act(handle: TableHandle) -> CommitResult | None:
+        hub = Hub()
+        writer = hub.writer()
+        with Table(handle).stream("app").coordinator(hub.coordinator()) as coordinator:
+            writer.send(encode(Hello("w", "life")))
+            coordinator.poll()
+            report(writer)
+            try:
+                return coordinator.commit(wait_s=0)
+            except RolledBackError:  # by one that has come and gone: this one has begun anew
+                report(writer)
+                return coordinator.commit(wait_s=0)
+
+    return act
 
 
 def version_of(result: object) -> int:
@@ -38,12 +87,14 @@ def version_of(result: object) -> int:
 
 
 def run(acts: dict[str, object], *, keyed: bool, switches: int = 2 + MORE) -> list[End]:
+    judge = oracle(keyed=keyed)
     scenario = Scenario(
         ", ".join(acts),
         start(keyed=keyed),
         acts,  # type: ignore[arg-type]
         check=Check(acts, 0),  # type: ignore[arg-type]
-        oracle=oracle(keyed=keyed),
+        # A token that does not fit is refused before a file is written, so no decision says so.
+        oracle=replace(judge, natural=(*judge.natural, StreamError)),
     )
     report = Report(scenario.name)
     ends = list(each_schedule(scenario, report, switches=switches))
@@ -52,8 +103,19 @@ def run(acts: dict[str, object], *, keyed: bool, switches: int = 2 + MORE) -> li
     return ends
 
 
+def run_coordinators(acts: dict[str, Act]) -> list[End]:
+    judge = oracle(keyed=False)
+    judge = replace(judge, natural=(*judge.natural, CoordinatorFencedError))
+    scenario = Scenario("coordinators", start(keyed=False), acts, oracle=judge)
+    report = Report(scenario.name)
+    ends = list(each_schedule(scenario, report, switches=1 + MORE))
+    assert report.failure is None, str(report.failure)
+    assert report.complete
+    return ends
+
+
 def applied(end: End) -> list[Token]:
-    timeline = end.site().cache.timeline
+    timeline = end.handle().cache.timeline
     return [token for each in timeline.load_after(-1, limit=1000) for token in each.tokens]
 
 
@@ -61,7 +123,7 @@ def applied(end: End) -> list[Token]:
 def test_of_two_with_one_token_one_applies_it_and_both_get_its_version(*, keyed: bool) -> None:
     acts = {name: epoch(name, FIRST, keyed=keyed) for name in "ab"}
     for end in run(acts, keyed=keyed):
-        assert applied(end) == [FIRST]
+        assert applied(end) == [replace(FIRST, digest=ROWS["a"])]
         assert len({version_of(result) for result in end.results.values()}) == 1
         assert len(end.results) == 2
 
@@ -86,3 +148,35 @@ def test_a_recoverer_ends_an_epoch_or_not_never_both() -> None:
     acts = {"a": epoch("a", FIRST, keyed=False), "d": recover}
     for end in run(acts, keyed=False):
         assert len(applied(end)) == ("a" in end.results)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_of_two_with_other_rows_under_one_epoch_one_is_refused(*, keyed: bool) -> None:
+    """Whoever looked before the other had decided, too: their rows are compared in the window."""
+    acts = {name: epoch(name, FIRST, keyed=keyed) for name in "ac"}
+    winners = set()
+    for end in run(acts, keyed=keyed):
+        found = applied(end)
+        assert len(found) == len(end.results) == 1
+        (name,) = end.results
+        assert found[0].digest == ROWS[name]
+        winners |= {name}
+    assert winners == {"a", "c"}
+
+
+def test_of_two_coordinators_one_stays_whatever_comes_in_between() -> None:
+    """Each epoch once; who is overtaken is told so and ends; never are both."""
+    acts = {"a": coordinate("1"), "b": coordinate("2")}
+    fenced = set()
+    for end in run_coordinators(acts):
+        tokens = applied(end)
+        assert [token.epoch for token in tokens] == list(range(len(end.results)))
+        assert None not in end.results.values()
+        assert end.results, "one of them stays"
+        assert break_of(None, tokens[0]) is None
+        assert all(break_of(one, two) is None for one, two in itertools.pairwise(tokens))
+        for name, outcome in end.outcomes.items():
+            if name not in end.results:
+                assert isinstance(outcome.error, CoordinatorFencedError), repr(outcome.error)
+                fenced |= {name}
+    assert fenced == {"a", "b"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.cli.quickstart.roles import CORRECTION_MINUTES, ORDERING, SOURCE_DDL, Role
-from plait.cli.quickstart.source import load_source
-from plait.cli.quickstart.worker import main
+from examples.quickstart.roles import CORRECTION_MINUTES, ORDERING, SOURCE_DDL, Role
+from examples.quickstart.source import load_source
+from examples.quickstart.worker import main
 
 
 def arrow_rows(role: Role, csv: str) -> pa.Table:

@@ -2,11 +2,12 @@
 
 ``python -m tests.processes.stream_kills --epochs 1000 --kills 50`` starts a real Spark driver that
 runs two queries on one deterministic source, each with a checkpoint of its own: one appends to a
-table without a key, one upserts into a table with one. A number of times, after a random epoch and
-at a random moment of the next, everything of the driver is killed (SIGKILL), and another driver
-goes on from the checkpoints. Moments are chosen so that some kills strike between publish and
-Spark's own log, and some while rows are staged. In the end every value is compared with what the
-source gives.
+table without a key, one upserts into a table with one. A number of times, after a random epoch,
+everything of the driver is killed (SIGKILL), and another driver goes on from the checkpoints. A
+third of the kills strike between publish and Spark's own log, and a third while rows are staged:
+the driver is stopped (SIGSTOP), what it has left on disk is looked at, and it goes on until that is
+such a moment. The others strike at random. In the end every value is compared with what the source
+gives; and a run whose kills did not strike at these moments has shown nothing, and fails.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from plait import Table
 from plait.model.stream import Position
+from tests.services.local_spark import PATIENT
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 20
@@ -34,7 +36,7 @@ BACK = 7
 SILENCE_S = 300
 """So long may nothing happen before the run counts as stuck."""
 MOMENTS = ("published", "staged", "whenever")
-"""When to kill: at once after an epoch was published, once the next is staged, or at random."""
+"""When to kill: before Spark's own log has what was published, while rows are staged, at random."""
 ADDED, CHANGED = "added", "changed"
 
 
@@ -86,7 +88,7 @@ def drive(directory: Path, epochs: int) -> None:
     """Be the driver: run both queries until both tables have so many epochs."""
     from plait.spark import session
 
-    config = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "1"}
+    config = {**PATIENT, "spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "1"}
     spark = session(master="local[2,2]", **config)
     rate = (
         spark.readStream.format("rate-micro-batch")
@@ -119,23 +121,35 @@ def drive(directory: Path, epochs: int) -> None:
 
 
 def run(directory: Path, *, epochs: int, kills: int, seed: int) -> Outcome:
-    """Run drivers one after the other, kill them, and check what is there in the end."""
+    """Run drivers one after the other, kill them, and check what is there in the end.
+
+    Raises:
+        AssertionError: a row is lost or there twice, or kills did not strike when they should.
+    """
     chance = random.Random(seed)
     tables = create(directory)
     began = time.monotonic()
     stops = sorted(chance.sample(range(epochs - 1), kills))
+    moments = [MOMENTS[at % len(MOMENTS)] for at in range(kills)]
+    chance.shuffle(moments)
     amid = replayed = 0
-    for stop in stops:
+    for stop, moment in zip(stops, moments, strict=True):
         driver = _start(directory, epochs)
         _wait(driver, tables, stop)
-        _wait_for(chance.choice(MOMENTS), tables, chance.random() * 1.5)
-        _kill(driver)
-        amid += any(table.timeline.pending for table in tables)
-        replayed += any(_ahead_of_spark(directory, table) for table in tables)
+        if moment == "whenever":
+            time.sleep(chance.random() * 1.5)
+        else:
+            _stop_at(driver, directory, tables, moment)
+        _signal(driver, signal.SIGKILL)
+        driver.wait()
+        amid += _staged(tables)
+        replayed += _ahead(directory, tables)
     driver = _start(directory, epochs)
     _wait(driver, tables, epochs - 1)
     if driver.wait(timeout=SILENCE_S) != 0:
         raise AssertionError((directory / "driver.log").read_text()[-4000:])
+    assert amid >= moments.count("staged"), "no kill left an undecided instant"
+    assert replayed >= moments.count("published"), "no kill came before Spark's own log"
     seconds = time.monotonic() - began
     done = [check(table) for table in tables]
     return Outcome(min(done), min(done) * ROWS, kills, kills + 1, amid, replayed, seconds)
@@ -143,7 +157,7 @@ def run(directory: Path, *, epochs: int, kills: int, seed: int) -> Outcome:
 
 def check(table: Table) -> int:
     """Compare every value with the source, and the timeline with itself; give the epochs."""
-    names = list(table.site.cache.refresh().streams)
+    names = list(table.handle.cache.refresh().streams)
     assert len(names) == 1, f"one query, one application: {names}"
     audit = table.stream(names[0]).audit()
     assert audit.problems == (), audit.problems
@@ -188,30 +202,51 @@ def _wait(driver: subprocess.Popen[bytes], tables: tuple[Table, Table], epoch: i
         if now != last:
             last, since = now, time.monotonic()
         if driver.poll() is not None or time.monotonic() - since > SILENCE_S:
-            log = (tables[0].site.store.spec.uri.rsplit("/", 1)[0]) + "/driver.log"
+            log = (tables[0].handle.store.spec.uri.rsplit("/", 1)[0]) + "/driver.log"
             raise AssertionError(Path(log).read_text()[-4000:])
         time.sleep(0.01)
 
 
-def _wait_for(moment: str, tables: tuple[Table, Table], delay_s: float) -> None:
-    """Wait until it is time to kill: an epoch has just been published, or is being staged."""
-    if moment == "whenever":
-        time.sleep(delay_s)
-    until = time.monotonic() + 10
-    while moment == "staged" and time.monotonic() < until:
-        if any(table.timeline.pending for table in tables):
+def _stop_at(
+    driver: subprocess.Popen[bytes], directory: Path, tables: tuple[Table, Table], moment: str
+) -> None:
+    """Stop the driver, and let it go on until it stands at a moment; it stays stopped there."""
+    since = time.monotonic()
+    while True:
+        _signal(driver, signal.SIGSTOP)
+        if _staged(tables) if moment == "staged" else _ahead(directory, tables):
             return
-        time.sleep(0.01)
+        _signal(driver, signal.SIGCONT)
+        if driver.poll() is not None or time.monotonic() - since > SILENCE_S:
+            raise AssertionError(moment, (directory / "driver.log").read_text()[-4000:])
+        time.sleep(0.003)
 
 
-def _kill(driver: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)  # its own session: Python, the JVM
-    driver.wait()
+def _staged(tables: tuple[Table, Table]) -> bool:
+    """Tell whether an instant is undecided."""
+    return any(table.timeline.pending for table in tables)
+
+
+def _ahead(directory: Path, tables: tuple[Table, Table]) -> bool:
+    """Tell whether a table has an epoch that Spark's own log lacks."""
+    return any(_ahead_of_spark(directory, table) for table in tables)
+
+
+def _signal(driver: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to all that the driver has started: Python, the JVM, workers beside it.
+
+    Workers have a process group of their own, and only their session tells whose they are. Who is
+    started meanwhile is found by the second look.
+    """
+    for _ in range(2):
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(int(entry.name)) == driver.pid:
+                    os.kill(int(entry.name), number)
 
 
 def _position(table: Table) -> Position | None:
-    return next(iter(table.site.cache.refresh().streams.values()), None)
+    return next(iter(table.handle.cache.refresh().streams.values()), None)
 
 
 def _ahead_of_spark(directory: Path, table: Table) -> bool:

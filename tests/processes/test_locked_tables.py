@@ -49,7 +49,7 @@ def run_writers(uri: str) -> list[int]:
         writer.stdin.write("\n")
         writer.stdin.flush()
     for writer in writers:
-        out, _ = writer.communicate(timeout=100)
+        out, _ = writer.communicate()
         attempts.append(int(out))
     return attempts
 
@@ -97,7 +97,7 @@ def test_a_death_under_the_lease_delays_the_others_by_its_time(tmp_path: Path) -
     program = """
 import os, sys
 from plait.table import Table
-held = Table.open(sys.argv[1]).site.lock.acquire(wait_s=5, owner="the doomed")
+held = Table.open(sys.argv[1]).handle.lock.acquire(wait_s=5, owner="the doomed")
 held.__enter__()
 os._exit(9)
 """

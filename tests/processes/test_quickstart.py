@@ -7,12 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from examples.quickstart.place import Place
+from examples.quickstart.progress import Lines
+from examples.quickstart.report import data, summary
+from examples.quickstart.roles import ORDERING
+from examples.quickstart.run import Run, Setting
 from plait import Table
-from plait.cli.quickstart.place import Place
-from plait.cli.quickstart.progress import Lines
-from plait.cli.quickstart.report import data, summary
-from plait.cli.quickstart.roles import ORDERING
-from plait.cli.quickstart.run import Run, Setting
 from plait.ports import SystemClock
 
 pytestmark = pytest.mark.skipif(

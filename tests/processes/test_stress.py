@@ -11,8 +11,6 @@ from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type: str) -> None:

@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 
 from plait.testing import Fault
-from plait.testing.trace import Event, Fact
 from plait.timeline import paths
-from plait.txn.lease import Lease
+from plait.txn.read_pin import ReadPin
 from tests.support.judge import judge, require_tlc
 from tests.support.recorded import (
     Act,
+    Leaving,
     Recorded,
     Writing,
     cleaning,
@@ -28,6 +28,7 @@ from tests.support.recorded import (
     silenced,
     stepped,
 )
+from tests.support.trace import Event, Fact
 
 MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 SLOT = paths.slot(1)
@@ -37,6 +38,8 @@ PLAYS: dict[str, tuple[dict[str, Act], int, int]] = {
     "two writers that retry": ({"w1": RETRYING, "w2": Writing((0, 1), "retry")}, 1, 1),
     "a writer taken for dead": ({"w1": Writing(), "r": recovering}, 2, 0),
     "two recoverers and a writer": ({"w1": Writing(), "r": recovering, "q": recovering}, 1, 0),
+    "a writer with nothing to do": ({"w1": Leaving(), "r": recovering, "c": cleaning}, 1, 0),
+    "a refused writer": ({"w1": Leaving(refused=True), "w2": Writing(), "r": recovering}, 1, 0),
     "a clean beside a writer": ({"w1": Writing(), "c": cleaning}, 1, 2),
     "a clean beside a reader": ({"d": reading, "c": cleaning}, 2, 2),
 }
@@ -64,8 +67,8 @@ def test_real_traces_are_behaviours_of_the_specification(play: str) -> None:
 
 def test_traces_of_writers_killed_anywhere_are_behaviours_of_the_specification() -> None:
     """INV-03, INV-06: recovery and clean come after, and end what was left."""
-    traces = different(crashed())
-    assert len(traces) > 3
+    traces = different([*crashed(), *crashed(Leaving(refused=True))])
+    assert len(traces) > 5
     assert [each.refused for each in judge(traces)] == [None] * len(traces)
 
 
@@ -101,13 +104,24 @@ def cleaned() -> list[Event]:
     table = Recorded()
     table.write("w1")
     table.write("w2")
-    reader = table.site("d")
-    lease = Lease(reader, reader.cache.known().version)
+    reader = table.handle("d")
+    lease = ReadPin(reader, reader.cache.known().version)
     table.write("w3")
     table.later()
-    cleaning(table.site("c"), table.trace, "c")
+    cleaning(table.handle("c"), table.trace, "c")
     lease.release()
-    cleaning(table.site("c"), table.trace, "c")
+    cleaning(table.handle("c"), table.trace, "c")
+    return table.events
+
+
+def left() -> list[Event]:
+    """A writer commits; then another one finds nothing to do."""
+    table = Recorded()
+    table.write("w1")
+    Leaving()(table.handle("w2"), table.trace, "w2")
+    assert [e.do for e in table.events if e.who == "w2" and e.do != "list"] == [
+        *("begin", "forget", "told")
+    ]
     return table.events
 
 
@@ -137,6 +151,9 @@ def lies_of_a_conflict(true: list[Event]) -> dict[str, list[Event]]:
         "both commit": told(true, lost, **commit),
         "the loser says that it saw the winner": told(true, lost, **{**commit, "base": 2}),
         "one commits twice": [*true, replace(true[won], facts={**commit, "version": 4})],
+        "a file of the loser is left undecided, without a record": [
+            e for e in true if e.who != "w2" or e.do not in ("publish", "unlink")
+        ],
         "a rollback outside the slots": [*true[:lost], *true[lost + 1 :]],
         "a file deleted before its decision": moved(true, gone, lost),
         "a record removed before its decision": moved(true, forgot, lost),
@@ -145,6 +162,22 @@ def lies_of_a_conflict(true: list[Event]) -> dict[str, list[Event]]:
         "a base that nobody had": told(true, won, **{**base, "version": 2, "base": 2}),
         "the loser told that it won": told(true, find(true, "told", "w2"), what="committed"),
         "the winner told that it lost": told(true, find(true, "told", "w1"), what="failed"),
+    }
+
+
+def lies_of_nothing(true: list[Event]) -> dict[str, list[Event]]:
+    forgot, stage = find(true, "forget", "w2"), true[find(true, "stage", "w1")]
+    theirs = replace(stage, who="w2")
+    won = true[find(true, "publish", "w1")]
+    commit = replace(won, who="w2", facts={**won.facts, "version": 3, "base": 2})
+    return {
+        "it staged a file and removed its records": [*true[:forgot], theirs, *true[forgot:]],
+        "it staged a file after that": [*true, theirs],
+        "it committed after that": [*true, commit],
+        "it was told that it committed": told(true, find(true, "told", "w2"), what="committed"),
+        "the winner was told that there was nothing": told(
+            true, find(true, "told", "w1"), what="nothing"
+        ),
     }
 
 
@@ -164,7 +197,12 @@ def lies_of_a_clean(true: list[Event]) -> dict[str, list[Event]]:
 
 
 @pytest.mark.parametrize(
-    ("record", "lie"), [(conflicting, lies_of_a_conflict), (cleaned, lies_of_a_clean)]
+    ("record", "lie"),
+    [
+        (conflicting, lies_of_a_conflict),
+        (cleaned, lies_of_a_clean),
+        (left, lies_of_nothing),
+    ],
 )
 def test_a_trace_with_one_lie_is_refused(
     record: Callable[[], list[Event]], lie: Callable[[list[Event]], dict[str, list[Event]]]

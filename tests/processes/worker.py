@@ -1,6 +1,6 @@
 """A writer in a process of its own: told what to do by arguments, reports as JSON lines.
 
-Run as ``python worker.py ROLE URI ...``. Roles:
+Roles:
 
     upserts URI PLACE COUNT MODE   COUNT upserts; MODE own: into partition PLACE; MODE shared: all
                                    into one partition, each its own keys; MODE same: the same keys
@@ -84,16 +84,11 @@ def forever(uri: str, place: str) -> None:
         number += 1
 
 
-def main() -> None:
-    """Take the role from the command line."""
-    role, uri, place, *rest = sys.argv[1:]
+def main(role: str, uri: str, place: str, *rest: str) -> None:
+    """Take a role."""
     if role == "upserts":
         upserts(uri, place, int(rest[0]), rest[1])
     elif role == "hold":
         hold(uri, place)
     elif role == "forever":
         forever(uri, place)
-
-
-if __name__ == "__main__":
-    main()

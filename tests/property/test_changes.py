@@ -143,9 +143,9 @@ def test_changes_lead_from_any_version_to_any_later_one(
 
 def assert_files_are_what_versions_differ_in(table: Table) -> None:
     """See to it that the quick way to changed files gives what comparing snapshots gives."""
-    site = table.site
-    state = site.cache.refresh()
-    folded = state.folded(site.store)
+    handle = table.handle
+    state = handle.cache.refresh()
+    folded = state.folded(handle.store)
     every = changed_files(folded, dict.fromkeys(range(1, state.version + 1), 0)).to_pylist()
     columns = ("path", "masked", "inline", "dv_path", "dv_offset", "version")
     found = {(row["at"], row["after"], *(row[c] for c in columns)) for row in every}

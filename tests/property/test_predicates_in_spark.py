@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from plait.expr import parse_where, to_arrow, to_sql
+from plait.expr import parse_where, to_sql
 from tests.property.predicates import (
     BEYOND_LONG,
     LITERALS,
@@ -25,11 +26,12 @@ from tests.property.predicates import (
     quoted,
     table_of,
 )
+from tests.support.expressions import filtered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 AT_ONCE = 80
 
 
@@ -44,11 +46,9 @@ def rows() -> list[Row]:
     return [{name: values[at] for name, values in every.items()} for at in range(2 * longest)]
 
 
-@pytest.fixture(scope="module")
-def frame(
-    spark: SparkSession, rows: list[Row], tmp_path_factory: pytest.TempPathFactory
-) -> DataFrame:
-    path = tmp_path_factory.mktemp("predicates") / "rows.parquet"
+@pytest.fixture
+def frame(spark: SparkSession, rows: list[Row], tmp_path: Path) -> DataFrame:
+    path = tmp_path / "rows.parquet"
     # without bounds: those of Parquet know nothing of NaN, and Spark believes them
     pq.write_table(table_of(rows), path, write_statistics=False)
     return spark.read.parquet(str(path))
@@ -57,7 +57,7 @@ def frame(
 def in_arrow(texts: list[str], rows: list[Row]) -> list[list[int]]:
     table = table_of(rows)
     trees = [parse_where(text, table.schema) for text in texts]
-    return [table.filter(to_arrow(tree))["at"].to_pylist() for tree in trees]
+    return [filtered(table, tree)["at"].to_pylist() for tree in trees]
 
 
 def in_spark(texts: list[str], frame: DataFrame) -> list[list[int]]:
@@ -83,7 +83,11 @@ def require_agreement(texts: list[str], frame: DataFrame, rows: list[Row]) -> No
         assert [case for case in every if case[1] != case[2]] == []
 
 
-@settings(max_examples=4, phases=[Phase.generate])
+@settings(
+    max_examples=4,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the frame is only read
+)
 @given(st.lists(SPECS, min_size=AT_ONCE, max_size=AT_ONCE))
 def test_spark_selects_what_arrow_selects(
     frame: DataFrame, rows: list[Row], specs: list[Spec]

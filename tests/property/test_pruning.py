@@ -9,8 +9,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.expr import to_arrow
-from plait.expr.tree import Column, Compare, In, IsNull, Like, Predicate, Value, all_of, any_of
+from plait.expr.tree import (
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Predicate,
+    all_of,
+    any_of,
+)
 from plait.files.data import DataFileWriter, Place
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE
@@ -19,6 +28,7 @@ from plait.model.schema import Schema
 from plait.model.value import to_text
 from plait.read.scan import Scan
 from plait.storage.memory import MemoryStore
+from tests.support.expressions import filtered
 
 KINDS = {
     "id": pa.int64(),
@@ -45,10 +55,10 @@ SPEC = TableSpec(
 NUMBERS = itertools.count()
 
 
-def value_of(name: str, raw: object) -> Value:
+def value_of(name: str, raw: object) -> Literal:
     text = to_text(pa.scalar(raw, KINDS[name]), KINDS[name])
     assert text is not None
-    return Value(text, KINDS[name])
+    return Literal(text, KINDS[name])
 
 
 @st.composite
@@ -97,6 +107,6 @@ def test_scan_with_pruning_gives_what_a_filter_of_all_rows_gives(
         every.append(table)
     live = pa.Table.from_pylist(records, schema=LIVE)
     scan = Scan(store, Snapshot(1, SPEC, {0: SPEC.schema}, live), where=where)
-    expected = pa.concat_tables(every).filter(to_arrow(where))
+    expected = filtered(pa.concat_tables(every), where)
     assert sorted(map(str, scan.to_arrow().to_pylist())) == sorted(map(str, expected.to_pylist()))
     assert scan.count() == expected.num_rows

@@ -23,7 +23,7 @@ from plait.model.decision import (
     Scope,
     Token,
 )
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation, Outcome
 from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
@@ -47,7 +47,7 @@ PATH = st.text("abcdefghijklmnopqrstuvwxyz0123456789-~", min_size=1, max_size=12
 )
 PARTITION = st.lists(st.one_of(st.none(), TEXT), max_size=3).map(tuple)
 INSTANT = st.builds(
-    Instant.at, st.integers(0, 253_402_300_799_999), st.from_regex("[0-9a-f]{16}", fullmatch=True)
+    Instant.at, st.integers(0, TIME_MS_MAX), st.from_regex("[0-9a-f]{16}", fullmatch=True)
 )
 
 
@@ -56,6 +56,7 @@ def _values(field: pa.Field) -> st.SearchStrategy[object]:
         pa.string(): PATH if "path" in field.name else TEXT,
         pa.int32(): st.integers(-1, 2**31 - 1),
         pa.int64(): COUNT,
+        pa.uint64(): st.integers(0, 2**64 - 1),
         pa.bool_(): st.booleans(),
         pa.binary(): st.binary(max_size=20),
     }[field.type]
@@ -88,7 +89,7 @@ DECISIONS = st.builds(
     action=st.sampled_from(Action),
     operation=st.sampled_from(Operation),
     base=st.integers(-1, 2**62),
-    completed_ms=COUNT,
+    completed_ms=st.integers(0, TIME_MS_MAX),
     attempt=TEXT,
     previous=TEXT,
     changes=changes(),
@@ -102,9 +103,9 @@ DECISIONS = st.builds(
     commit_id=st.one_of(st.none(), TEXT),
     tokens=st.lists(st.builds(Token, TEXT, COUNT, TEXT, TEXT), max_size=2).map(tuple),
     fence=st.one_of(st.none(), COUNT),
-    rolled_back=st.one_of(
-        st.none(), st.builds(RolledBack, INSTANT, TEXT, st.lists(PARTITION, max_size=2).map(tuple))
-    ),
+    rolled_back=st.lists(
+        st.builds(RolledBack, INSTANT, TEXT, st.lists(PARTITION, max_size=2).map(tuple)), max_size=3
+    ).map(tuple),
     cleaned=st.one_of(
         st.none(),
         st.builds(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from plait.services.verify.replay import difference
 from plait.state.checkpoint import load_checkpoint, load_newest, write_checkpoint
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.testing import sim_ports
 from tests.support.histories import History, Step, seen
 from tests.support.protocol import memory
@@ -25,7 +25,7 @@ STEPS = st.lists(
 CUTS = st.lists(st.sampled_from(["", "", "checkpoint", "squeeze", "reload"]), max_size=16)
 
 
-def same_as_the_model(history: History, state: State) -> None:
+def same_as_the_model(history: History, state: TableState) -> None:
     for version in range(state.horizon, state.version + 1):
         assert seen(state, history.store, version) == history.live[version], version
     folded = state.folded(history.store)

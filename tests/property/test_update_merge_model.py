@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.arrow.clauses import parsed
 from plait.model.clauses import Clauses, Delete, Insert, Update
-from plait.write.rules import parsed
 from tests.support.livetable import LiveTable
 
 SCHEMA = pa.schema([("v", pa.int64()), ("id", pa.int64()), ("p", pa.string()), ("w", pa.int64())])
@@ -152,11 +152,15 @@ def _merged(model: Rows, source: Rows, work: tuple[Any, ...]) -> tuple[int, int,
     inserted = updated = deleted = 0
     before = set(model)
     for key, row in list(model.items()):
-        came = source.get(key)
+        incoming = source.get(key)
         found: list[Row | None] = (
             [make(row) for _, when, make in (LEFT[n] for n in left) if when(row)]
-            if came is None
-            else [do(came, row) for _, when, do in (MATCHED[n] for n in matched) if when(came, row)]
+            if incoming is None
+            else [
+                do(incoming, row)
+                for _, when, do in (MATCHED[n] for n in matched)
+                if when(incoming, row)
+            ]
         )
         if not found:
             continue
@@ -166,10 +170,10 @@ def _merged(model: Rows, source: Rows, work: tuple[Any, ...]) -> tuple[int, int,
         else:
             model[key] = {**row, **found[0]}
             updated += 1
-    for key, came in source.items():
-        rows = [make(came) for _, when, make in (NEW[n] for n in fresh) if when(came)]
+    for key, incoming in source.items():
+        rows = [make(incoming) for _, when, make in (NEW[n] for n in fresh) if when(incoming)]
         if rows and key not in before:
-            model[key] = {"id": came["id"], "p": came["p"], **rows[0]}
+            model[key] = {"id": incoming["id"], "p": incoming["p"], **rows[0]}
             inserted += 1
     return inserted, updated, deleted
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.arrow.clauses import partial
 from plait.errors import DuplicateKeyError
 from tests.support.livetable import LiveTable
 
@@ -36,7 +37,10 @@ batches = st.lists(st.lists(keyed_rows, max_size=12), max_size=4)
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            ["upsert", "upsert", "delete", "where", "insert", "skip", "replace", "dynamic", "some"]
+            [
+                *("upsert", "upsert", "partial", "delete", "where", "insert", "skip"),
+                *("replace", "dynamic", "some"),
+            ]
         ),
         batches,
         st.integers(-2, 9),
@@ -75,6 +79,26 @@ class Model:
                 found[self.key(row)] = row
         return found
 
+    def first(self, rows: list[Row]) -> dict[Any, Row]:
+        """Of rows of one key the first, unless the ordering column chooses."""
+        if self.spec.ordering is not None:
+            return self.newest(rows, {})
+        return {self.key(row): row for row in reversed(rows)}
+
+    def twice(self, rows: list[Row]) -> bool:
+        """Whether rows have one key, and nothing chooses one."""
+        found = {self.key(row) for row in rows}
+        return self.spec.ordering is None and len(found) < len(rows)
+
+    def partial(self, rows: list[Row], lacking: str) -> None:
+        """Rows without a column leave it as it is."""
+        for key, row in self.newest(rows, {}).items():
+            before = self.rows.get(key)
+            if before is None:
+                self.rows[key] = {**row, lacking: None}
+            elif self.newest([row], {key: before})[key] is row:
+                self.rows[key] = {**row, lacking: before[lacking]}
+
 
 def _rank(row: Row) -> int:
     return -1 if row["rank"] is None else int(row["rank"])
@@ -92,6 +116,13 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
     if operation == "upsert":
         table.write("upsert", *_tables(parts))
         model.rows = model.newest(rows, model.rows)
+    elif operation == "partial":
+        needed = {*table.spec.key, *table.spec.partition_by, table.spec.ordering}
+        lacking = sorted(set(SCHEMA.names) - needed)[bound % 2]
+        columns = [name for name in SCHEMA.names if name != lacking]
+        clauses = partial(table.spec)
+        table.write("upsert", *_tables(parts, columns), clauses=clauses)
+        model.partial(rows, lacking)
     elif operation == "delete":
         columns = list(dict.fromkeys([*table.spec.key, *(table.spec.partition_by * placed)]))
         table.write("delete", *_tables(parts, columns))
@@ -103,25 +134,41 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
         table.write("delete", where=f"id < {bound}")
         model.rows = {k: row for k, row in model.rows.items() if row["id"] >= bound}
     elif operation in ("insert", "skip"):
-        fresh = model.newest(rows, {})
-        if operation == "insert" and fresh.keys() & model.rows.keys():
+        skips = operation == "skip"
+        fresh = model.first(rows) if skips else model.newest(rows, {})
+        if not skips and (model.twice(rows) or fresh.keys() & model.rows.keys()):
             _refused(table, "insert", parts)
             return
-        table.write("insert", *_tables(parts), on_duplicate="skip")
+        table.write("insert", *_tables(parts), on_duplicate="skip" if skips else "raise")
         model.rows = {**fresh, **model.rows}
-    elif operation == "replace":
+    else:
+        overwrite(table, model, step)
+
+
+def overwrite(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int, bool]) -> None:
+    """Do an overwrite of some kind to both."""
+    operation, parts, bound, _ = step
+    rows = [row for part in parts for row in part]
+    if operation == "replace":
+        if model.twice(rows):
+            _refused(table, "overwrite", parts)
+            return
         table.write("overwrite", *_tables(parts))
         model.rows = model.newest(rows, {})
     elif operation == "dynamic" and table.spec.partition_by:
+        if model.twice(rows):
+            _refused(table, "overwrite", parts, overwrite="partitions")
+            return
         table.write("overwrite", *_tables(parts), overwrite="partitions")
         places = {row["p"] for row in rows}
         rest = {k: row for k, row in model.rows.items() if row["p"] not in places}
         model.rows = {**rest, **model.newest(rows, {})}
     elif operation == "some":
         parts = [[row for row in part if row["id"] < bound] for part in parts]
-        fresh = model.newest([row for part in parts for row in part], {})
+        rows = [row for row in rows if row["id"] < bound]
+        fresh = model.newest(rows, {})
         rest = {k: row for k, row in model.rows.items() if row["id"] >= bound}
-        if fresh.keys() & rest.keys():
+        if model.twice(rows) or fresh.keys() & rest.keys():
             _refused(table, "overwrite", parts, where=f"id < {bound}")
             return
         table.write("overwrite", *_tables(parts), where=f"id < {bound}")
@@ -133,7 +180,7 @@ def _refused(table: LiveTable, operation: str, parts: list[list[Row]], **kind: s
         table.write(operation, *_tables(parts), **kind)
     except DuplicateKeyError:
         return
-    message = f"{operation} took keys that are there"
+    message = f"{operation} took keys that are there, or came twice"
     raise AssertionError(message)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 _PR_SET_PDEATHSIG = 1
-_STOP_S = 10
+_STOP_S = 60
 
 
 def die_with_parent() -> None:
@@ -66,7 +66,7 @@ class Process:
         """What it has written."""
         return self._log.read_text(errors="replace")
 
-    def wait_for(self, text: str, *, wait_s: float = 30) -> str:
+    def wait_for(self, text: str, *, wait_s: float = 300) -> str:
         """Wait until a line with this text is written; give what follows it."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and self._child.poll() is None:

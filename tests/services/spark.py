@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from plait.spark.java import launch_home, require_java
-from plait.spark.pack import PROVIDED
+from plait.spark.packaging import PROVIDED
+from tests.services.local_spark import PATIENT, QUICK_JVM
 from tests.services.process import Process, Service
 
 _WORKER = "PLAIT_TESTS_WORKER"
@@ -25,9 +26,9 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER_MAIN = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-_READY_S = 60
-QUICK_JVM = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Ready sooner: the JVMs of a cluster outnumber the processors here."""
+_READY_S = 300
+QUICK_JVMS = {"JAVA_TOOL_OPTIONS": QUICK_JVM}
+"""Executors too: the JVMs of a cluster outnumber the processors here."""
 _EXECUTOR_NEEDS = (*(PROVIDED - {"pyspark"}), "python-dateutil", "pytz", "six", "tzdata")
 
 
@@ -42,7 +43,7 @@ def spark_home() -> Path:
 def _environment(folder: Path) -> dict[str, str]:
     """Say where things are; take out what would bring Plait to the workers."""
     return {
-        **QUICK_JVM,
+        **QUICK_JVMS,
         "PYTHONPATH": "",
         "JAVA_HOME": str(launch_home(require_java(os.environ))),
         "SPARK_HOME": str(spark_home()),
@@ -54,11 +55,11 @@ def _environment(folder: Path) -> dict[str, str]:
 def _make_python(folder: Path, paths: Iterable[Path] = ()) -> Path:
     """Make an environment that imports from these places alone."""
     venv.EnvBuilder(symlinks=True).create(folder)
-    (_site(folder) / "paths.pth").write_text("".join(f"{path}\n" for path in paths))
+    (_handle(folder) / "paths.pth").write_text("".join(f"{path}\n" for path in paths))
     return folder / "bin" / "python"
 
 
-def _site(folder: Path) -> Path:
+def _handle(folder: Path) -> Path:
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
@@ -77,7 +78,7 @@ def _executor_python(folder: Path) -> Path:
     for name in _EXECUTOR_NEEDS:
         packages = distribution(name)
         for top in {file.parts[0] for file in packages.files or ()} - {"..", "__pycache__"}:
-            (_site(folder) / top).symlink_to(Path(str(packages.locate_file(top))))
+            (_handle(folder) / top).symlink_to(Path(str(packages.locate_file(top))))
     return python
 
 
@@ -138,6 +139,7 @@ class ConnectServer(Service):
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         config = {
+            **PATIENT,
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",

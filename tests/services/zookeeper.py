@@ -14,7 +14,7 @@ from tests.services.jars import find_jars
 from tests.services.process import Process, Service
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_READY_S = 30
+_READY_S = 300
 _CONFIG = """\
 dataDir={data}
 clientPort={port}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import xxhash
 
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation, time_ms
@@ -87,10 +88,24 @@ def rewrite(store: Store, version: int, edit: Callable[[dict[str, object]], obje
     return path
 
 
+def reseal_checkpoint(store: Store, at: int, **fields: object) -> str:
+    """Change fields of a checkpoint, and seal it again; give its path."""
+    path = paths.checkpoint(at)
+    body = json.dumps({**json.loads(json.loads(store.find(path) or b"")["state"]), **fields})
+    sealed = {"checksum": codec.checksum_of(body.encode()), "state": body}
+    store.put(path, json.dumps(sealed).encode())
+    return path
+
+
 def seal(document: object) -> bytes:
     """Seal any JSON value as if it were a decision."""
     body = json.dumps(document).encode()
     return b'{"checksum":"%s",\n"decision":%s}\n' % (codec.checksum_of(body).encode(), body)
+
+
+def footer_hash(body: bytes) -> int:
+    """Return what a decision must say of the footer of this Parquet file."""
+    return xxhash.xxh64_intdigest(body[-8 - int.from_bytes(body[-8:-4], "little") :])
 
 
 def flip(store: LocalStore, path: str, at: int) -> None:

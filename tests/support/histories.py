@@ -19,7 +19,7 @@ from plait.model.changes import (
 )
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.state.state import State
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
@@ -34,7 +34,7 @@ class History:
     """A table without data files: its slots, and what a reader of each version must see."""
 
     store: Store
-    state: State
+    state: TableState
     live: list[dict[str, int]] = field(default_factory=lambda: [{}])
     """By version: live file -> rows masked."""
     ended: dict[str, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class History:
         create(store)
         first = Timeline(store).find(0)
         assert first is not None
-        return cls(store, State.create(first, where="slot"))
+        return cls(store, TableState.create(first, where="slot"))
 
     @property
     def version(self) -> int:
@@ -85,12 +85,12 @@ class History:
             self.step(step)
         return self
 
-    def replayed(self) -> State:
+    def replayed(self) -> TableState:
         """Give the state by applying every slot, from the first on."""
         timeline = Timeline(self.store)
         first = timeline.find(0)
         assert first is not None
-        state = State.create(first, where="slot")
+        state = TableState.create(first, where="slot")
         for decision in timeline.load_after(0, limit=10_000):
             state = state.apply(decision, where="slot")
         return state
@@ -103,6 +103,7 @@ class History:
         files = [self._name("base.parquet") for _ in range(count)]
         now.update(dict.fromkeys(files, 0))
         row = {"partition": "[]", "bucket": 0, "kind": BASE, "rows": 1_000, "bytes": 10}
+        row["footer"] = 0
         rows = [{**row, "path": path, "sorted": True, "schema_id": 0} for path in files]
         touched: dict[str, object] = {"partition": "[]", "bucket": 0, "key_count": 1}
         touched["keys"] = KEYS_SIDECAR if sidecar else KEYS_FILES
@@ -181,7 +182,7 @@ class History:
         self.state = self.state.apply(published, where=path)
 
 
-def seen(state: State, store: Store, version: int) -> dict[str, int]:
+def seen(state: TableState, store: Store, version: int) -> dict[str, int]:
     """Give what a reader sees: live file -> rows masked."""
     files = state.snapshot(store, version=version).files
     names, masked = files["path"].to_pylist(), files["masked"].to_pylist()

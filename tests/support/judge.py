@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.testing.trace import Event
 from scripts.tlc import Tlc, TlcMissingError, find_tlc, run
 from tests.conftest import missing
+from tests.support.trace import Event
 
 SPEC = Path(__file__).resolve().parents[2] / "docs" / "spec"
 LIMIT_S = 3000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 100
@@ -68,10 +68,13 @@ def _config(traces: list[list[Event]]) -> str:
     others = {event.who for event in events} - doing["begin"] - doing["lease"]
     places = {str(e.facts["place"]) for e in events if "place" in e.facts}
     constants = {
-        **dict.fromkeys(("Services", "Keepers", "Operators", "Without"), frozenset[str]()),
+        **dict.fromkeys(
+            ("Services", "Keepers", "Operators", "OtherRows", "Without"), frozenset[str]()
+        ),
         **dict.fromkeys(("PutIfAbsent", "Stale", "FalseDeath", "PlacesKnown", "AnyHorizon"), True),
         "LostReplies": any(e.facts.get("what") == "unknown" for e in events),
         "SameToken": False,
+        "Clocks": frozenset({0}),
         "Writers": doing["begin"],
         "Readers": doing["lease"],
         "Recoverers": others,

@@ -15,10 +15,10 @@ from plait.storage.port import Capabilities, Store
 from plait.table import Table
 from plait.testing import SimulatedCrashError
 from plait.testing.wrapper import WrappedStore
-from plait.timeline.lent import LentStore
+from plait.timeline.lent_slots import LentStore
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Client:
 def lent_table(store: Store, client: Client, ports: Ports) -> Table:
     """Open a table whose slots are lent."""
     lent = LentStore(store, client)
-    return Table(Site(lent, ports, StateCache(lent, ports), NoLock()))
+    return Table(TableHandle(lent, ports, StateCache(lent, ports), NoLock()))
 
 
 def create_lent(store: Store, client: Client, ports: Ports, schema: str) -> Table:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from plait.arrow.engine import ArrowStaging, Task
 from plait.expr import parse_where, to_json
 from plait.files.live import live_files
 from plait.model.bucket import BucketId, BucketSpec, Partition
@@ -17,7 +19,6 @@ from plait.model.schema import Schema
 from plait.read.slices import SliceReader
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.write.staging import ArrowStaging, Task
 
 _NO_MASK = {"masked": 0, "inline": None, "dv_path": None, "dv_offset": None, "dv_bytes": None}
 
@@ -50,7 +51,7 @@ class LiveTable:
     def snapshot(self) -> Snapshot:
         return Snapshot(self.version, self.spec, {0: self.spec.schema}, self.files)
 
-    def plan(self, operation: str, *, where: str | None = None, **kind: str) -> WritePlan:
+    def plan(self, operation: str, *, where: str | None = None, **kind: Any) -> WritePlan:
         predicate = None
         if where is not None:
             predicate = to_json(parse_where(where, self.spec.schema.arrow))
@@ -66,13 +67,11 @@ class LiveTable:
             **kind,
         )
 
-    def staging(
-        self, operation: str, *, task: Task | None = None, **kind: str | None
-    ) -> ArrowStaging:
+    def staging(self, operation: str, *, task: Task | None = None, **kind: object) -> ArrowStaging:
         plan = self.plan(operation, **kind)
         return ArrowStaging(plan, self.announced.extend, task=task, store=self.store)
 
-    def write(self, operation: str, *data: object, **kind: str | None) -> WriteStatus:
+    def write(self, operation: str, *data: object, **kind: object) -> WriteStatus:
         """Write all data in one operation and apply it."""
         staging = self.staging(operation, **kind)
         try:

@@ -20,19 +20,21 @@ from plait.ports import Ports
 from plait.services.rollback import roll_back_failed
 from plait.storage import open_store
 from plait.testing import (
-    Call,
     CountingStore,
     Fault,
     FaultStore,
     SeqIds,
     SimClock,
     SimulatedCrashError,
+    StoreCall,
     open_wrapped,
     sim_ports,
 )
+from plait.timeline import paths
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
-from plait.txn.lease import Lease
+from plait.txn.read_pin import ReadPin
+from tests.support.dead import bury
 
 _NAMES = itertools.count()
 CALLS_MAX = 80
@@ -56,11 +58,16 @@ class Case:
     table_type: str = "cow"
     dead: bool = False
     """Whether a writer died on the table before."""
+    concurrency: str = "multi_writer"
+
+    def prepared(self) -> Mapping[str, bytes]:
+        """Give the files of the table without the dead."""
+        return prepared(self.key, self.table_type, self.concurrency)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
         make = with_dead if self.dead else prepared
-        return make(self.key, self.table_type)
+        return make(self.key, self.table_type, self.concurrency)
 
 
 OLD = frozenset(range(10))
@@ -83,14 +90,14 @@ def upsert_elsewhere(table: Table) -> object:
 
 
 def roll_back(table: Table) -> object:
-    return roll_back_failed(table.site, reason="dead", everything=True)
+    return roll_back_failed(table.handle, reason="dead", everything=True)
 
 
 def read(table: Table) -> None:
     """Look at the table under a lease, as a scan does until it is dropped."""
-    lease = Lease(table.site, table.version)
+    lease = ReadPin(table.handle, table.version)
     try:
-        table.site.cache.snapshot()
+        table.handle.cache.snapshot()
     finally:
         lease.release()
 
@@ -104,6 +111,9 @@ CASES = {
     ),
     "merge cow": Case(merge, OLD, (OLD | NEW) - {9}),
     "merge mor": Case(merge, OLD, (OLD | NEW) - {9}, table_type="mor"),
+    "single writer after a death": Case(
+        upsert, OLD, OLD | NEW, dead=True, concurrency="single_writer"
+    ),
     "overwrite": Case(lambda t: t.overwrite(rows(7, 99)), OLD, frozenset({7, 99})),
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
@@ -114,7 +124,7 @@ CASES = {
 
 
 @functools.cache
-def prepared(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
+def prepared(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping[str, bytes]:
     """Make a table with three versions; the fourth is due for a checkpoint."""
     uri = f"memory://crash-{next(_NAMES)}"
     options = {
@@ -129,6 +139,7 @@ def prepared(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
         partition_by=["day"],
         table_type=table_type,
         lock="none",
+        concurrency=concurrency,
         properties=options,
     )
     table.append(rows(*range(5)))
@@ -141,14 +152,23 @@ def prepared(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
 
 
 @functools.cache
-def with_dead(key: tuple[str, ...], table_type: str) -> Mapping[str, bytes]:
+def with_dead(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type))
+    uri = copy_of(prepared(key, table_type, concurrency))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):
         upsert(dying)
+    bury_all(uri)
     return files_at(uri)
+
+
+def bury_all(uri: str) -> None:
+    """Let the processes of those who crashed have ended: a single writer waits for the living."""
+    store = open_store(uri)
+    for info in store.list(paths.PENDING):
+        if info.path.endswith(".requested"):
+            bury(store, info.path.removeprefix(f"{paths.PENDING}/").removesuffix(".requested"))
 
 
 def files_at(uri: str) -> dict[str, bytes]:
@@ -178,7 +198,7 @@ def ids(table: Table) -> frozenset[int]:
     return frozenset(found)
 
 
-def calls_of(case: Case) -> tuple[str, tuple[Call, ...]]:
+def calls_of(case: Case) -> tuple[str, tuple[StoreCall, ...]]:
     """Run the operation undisturbed; give where, and its calls."""
     uri = copied(case)
     table, store = open_wrapped(uri, CountingStore, ports=ports())
@@ -201,6 +221,8 @@ def attempts(case: Case, kind: str) -> Iterator[tuple[str, BaseException | None]
             case.run(table)
         except (TableError, SimulatedCrashError) as raised:
             error = raised
+        if isinstance(error, SimulatedCrashError):
+            bury_all(uri)
         yield uri, error
         if store.calls < nth:
             assert error is None
@@ -213,7 +235,7 @@ def _create(store: FaultStore | CountingStore) -> None:
     create_table(store, ports(), Definition(contract=Contract(lock="none")).table(SCHEMA))
 
 
-def create_calls() -> tuple[str, tuple[Call, ...]]:
+def create_calls() -> tuple[str, tuple[StoreCall, ...]]:
     """Create a table undisturbed; give where, and the calls."""
     uri = f"memory://crash-{next(_NAMES)}"
     store = CountingStore(open_store(uri))

@@ -44,8 +44,8 @@ from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
-from plait.txn.site import Site
-from plait.txn.transaction import Request, Transaction
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction, Request
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 _NAMES = itertools.count()
@@ -97,14 +97,14 @@ def client(
     nonces: str = "",
     observer: Observer | None = None,
     background: ManualBackground | None = None,
-) -> Site:
+) -> TableHandle:
     """Give one client of the table in a store, with nothing known yet.
 
     ``nonces`` is the prefix of all that it draws, in hex digits; by default nobody else has it.
     """
     ids = SeqIds(nonces or f"{next(_CLIENTS):06x}")
     mine = sim_ports(clock=clock, ids=ids, observer=observer or Phases(), background=background)
-    return Site(store, mine, StateCache(store, mine), NoLock())
+    return TableHandle(store, mine, StateCache(store, mine), NoLock())
 
 
 def create(
@@ -115,6 +115,7 @@ def create(
     buckets: int = 4,
     contract: Contract | None = None,
     policy: str = "file_group",
+    table_type: str = "cow",
     properties: dict[str, object] | None = None,
 ) -> None:
     """Create a table of (id, value) and text partitions."""
@@ -127,6 +128,7 @@ def create(
         buckets=buckets if keyed else None,
         contract=contract or Contract(lock="none"),
         policy=policy,
+        table_type=table_type,
         properties=properties or {},
     )
     create_table(store, sim_ports(ids=SeqIds("0")), definition.table(schema))
@@ -136,7 +138,7 @@ class Hand:
     """Stages tiny files by hand, as the writers do with Parquet."""
 
     def __init__(
-        self, store: Store, txn: Transaction, buckets: Iterable[BucketId], mark: str
+        self, store: Store, txn: OptimisticTransaction, buckets: Iterable[BucketId], mark: str
     ) -> None:
         self._store, self._txn, self._mark = store, txn, mark
         self._wanted = list(buckets)
@@ -173,6 +175,7 @@ class Hand:
             "bytes": len(body),
             "sorted": True,
             "schema_id": 0,
+            "footer": 0,
             "stats": None,
         }
         self._staged[at] = (row, old)
@@ -219,8 +222,8 @@ def _lines(store: Store, path: str) -> list[str]:
 class Work:
     """One write by hand: begun, staged, not yet committed."""
 
-    site: Site
-    txn: Transaction
+    handle: TableHandle
+    txn: OptimisticTransaction
     hand: Hand
     scope: Scope
     status: WriteStatus
@@ -228,7 +231,7 @@ class Work:
     @classmethod
     def begin(
         cls,
-        site: Site,
+        handle: TableHandle,
         buckets: Iterable[BucketId] = (((), 0),),
         *,
         operation: Operation = Operation.UPSERT,
@@ -236,7 +239,7 @@ class Work:
         mark: str = "mark",
         commit_id: str | None = None,
         on_conflict: str = "raise",
-        kind: type[Transaction] = Transaction,
+        kind: type[OptimisticTransaction] = OptimisticTransaction,
         hand: type[Hand] = Hand,
         tokens: tuple[Token, ...] = (),
     ) -> Work:
@@ -250,13 +253,13 @@ class Work:
             on_conflict=on_conflict,
             tokens=tokens,
         )
-        txn = kind.begin(site, request)
-        by_hand = hand(site.store, txn, wanted, mark)
+        txn = kind.begin(handle, request)
+        by_hand = hand(handle.store, txn, wanted, mark)
         appending = operation is Operation.APPEND
         scope = scope or Scope(SCOPE_APPEND if appending else SCOPE_BUCKETS)
-        work = cls(site, txn, by_hand, scope, WriteStatus())
+        work = cls(handle, txn, by_hand, scope, WriteStatus())
         with work.giving_up():
-            work.status = by_hand.stage(txn.base.snapshot(site.store))
+            work.status = by_hand.stage(txn.base.snapshot(handle.store))
         return work
 
     @contextlib.contextmanager
@@ -276,7 +279,7 @@ class Work:
 
 
 def upsert(
-    site: Site,
+    handle: TableHandle,
     *buckets: int,
     mark: str = "mark",
     commit_id: str | None = None,
@@ -285,13 +288,13 @@ def upsert(
     """Write into some buckets of a table without partitions."""
     chosen: list[BucketId] = [((), number) for number in buckets or (0,)]
     return Work.begin(
-        site, chosen, mark=mark, commit_id=commit_id, on_conflict=on_conflict
+        handle, chosen, mark=mark, commit_id=commit_id, on_conflict=on_conflict
     ).commit()
 
 
-def append(site: Site, mark: str = "mark") -> CommitResult:
+def append(handle: TableHandle, mark: str = "mark") -> CommitResult:
     """Append to a table without keys."""
-    return Work.begin(site, [((), UNKEYED)], operation=Operation.APPEND, mark=mark).commit()
+    return Work.begin(handle, [((), UNKEYED)], operation=Operation.APPEND, mark=mark).commit()
 
 
 def live_marks(store: Store) -> list[str]:
@@ -299,10 +302,10 @@ def live_marks(store: Store) -> list[str]:
     return marks_of(client(store))
 
 
-def marks_of(site: Site) -> list[str]:
+def marks_of(handle: TableHandle) -> list[str]:
     """Give the marks in all live files, as a client sees them."""
-    files = site.cache.snapshot().files
-    return sorted(line for path in files["path"].to_pylist() for line in _lines(site.store, path))
+    files = handle.cache.snapshot().files
+    return sorted(line for path in files["path"].to_pylist() for line in _lines(handle.store, path))
 
 
 def listed(store: Store, prefix: str = "") -> list[str]:

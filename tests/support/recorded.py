@@ -12,17 +12,21 @@ from plait.errors import (
     InstantExpiredError,
     RolledBackError,
 )
+from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
+from plait.model.instant import Action, Operation
 from plait.services.clean import clean
 from plait.services.rollback import roll_back_failed
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimClock, SimulatedCrashError
-from plait.testing.scheduler import Report, Scenario, Start, each_schedule
-from plait.testing.trace import Event, RecordingStore, Trace
-from plait.txn.lease import Lease
-from plait.txn.site import Site
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction, Request
+from tests.scheduler import Report, Scenario, Start, each_schedule
 from tests.support.protocol import Work, client, create, memory
+from tests.support.trace import Event, RecordingStore, Trace
 
+Act = Callable[[TableHandle, Trace, str], object]
 LITTLE = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
 _ACTOR = threading.local()
 
@@ -46,13 +50,13 @@ class Recorded:
         self.store = memory(self.clock)
         create(self.store, properties=LITTLE)
 
-    def site(self, who: str, *faults: Fault) -> Site:
+    def handle(self, who: str, *faults: Fault) -> TableHandle:
         """Give a client of its own; faults are what it sees, the trace is what happened."""
         recording = RecordingStore(self.store, self.trace, who)
         return client(FaultStore(recording, faults), self.clock)
 
     def write(self, who: str, *buckets: int) -> None:
-        commit(self.trace, who, Work.begin(self.site(who), [((), n) for n in buckets or (0,)]))
+        commit(self.trace, who, Work.begin(self.handle(who), [((), n) for n in buckets or (0,)]))
 
     def later(self) -> None:
         """Let what was removed become old enough to be cleaned."""
@@ -77,12 +81,12 @@ def commit(trace: Trace, who: str, work: Work) -> CommitResult | None:
     return result
 
 
-def read(site: Site) -> None:
+def read(handle: TableHandle) -> None:
     """Read as a scan does: lease, head, files."""
-    lease = Lease(site, site.cache.known().version)
+    lease = ReadPin(handle, handle.cache.known().version)
     try:
-        paths = site.cache.snapshot().files["path"].to_pylist()
-        assert [path for path in paths if site.store.find(path) is None] == []
+        paths = handle.cache.snapshot().files["path"].to_pylist()
+        assert [path for path in paths if handle.store.find(path) is None] == []
     except InstantExpiredError:
         return
     finally:
@@ -96,30 +100,47 @@ class Writing:
     buckets: tuple[int, ...] = (0,)
     on_conflict: str = "raise"
 
-    def __call__(self, site: Site, trace: Trace, who: str) -> CommitResult | None:
+    def __call__(self, handle: TableHandle, trace: Trace, who: str) -> CommitResult | None:
         places = [((), number) for number in self.buckets]
         try:
-            work = Work.begin(site, places, on_conflict=self.on_conflict)
+            work = Work.begin(handle, places, on_conflict=self.on_conflict)
         except RolledBackError:
             trace.told(who, "failed")
             return None
         return commit(trace, who, work)
 
 
-def recovering(site: Site, trace: Trace, who: str) -> None:
+@dataclass(frozen=True)
+class Leaving:
+    """A writer that finds nothing to change, or is refused before it writes."""
+
+    refused: bool = False
+
+    def __call__(self, handle: TableHandle, trace: Trace, who: str) -> None:
+        request = Request(Operation.UPSERT, Action.COMMIT, ((),))
+        try:
+            txn = OptimisticTransaction.begin(handle, request)
+        except RolledBackError:
+            trace.told(who, "failed")
+            return
+        if self.refused:
+            txn.abort("refused", wrote=False)
+        else:
+            assert txn.stand_at_base(WriteStatus()) is not None
+        trace.told(who, "nothing")
+
+
+def recovering(handle: TableHandle, trace: Trace, who: str) -> None:
     """Take everybody for dead."""
-    roll_back_failed(site, reason="taken for dead", everything=True)
+    roll_back_failed(handle, reason="taken for dead", everything=True)
 
 
-def cleaning(site: Site, trace: Trace, who: str) -> None:
-    clean(site)
+def cleaning(handle: TableHandle, trace: Trace, who: str) -> None:
+    clean(handle)
 
 
-def reading(site: Site, trace: Trace, who: str) -> None:
-    read(site)
-
-
-Act = Callable[[Site, Trace, str], object]
+def reading(handle: TableHandle, trace: Trace, who: str) -> None:
+    read(handle)
 
 
 def stepped(acts: Mapping[str, Act], *, switches: int, past: int = 0) -> Iterator[list[Event]]:
@@ -134,10 +155,10 @@ def stepped(acts: Mapping[str, Act], *, switches: int, past: int = 0) -> Iterato
         traces.append(Trace(list(table.events), dict(table.trace.owners)))
         return SharedStore(store, traces[-1], "nobody")
 
-    def actor(name: str, act: Act) -> Callable[[Site], object]:
-        def play(site: Site) -> object:
+    def actor(name: str, act: Act) -> Callable[[TableHandle], object]:
+        def play(handle: TableHandle) -> object:
             _ACTOR.name = name
-            return act(site, traces[-1], name)
+            return act(handle, traces[-1], name)
 
         return play
 
@@ -149,20 +170,24 @@ def stepped(acts: Mapping[str, Act], *, switches: int, past: int = 0) -> Iterato
         yield traces.pop().events
 
 
-def crashed(*, past: int = 1) -> Iterator[list[Event]]:
+def _committing(handle: TableHandle, trace: Trace, who: str) -> None:
+    Work.begin(handle).commit()
+
+
+def crashed(act: Act = _committing, *, past: int = 1) -> Iterator[list[Event]]:
     """Kill a writer before or after each of its calls, then recover and clean."""
     for kind in ("crash_before", "crash_after"):
         for nth in range(1, 40):
             table = Recorded()
             for number in range(past):
                 table.write(f"past{number}")
-            site = table.site("dead", Fault(kind, nth=nth))
+            handle = table.handle("dead", Fault(kind, nth=nth))
             try:
-                Work.begin(site).commit()
+                act(handle, table.trace, "dead")
             except SimulatedCrashError:
                 table.later()
-                recovering(table.site("r"), table.trace, "r")
-                clean(table.site("c"))
+                recovering(table.handle("r"), table.trace, "r")
+                clean(table.handle("c"))
                 yield table.events
             else:
                 break
@@ -171,7 +196,7 @@ def crashed(*, past: int = 1) -> Iterator[list[Event]]:
 def silenced(*faults: Fault) -> list[Event]:
     """A commit that hears no answer to its publish; after it a recoverer comes by."""
     table = Recorded()
-    commit(table.trace, "w1", Work.begin(table.site("w1", *faults)))
+    commit(table.trace, "w1", Work.begin(table.handle("w1", *faults)))
     table.later()
-    recovering(table.site("r"), table.trace, "r")
+    recovering(table.handle("r"), table.trace, "r")
     return table.events

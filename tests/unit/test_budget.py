@@ -51,10 +51,12 @@ def test_a_small_append_syncs_file_slot_and_their_names(tmp_path: Path) -> None:
 
 
 def test_opening_reads_the_newest_checkpoint_and_what_follows(tmp_path: Path) -> None:
-    """Opening never replays history: hint, checkpoint, at most an interval of slots, the head."""
+    """Opening never replays history: hint, checkpoint, at most an interval of slots, the head,
+    and the identity.
+    """
     warm(tmp_path, versions=320, partitioned=False)
     _, store = open_wrapped(str(tmp_path / "t"), CountingStore)
-    assert store.counts("metadata") == {"find": 2 + 20 + 1}
+    assert store.counts("metadata") == {"find": 2 + 20 + 1 + 1}
 
 
 def test_a_writer_that_learns_of_a_partition_writes_one_record_more(tmp_path: Path) -> None:

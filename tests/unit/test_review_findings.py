@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
+from plait.arrow.engine import ArrowEngine
 from plait.errors import (
     OptionError,
     RetryableConflictError,
@@ -21,11 +22,10 @@ from plait.model.decision import Decision, Scope
 from plait.model.instant import Operation
 from plait.txn import properties
 from plait.txn.conflict import Intent
-from plait.txn.reserve import publish_reservation
+from plait.txn.reservation import publish_reservation
 from plait.txn.service import Draft, publish_service
-from plait.txn.site import Site
-from plait.write.engine import ArrowEngine
-from plait.write.order import Order
+from plait.txn.table_handle import TableHandle
+from plait.write.request import WriteRequest
 from plait.write.writer import Writer
 from tests.support.keyed import TYPES, content, make, rows
 
@@ -34,7 +34,7 @@ def by_bucket(table: Table) -> list[list[int]]:
     """Give keys by the bucket that they fall into."""
     batch = rows(*((n, 0, "") for n in range(40))).to_batches()[0]
     numbers = bucket_of(
-        key_hashes(batch, ["id"]), table.site.cache.known().table.spec.buckets.count
+        key_hashes(batch, ["id"]), table.handle.cache.known().table.spec.buckets.count
     )
     found: dict[int, list[int]] = {}
     for key, number in enumerate(numbers.tolist()):
@@ -154,18 +154,18 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
     """Each is allowed by what it saw; together they are multi_writer with eager."""
     table = make("cow")
     table.change_contract(concurrency="single_writer")
-    uri = table.site.store.spec.uri
+    uri = table.handle.store.spec.uri
     others = ["multi_writer"]
 
-    def second(site: Site, draft: Draft) -> Decision | None:
+    def second(handle: TableHandle, draft: Draft) -> Decision | None:
         if others:
             Table.open(uri).change_contract(concurrency=others.pop())
-        return publish_service(site, draft)
+        return publish_service(handle, draft)
 
     monkeypatch.setattr(properties, "publish_service", second)
     with pytest.raises(OptionError):
         table.change_contract(failed_writes="eager")
-    Table.open(uri).site.cache.known().table.contract.check()
+    Table.open(uri).handle.cache.known().table.contract.check()
 
 
 def test_an_instant_that_was_rolled_back_gets_no_reservation() -> None:
@@ -173,13 +173,13 @@ def test_an_instant_that_was_rolled_back_gets_no_reservation() -> None:
     table = make("cow")
     writer = table.writer("upsert").__enter__()
     writer.write(rows((1, 0, "x")))
-    head = table.site.cache.known()
+    head = table.handle.cache.known()
     table.rollback(writer.instant)
     intent = Intent(Operation.UPSERT, Scope("buckets"), frozenset({((), 0)}))
-    publish_reservation(table.site, writer.instant, intent, since=head.version)
+    publish_reservation(table.handle, writer.instant, intent, since=head.version)
     with pytest.raises(RolledBackError):
         writer.__exit__(None, None, None)
-    assert not table.site.cache.refresh().reservations
+    assert not table.handle.cache.refresh().reservations
 
 
 def test_a_transaction_checks_what_to_do_on_a_conflict() -> None:
@@ -227,9 +227,9 @@ def test_a_lock_that_cannot_be_released_fails_no_commit() -> None:
             raise OSError(message)
 
     table = make("cow")
-    site = replace(table.site, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
-    order = Order.of("upsert", site.cache.known().table.spec)
-    writer = Writer(site, order, default=ArrowEngine(store=site.store), after=lambda: None)
+    handle = replace(table.handle, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
+    order = WriteRequest.of("upsert", handle.cache.known().table.spec)
+    writer = Writer(handle, order, default=ArrowEngine(store=handle.store), after=lambda: None)
     with writer:
         writer.write(rows((1, 0, "ours")))
         table.upsert(rows((2, 0, "theirs")))

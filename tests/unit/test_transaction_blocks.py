@@ -15,7 +15,7 @@ from plait.errors import (
     RetryableConflictError,
     TransactionClosedError,
 )
-from plait.write.block import Block
+from plait.write.transaction import Transaction
 
 SCHEMA = "id bigint, place string, value string"
 _NAMES = itertools.count()
@@ -42,7 +42,7 @@ def rows(*values: tuple[int, str, str]) -> pa.Table:
     return pa.table({"id": ids, "place": places, "value": texts})
 
 
-def content(table: Table | Block) -> dict[int, str]:
+def content(table: Table | Transaction) -> dict[int, str]:
     found = table.scan().to_arrow().to_pylist()
     assert len({(row["place"], row["id"]) for row in found}) == len(found), "INV-08"
     return {row["id"]: row["value"] for row in found}

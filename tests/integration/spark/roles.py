@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from plait import ConflictError, Table
 from plait.spark import session
+from tests.services.local_spark import PATIENT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,7 +173,7 @@ _WRITING = {"insert", "upsert", "delete"}
 def main(role: str) -> None:
     """Be one job: a line with a table and the rounds comes in, one for each commit goes out."""
     config = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
-    spark = session(master="local[1]", **config)
+    spark = session(master="local[1]", **PATIENT, **config)
     spark.range(1).count()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
 
 from plait import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
-TASKS = 8
+TASKS = 4
+"""More than the sessions here have cores, so that some begin when others have ended."""
 KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
 """Table types, with partitions and without."""
 DDL = "id bigint, part string, rev bigint, name string"
@@ -46,6 +51,19 @@ def frame(spark: SparkSession, start: int, stop: int, rev: int, *, tasks: int = 
         f"{rev}L AS rev",
         "concat('name ', id) AS name",
     )
+
+
+def begun(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query; again if the machine was too slow for Spark.
+
+    A Python process that Spark starts without its daemon has ten seconds, which no setting changes.
+    """
+    while True:
+        try:
+            return start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
 
 
 def revisions(table: Table) -> dict[int, int]:

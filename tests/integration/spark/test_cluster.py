@@ -12,9 +12,9 @@ import pytest
 
 from plait.spark.java import find_java
 from tests.conftest import missing
-from tests.services.spark import QUICK_JVM, Cluster
+from tests.services.spark import QUICK_JVMS, Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "operations" / "cluster.md"
@@ -60,11 +60,10 @@ def test_executors_without_plait_get_it_the_way_the_page_says(
     environment = {key: value for key, value in os.environ.items() if key not in unset}
     done = subprocess.run(
         [cluster.python, JOB, shipping(cluster), tmp_path],
-        env={**environment, **QUICK_JVM, "PYSPARK_DRIVER_PYTHON": "/no/such/notebook"},
+        env={**environment, **QUICK_JVMS, "PYSPARK_DRIVER_PYTHON": "/no/such/notebook"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:] + cluster.logs()

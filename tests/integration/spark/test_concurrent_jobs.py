@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = int(os.environ.get("PLAIT_ROUNDS", "2"))
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(600, 60 * ROUNDS))]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(1200, 60 * ROUNDS))]
 
 
 class Driver:
@@ -73,10 +73,10 @@ class Driver:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait()
         self._process.stdout.close()
 
 

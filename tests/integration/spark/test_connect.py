@@ -14,19 +14,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plait import BadRecordError, DuplicateKeyError, SchemaMismatchError, Table
+from plait import BadRecordError, DuplicateKeyError, RolledBackError, SchemaMismatchError, Table
 from plait.spark.java import find_java
 from tests.conftest import missing
-from tests.integration.spark.tables import KINDS, assert_sound, frame, make, revisions
+from tests.integration.spark.tables import (
+    KINDS,
+    assert_sound,
+    assert_sound_in_the_end,
+    frame,
+    make,
+    revisions,
+)
+from tests.integration.spark.test_cancel import ASLEEP_S, ended_while_it_runs, slow
+from tests.integration.spark.test_cancel import make as slow_table
 from tests.integration.spark.test_stream import Pipe, ids
 from tests.services.spark import ConnectServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[3]
+CLASSIC = ("getLocalProperty(_QUERY)", "# of classic sessions alone")
 INSIDE = re.compile(r"py4j|_jvm\b|_jdf\b|_jsparkSession|_jsc\b|_jc\b|_jconf\b|sparkContext|\.rdd\b")
 
 
@@ -61,7 +71,7 @@ def test_nothing_reaches_into_the_jvm() -> None:
         f"{file.name}:{number}"
         for file in (ROOT / "src").rglob("*.py")
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if INSIDE.search(line) and "getLocalProperty(_QUERY)" not in line
+        if INSIDE.search(line) and not any(classic in line for classic in CLASSIC)
     ]
     assert found == []
 
@@ -127,6 +137,18 @@ def test_facts_of_errors_reach_the_client(remote: SparkSession, tmp_path: Path) 
     assert_sound(table)
 
 
+def test_the_job_of_a_writer_is_cancelled_and_the_writer_is_told(
+    remote: SparkSession, tmp_path: Path
+) -> None:
+    """INV-03: by the tag of its operations; others of the session go on."""
+    table = slow_table(tmp_path / "t")
+    error, after_s = ended_while_it_runs(table, lambda: table.upsert(slow(remote, table)))
+    assert isinstance(error, RolledBackError)
+    assert after_s < ASLEEP_S / 2
+    assert table.upsert(frame(remote, 0, 40, 2)).stats.rows_inserted == 40
+    assert_sound_in_the_end(table, 2)
+
+
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_the_data_source_works_on_the_server(
     remote: SparkSession, tmp_path: Path, kind: str
@@ -156,7 +178,7 @@ def test_foreach_batch_knows_whose_batch_it_has(remote: SparkSession, tmp_path: 
     assert_sound(table)
 
 
-def test_foreach_batch_beside_another_query_asks_for_a_name(
+def test_foreach_batch_beside_another_query_asks_for_its_name_or_checkpoint(
     remote: SparkSession, tmp_path: Path
 ) -> None:
     table, pipe = make(tmp_path / "t"), Pipe(remote, tmp_path)
@@ -165,11 +187,15 @@ def test_foreach_batch_beside_another_query_asks_for_a_name(
     running = other.option("checkpointLocation", str(tmp_path / "noop")).start()
     try:
         with pytest.raises(Exception, match=r"queryName\('each'\)"):
-            pipe.each(table)
-        pipe.each(table, name="each")
+            pipe.each(table, told=False)
+        pipe.each(table, name="each", told=False)
+        pipe.feed(10, 20, 0)
+        pipe.each(table)
     finally:
         running.stop()
-    assert ids(table) == list(range(10))
+    assert ids(table) == list(range(20))
+    audit = table.stream("each").audit()
+    assert [bool(entry.offsets) for entry in audit.epochs] == [False, True]
 
 
 CLIENT = """
@@ -195,7 +221,6 @@ def test_a_client_needs_no_java(server: ConnectServer, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from plait import InstantExpiredError, Table
+from plait import InstantExpiredError, PredicateError, Table
 from plait.files.live import live_files
 from plait.spark import masks
 from tests.integration.spark.tables import frame, make, revisions
@@ -93,14 +93,23 @@ def test_files_without_hidden_rows_are_read_as_plain_parquet(
         "part = 'p1' and rev = 2",
         "id in (1, 2, 450) or name like 'name 3%'",
         "not (id < 300)",
-        pc.field("id") > 420,
     ],
 )
 def test_predicates_select_what_the_arrow_scan_selects(
-    spark: SparkSession, masked: Table, where: str | pc.Expression
+    spark: SparkSession, masked: Table, where: str
 ) -> None:
     scan = masked.scan(["name", "id"], where=where)
     assert rows(scan.to_spark(spark).toArrow()) == rows(scan.to_arrow())
+
+
+def test_a_pyarrow_expression_is_refused_with_the_remedy(
+    spark: SparkSession, masked: Table
+) -> None:
+    scan = masked.scan(["name", "id"], where=pc.field("id") > 420)
+    assert scan.count()
+    with pytest.raises(PredicateError) as caught:
+        scan.to_spark(spark)
+    assert "SQL text" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from plait import Table
 from tests.integration.spark.tables import (
     KINDS,
+    TASKS,
     assert_sound,
     frame,
     make,
@@ -76,7 +77,7 @@ def test_runs_are_condemned_by_the_decision_that_used_them(
     table.set({"clean.retain.time": "0s", "clean.retain.versions": "1"})
     save(frame(spark, 0, 60, 1), table)
     runs = list((tmp_path / "t").rglob("*.run.parquet"))
-    assert len(runs) == 8, "one a task"
+    assert len(runs) == TASKS, "one a task"
     assert_sound(table)
     table.append(frame(spark, 100, 101, 1).toArrow())
     table.clean()

@@ -16,7 +16,7 @@ from tests.integration.spark.tables import assert_sound, frame, make, revisions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-sql.md"
 BLOCK = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)

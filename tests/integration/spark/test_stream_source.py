@@ -19,7 +19,7 @@ from tests.support.forge import forge_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 Rows = list[dict[str, Any]]
 
 

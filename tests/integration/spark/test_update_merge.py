@@ -118,7 +118,7 @@ def test_a_merge_meets_commits_of_others_on_the_same_bucket(
 
 def read_at(table: Table) -> int | None:
     """Give the version that the newest commit says its rows were computed from."""
-    decision = table.site.cache.timeline.find(table.version)
+    decision = table.handle.cache.timeline.find(table.version)
     return None if decision is None or decision.read_set is None else decision.read_set.version
 
 

@@ -19,7 +19,7 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
-from plait.spark.pieces import SETTING
+from plait.spark.shuffle_files import SETTING
 from tests.integration.spark.tables import (
     DDL,
     KINDS,
@@ -282,7 +282,7 @@ def test_a_query_that_gives_other_rows_is_redone_from_files_or_not_at_all(
     table = make(tmp_path / "t")
     table.append(frame(spark, 0, 30, 1))
     moving = spark.range(0, 40, 1, 4).mapInArrow(moved, "id bigint, rev bigint")
-    writer = table.writer("upsert", on_conflict="retry")
+    writer = table.writer("upsert", on_conflict="retry", missing_columns="keep")
     refused = pytest.raises(RetryableConflictError) if exchange == "shuffle" else nullcontext()
     with refused as caught, writer:
         writer.write(moving)

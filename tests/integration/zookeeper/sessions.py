@@ -26,7 +26,7 @@ def expire(lock: str) -> None:
     hangs up on before it has read it: then nothing has ended, and it is called again.
     """
     session = session_in_use(lock)
-    assert session.wait(10)
+    assert session.wait(60)
     number, password = session._client.client_id
     calls = [
         Connect(0, 0, 2000, number, password, False).serialize(),
@@ -38,7 +38,7 @@ def expire(lock: str) -> None:
 
 def _heard(server: tuple[str, int], frames: bytes) -> bool:
     """Send it all, wait until the server hangs up, and tell whether it answered."""
-    with socket.create_connection(server, timeout=10) as thief:
+    with socket.create_connection(server, timeout=60) as thief:
         thief.sendall(frames)
         answered = False
         with suppress(ConnectionResetError):
@@ -50,7 +50,7 @@ def _heard(server: tuple[str, int], frames: bytes) -> bool:
 @contextmanager
 def beside(lock: str) -> Iterator[KazooClient]:
     """Connect beside all that, to look and to break."""
-    client = KazooClient(Address.parse(lock).hosts, timeout=5)
+    client = KazooClient(Address.parse(lock).hosts, timeout=60)
     client.start()
     try:
         yield client

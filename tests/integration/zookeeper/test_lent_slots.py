@@ -92,7 +92,7 @@ def test_many_processes_write_and_none_loses_a_row(zookeeper: ZooKeeper, uri: st
         for writer in [*writers, doomed]:
             say(writer)
         table = Table.open(uri, storage_options=COHERENT)
-        assert until(lambda: any(number >= 900 for number in ids(table)), wait_s=60)
+        assert until(lambda: any(number >= 900 for number in ids(table)))
         doomed.send_signal(signal.SIGKILL)
         assert {hear(writer) for writer in writers} == {"done"}
     finally:
@@ -137,7 +137,7 @@ def test_a_table_is_read_while_the_service_is_away_and_written_when_it_is_back(
         assert caught.value.version == 2
         own.servers[0].start()
         own.servers[0].wait_ready()
-        assert until(lambda: writes(table, 3), wait_s=20)
+        assert until(lambda: writes(table, 3))
         assert ids(table) == [1, 3]
         table.rollback()
         assert table.verify().problems == ()

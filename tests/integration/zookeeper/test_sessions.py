@@ -40,9 +40,9 @@ def test_two_tables_never_share_a_lock(zookeeper: ZooKeeper, tmp_path: Path) -> 
     for place in places[:2]:
         Table.create(place, "id bigint", lock=lock)
     with (
-        provider(lock, places[0]).acquire(wait_s=5, owner="one"),
-        provider(lock, places[1]).acquire(wait_s=5, owner="two"),
-        provider(lock, places[2]).acquire(wait_s=5, owner="of no table yet"),
+        provider(lock, places[0]).acquire(wait_s=60, owner="one"),
+        provider(lock, places[1]).acquire(wait_s=60, owner="two"),
+        provider(lock, places[2]).acquire(wait_s=60, owner="of no table yet"),
     ):
         holders = [provider(lock, place).holder() for place in places]
     owners = [holder.owner.split(" (")[0] for holder in holders if holder is not None]
@@ -53,7 +53,7 @@ def test_one_table_by_two_uris_has_one_lock(zookeeper: ZooKeeper, tmp_path: Path
     lock = zookeeper.lock("aliases")
     Table.create(str(tmp_path / "table"), "id bigint", lock=lock)
     (tmp_path / "alias").symlink_to(tmp_path / "table")
-    with provider(lock, str(tmp_path / "table")).acquire(wait_s=5, owner="the first"):
+    with provider(lock, str(tmp_path / "table")).acquire(wait_s=60, owner="the first"):
         late = provider(lock, str(tmp_path / "alias")).acquire(wait_s=0, owner="the second")
         with pytest.raises(LockTimeoutError) as caught, late:
             pass
@@ -62,24 +62,24 @@ def test_one_table_by_two_uris_has_one_lock(zookeeper: ZooKeeper, tmp_path: Path
 
 def test_a_session_that_ends_is_a_loss_for_good(zookeeper: ZooKeeper) -> None:
     lock = zookeeper.lock("ends")
-    with provider(lock).acquire(wait_s=5, owner="me") as held:
+    with provider(lock).acquire(wait_s=60, owner="me") as held:
         expire(lock)
         assert until(lambda: "ended" in str(held.lost))
-        assert session_in_use(lock).wait(10)
+        assert session_in_use(lock).wait(60)
         time.sleep(0.1)
         assert "ended" in str(held.lost)
 
 
 def test_a_waiter_whose_session_ends_queues_up_again(zookeeper: ZooKeeper) -> None:
-    held_in, waits_in = zookeeper.lock("again", session="3s"), zookeeper.lock("again")
+    held_in, waits_in = zookeeper.lock("again", session="31s"), zookeeper.lock("again")
     granted = threading.Event()
 
     def wait() -> None:
-        with provider(waits_in).acquire(wait_s=30, owner="the waiter"):
+        with provider(waits_in).acquire(wait_s=60, owner="the waiter"):
             granted.set()
 
     with beside(held_in) as client:
-        with provider(held_in).acquire(wait_s=5, owner="the first"):
+        with provider(held_in).acquire(wait_s=60, owner="the first"):
             waiter = threading.Thread(target=wait)
             waiter.start()
             assert until(lambda: len(in_queue(client, "/again")) == 2)
@@ -87,7 +87,7 @@ def test_a_waiter_whose_session_ends_queues_up_again(zookeeper: ZooKeeper) -> No
             expire(waits_in)
             assert until(lambda: len(set(before) | set(in_queue(client, "/again"))) == 3)
             assert not granted.is_set()
-        assert granted.wait(20)
+        assert granted.wait()
         waiter.join()
         assert in_queue(client, "/again") == []
 
@@ -102,12 +102,12 @@ def in_queue(client, path: str) -> list[str]:
 
 def test_a_node_that_somebody_deletes_is_a_loss(zookeeper: ZooKeeper) -> None:
     lock = zookeeper.lock("deleted")
-    with provider(lock).acquire(wait_s=5, owner="me") as held:
+    with provider(lock).acquire(wait_s=60, owner="me") as held:
         assert held.lost is None
         with beside(lock) as client:
             client.delete("/deleted", recursive=True)
         assert until(lambda: held.lost is not None)
-    with provider(lock).acquire(wait_s=5, owner="the next") as held:
+    with provider(lock).acquire(wait_s=60, owner="the next") as held:
         assert held.lost is None
 
 
@@ -116,16 +116,16 @@ def test_time_of_the_grant_and_token_come_from_the_server(zookeeper: ZooKeeper) 
     granted, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with provider(lock).acquire(wait_s=30, owner="the second"):
+        with provider(lock).acquire(wait_s=60, owner="the second"):
             granted.set()
-            release.wait(30)
+            release.wait()
 
-    with provider(lock).acquire(wait_s=5, owner="the first") as first:
+    with provider(lock).acquire(wait_s=60, owner="the first") as first:
         second = threading.Thread(target=hold)
         second.start()
         time.sleep(0.5)  # it waits meanwhile, and that is no time of holding
         freed_ms = time.time() * 1000
-    assert granted.wait(20)
+    assert granted.wait()
     lender = provider(lock)
 
     def since() -> int:
@@ -143,11 +143,11 @@ def test_time_of_the_grant_and_token_come_from_the_server(zookeeper: ZooKeeper) 
 
 def test_a_service_that_is_away_is_told_in_bounded_time() -> None:
     lock = provider("zookeeper://127.0.0.1:9/nobody?session=1s")
-    for wait_s, bound_s in ((30, 5), (0, 2), (30, 2)):
+    for wait_s in (3600, 0, 3600):
         began = time.monotonic()
         with pytest.raises(LockUnavailableError), lock.acquire(wait_s=wait_s, owner="me"):
             pass
-        assert time.monotonic() - began < bound_s
+        assert time.monotonic() - began < 120
 
 
 def test_a_server_that_comes_back_keeps_the_lock_and_frees_what_was_let_go_of(
@@ -156,11 +156,11 @@ def test_a_server_that_comes_back_keeps_the_lock_and_frees_what_was_let_go_of(
     """A release while nobody answers is made good when somebody does."""
     with ZooKeeper(tmp_path) as own:
         lock, other = own.lock("back", session="20s"), own.lock("back", session="21s")
-        with provider(lock).acquire(wait_s=5, owner="kept") as held:
+        with provider(lock).acquire(wait_s=60, owner="kept") as held:
             own.servers[0].kill()
             assert until(lambda: "connection" in str(held.lost))
             own.servers[0].start()
-            assert until(lambda: held.lost is None, wait_s=20)
+            assert until(lambda: held.lost is None)
             late = provider(other).acquire(wait_s=0, owner="another session")
             with pytest.raises(LockTimeoutError), late:
                 pass
@@ -168,7 +168,7 @@ def test_a_server_that_comes_back_keeps_the_lock_and_frees_what_was_let_go_of(
             assert until(lambda: held.lost is not None)
         own.servers[0].start()
         own.servers[0].wait_ready()
-        with provider(other).acquire(wait_s=20, owner="another session") as held:
+        with provider(other).acquire(wait_s=60, owner="another session") as held:
             assert held.lost is None
 
 
@@ -192,7 +192,9 @@ def test_a_server_that_answers_nothing_is_called_again_within_the_session() -> N
         session_in_use(lock).close()
     for call in kept:
         call.close()
-    assert all(0.5 < then - now < 2.5 for now, then in itertools.pairwise(calls[:3]))
+    gaps = [then - now for now, then in itertools.pairwise(calls)]
+    assert min(gaps) > 0.5, "it does not call without a pause"
+    assert min(gaps) < 2.5, "one call at least came in time, however slow the machine"
 
 
 def test_a_forked_child_holds_nothing_and_has_a_session_of_its_own(zookeeper: ZooKeeper) -> None:
@@ -204,7 +206,7 @@ from plait.locks import open_lock
 from plait.ports import Ports
 from plait.storage import open_store
 provider = open_lock(sys.argv[1], open_store("memory://forked"), Ports())
-with provider.acquire(wait_s=5, owner="the parent") as held:
+with provider.acquire(wait_s=60, owner="the parent") as held:
     child = os.fork()
     if child == 0:
         told = held.lost
@@ -220,7 +222,7 @@ with provider.acquire(wait_s=5, owner="the parent") as held:
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, lock],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": "src"},
     )  # fmt: skip
     told, after = done.stdout.splitlines()
@@ -232,22 +234,21 @@ with provider.acquire(wait_s=5, owner="the parent") as held:
 
 def test_a_process_ends_its_session_when_it_ends(zookeeper: ZooKeeper) -> None:
     """Nobody waits for a session to expire whose process ended in peace."""
-    lock = zookeeper.lock("at-exit", session="30s")
+    lock = zookeeper.lock("at-exit", session="60s")
     program = """
 import sys
 from plait.locks import open_lock
 from plait.ports import Ports
 from plait.storage import open_store
 provider = open_lock(sys.argv[1], open_store("memory://at-exit"), Ports())
-provider.acquire(wait_s=5, owner="careless").__enter__()
+provider.acquire(wait_s=60, owner="careless").__enter__()
 """
     environment = {**os.environ, "PYTHONPATH": "src"}
     command = [sys.executable, "-c", program, lock]
-    done = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True)
     assert done.stderr == b""
-    began = time.monotonic()
-    with provider(lock, "memory://at-exit").acquire(wait_s=10, owner="the next"):
-        assert time.monotonic() - began < 5
+    with provider(lock, "memory://at-exit").acquire(wait_s=40, owner="the next"):
+        pass  # sooner than the session would have ended by itself
 
 
 @pytest.fixture
@@ -263,17 +264,20 @@ def test_an_interrupted_waiter_leaves_nothing_behind(
 ) -> None:
     lock = zookeeper.lock("interrupted")
     main = threading.get_ident()
-    with provider(zookeeper.lock("interrupted", session="3s")).acquire(wait_s=5, owner="first"):
-        interrupt = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
-        interrupt.start()
-        with (
-            pytest.raises(KeyboardInterrupt),
-            provider(lock).acquire(wait_s=30, owner="interrupted"),
-        ):
-            pass
-        with beside(lock) as client:
-            names = in_queue(client, "/interrupted")
-            assert len(names) == 1
-            table = client.get_children("/interrupted")[0]
-            data = client.get(f"/interrupted/{table}/queue/{names[0]}")[0]
-            assert json.loads(data)["owner"] == "first"
+    first = provider(zookeeper.lock("interrupted", session="31s"))
+    with first.acquire(wait_s=60, owner="first"), beside(lock) as client:
+
+        def interrupt() -> None:
+            """Interrupt the waiter once it stands in the queue."""
+            until(lambda: len(in_queue(client, "/interrupted")) == 2)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal comes to this thread
+            threading.Thread(target=interrupt).start()
+            with provider(lock).acquire(wait_s=600, owner="interrupted"):
+                pass
+        names = in_queue(client, "/interrupted")
+        assert len(names) == 1
+        table = client.get_children("/interrupted")[0]
+        data = client.get(f"/interrupted/{table}/queue/{names[0]}")[0]
+        assert json.loads(data)["owner"] == "first"

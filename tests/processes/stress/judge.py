@@ -109,7 +109,7 @@ def _refusals_are_confirmed(
 
 
 def _reaches(table: Table, version: int, groups: list[str]) -> None:
-    decision = table.site.cache.timeline.find(version)
+    decision = table.handle.cache.timeline.find(version)
     assert isinstance(decision, Decision)
     numbers = {f"data/{number}" for _, number in touched_buckets(decision.changes)}
     assert numbers & set(groups), f"version {version} wrote {numbers}, not {groups}"

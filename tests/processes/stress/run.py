@@ -18,6 +18,7 @@ import pyarrow as pa
 from plait import Table
 from tests.processes.stress.judge import judge
 from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, work
+from tests.services.forked import CONTEXT
 
 PROPERTIES = {
     "checkpoint.interval": "20",
@@ -50,7 +51,7 @@ class Stress:
     seed: int = 0
     slowness: float = 1
     """Of the place: heartbeats and stops are so many times longer."""
-    deadline_s: float = 300
+    deadline_s: float = 540
     disturb: Callable[[int], object] | None = None
     """Called so many times on the way with how often it was called before."""
     disturbances: int = 3
@@ -129,8 +130,6 @@ class _Fleet:
 
     def __init__(self, stress: Stress) -> None:
         self._stress = stress
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.processes.stress.work", "plait.table"])
         self._living: dict[int, multiprocessing.process.BaseProcess] = {}
         self._stopped: dict[int, float] = {}
         self._starts = 0
@@ -150,7 +149,7 @@ class _Fleet:
             stress.folder / f"{number}.jsonl",
             stress.seed * 100_003 + self._starts,
         )
-        process = self._context.Process(target=work, args=(job,), daemon=True)
+        process = CONTEXT.Process(target=work, args=(job,), daemon=True)
         process.start()
         self._living[number] = process
 
@@ -186,11 +185,11 @@ class _Fleet:
     def _kill(self, number: int, signals: Counter[str]) -> None:
         self._stopped.pop(number, None)
         self._send(number, signal.SIGKILL, signals)
-        self._living[number].join(30)
+        self._living[number].join()
 
     def stop(self) -> None:
         for process in self._living.values():
             with contextlib.suppress(ProcessLookupError):
                 if process.pid is not None:
                     os.kill(process.pid, signal.SIGKILL)
-            process.join(30)
+            process.join()

@@ -396,3 +396,26 @@ def test_verify_history_reads_the_timeline_alone(tablectl, tmp_path):
     ran = tablectl("verify", tmp_path / "t", "--history", "--json")
     assert (ran.code, ran.data["checked"]["windows"]) == (0, 1)
     assert "files" not in ran.data["checked"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("clean", "--yes"), ("rollback", "--failed"), ("set", "commit.retries=3"), ("describe",)],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_table_of_another_contract_than_expected_is_refused(tablectl, tmp_path, arguments):
+    """INV-12."""
+    tablectl("create", tmp_path / "t", "--schema", "id bigint")
+    name, *rest = arguments
+    expected = ("--expect", "lock=file", "--expect", "concurrency=multi_writer")
+    assert tablectl(name, tmp_path / "t", *rest, *expected).code == 0
+    refused = tablectl(name, tmp_path / "t", *rest, "--expect", "lock=none", "--json")
+    assert (refused.code, refused.error["error"]) == (9, "contract")
+    wrong = tablectl(name, tmp_path / "t", *rest, "--expect", "locks=none", "--json")
+    assert wrong.code == 2
+
+
+def test_create_if_not_exists_tells_when_the_table_is_not_as_expected(tablectl, tmp_path):
+    create = ("create", tmp_path / "t", "--schema", "id bigint", "--if-not-exists")
+    assert tablectl(*create, "--expect", "lock=file").code == 0
+    assert tablectl(*create, "--expect", "lock=none").code == 9

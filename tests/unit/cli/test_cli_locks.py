@@ -24,7 +24,7 @@ def test_locks_tells_who_holds_it_since_when(tablectl, tmp_path, lock):
     data = json.loads(tablectl("locks", uri, "--json").out)["data"]
     provider = lock.split(":", maxsplit=1)[0]
     assert data == {"lock": lock, "provider": provider, "slots": "store", "holder": None}
-    with table.site.lock.acquire(wait_s=1, owner="the ingest") as held:
+    with table.handle.lock.acquire(wait_s=1, owner="the ingest") as held:
         data = json.loads(tablectl("locks", uri, "--json").out)["data"]
         shown = tablectl("locks", uri)
     assert list(data["holder"]) == ["owner", "since", "token", "lost"]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
+from plait.model.decision import Span, Token
 from plait.storage import open_store
 from plait.timeline import codec, paths
 
@@ -30,18 +31,39 @@ def table_fixture(tmp_path):
 def test_an_audit_lists_every_epoch(tablectl, table):
     ran = tablectl("stream", "audit", table, "loader", "--json")
     assert ran.code == 0
-    assert (ran.data["rows"], ran.data["problems"]) == (9, [])
+    assert (ran.data["rows"], ran.data["proven"], ran.data["problems"]) == (9, 3, [])
     assert [(e["epoch"], e["start"], e["end"], e["rows"]) for e in ran.data["epochs"]] == [
         (0, "", "3", 3),
         (1, "3", "5", 2),
         (2, "5", "9", 4),
     ]
+    assert [e["offsets"] for e in ran.data["epochs"]] == [
+        {"": ["", "3"]},
+        {"": ["3", "5"]},
+        {"": ["5", "9"]},
+    ]
+    assert len({e["digest"] for e in ran.data["epochs"]}) == 3
     assert [e["version"] for e in ran.data["epochs"]] == [1, 3, 5]
     lines = tablectl("stream", "audit", table, "loader", "--jsonl").out.splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
     text = tablectl("stream", "audit", table, "loader", "--limit", 1).out
-    assert "contiguous   yes" in text
-    assert len(text.splitlines()) == 8, "of the epochs only the newest"
+    assert "contiguous         yes" in text
+    assert "3 of 3 epochs" in text
+    assert len(text.splitlines()) == 9, "of the epochs only the newest"
+
+
+def test_an_audit_lists_what_each_source_gave(tablectl, tmp_path):
+    table = Table.create(str(tmp_path / "s"), "id bigint")
+    spans = (Span("orders-0", "", "17"), Span("orders-1", "", "9"))
+    token = Token("loader", 0, "", "x", spans)
+    stream = table.stream("loader")
+    with stream.writer_of(token, "append", on_conflict="retry", on_duplicate="raise") as writer:
+        writer.write(pa.table({"id": [1]}))
+    ran = tablectl("stream", "audit", tmp_path / "s", "loader", "--json")
+    assert ran.data["epochs"][0]["offsets"] == {"orders-0": ["", "17"], "orders-1": ["", "9"]}
+    text = tablectl("stream", "audit", tmp_path / "s", "loader").out
+    assert "orders-1" in text
+    assert ran.data["epochs"][0]["digest"] in text
 
 
 def test_an_unknown_stream_is_told_with_those_that_are_known(tablectl, table):
@@ -52,12 +74,12 @@ def test_an_unknown_stream_is_told_with_those_that_are_known(tablectl, table):
 
 def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     """Forged: the table itself takes no such token."""
-    site = Table.open(table).site
-    last = site.cache.timeline.find(5)
+    handle = Table.open(table).handle
+    last = handle.cache.timeline.find(5)
     forged = replace(last, tokens=(replace(last.tokens[0], start="4"),))
-    store = open_store(site.store.spec)
+    store = open_store(handle.store.spec)
     store.put(paths.slot(5), codec.encode(forged))
-    following = site.cache.timeline.find(6)
+    following = handle.cache.timeline.find(6)
     seal = codec.sealed_checksum(codec.encode(forged))
     store.put(paths.slot(6), codec.encode(replace(following, previous=seal)))
     ran = tablectl("stream", "audit", table, "loader", "--json")

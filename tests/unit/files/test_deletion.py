@@ -42,6 +42,7 @@ def file_of(masked: pa.Table, rows: int) -> LiveFile:
         size_bytes=1,
         sorted_by_key=False,
         schema_id=0,
+        footer=0,
         version=1,
         masked=entry["rows"],
         inline=entry["inline"],
@@ -154,6 +155,7 @@ def test_metadata_of_files_is_checked_before_it_is_used() -> None:
         "bytes": 9,
         "sorted": True,
         "schema_id": 0,
+        "footer": 0,
         "version": 1,
         "masked": 0,
     }

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from plait.errors import SchemaError
-from plait.files.hash import bucket_of, key_hashes, require_key_type
+from plait.files.hash import bucket_of, in_both, key_hashes, require_key_type, sorted_once
 from plait.model.schema import plain_type
 from plait.model.value import array_of
 
@@ -84,3 +84,15 @@ def test_bucket_is_the_positive_remainder_of_the_signed_hash(count: int) -> None
     signed = [0, 1, -1, 2**63 - 1, -(2**63), 12345, -12345]
     hashes = np.array(signed, dtype=np.int64).view(np.uint64)
     assert bucket_of(hashes, count).tolist() == [value % count for value in signed]
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (1, 300), (300, 1), (200, 300)])
+def test_sets_of_hashes_are_those_of_numpy(sizes: tuple[int, int]) -> None:
+    numbers = np.random.default_rng(7)
+    one, other = (numbers.integers(0, 250, size, dtype=np.uint64) for size in sizes)
+    one[: len(one) // 9] = np.uint64(2**64 - 1)
+    other[: len(other) // 9] = np.uint64(2**64 - 1)
+    first, second = sorted_once(one), sorted_once(other)
+    assert first.tolist() == np.unique(one).tolist()
+    assert second.tolist() == np.unique(other).tolist()
+    assert in_both(first, second).tolist() == np.intersect1d(one, other).tolist()

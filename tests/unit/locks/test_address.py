@@ -15,7 +15,7 @@ from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.memory import forget
 from plait.table import Table
-from plait.txn.order import Ordered
+from plait.txn.commit_queue import CommitQueue
 
 BAD = [
     "zookeeper",
@@ -101,7 +101,7 @@ def test_a_commit_goes_on_without_a_lock_that_cannot_be_had(
     table = Table.create("memory://unlocked", "id bigint", lock=lock)
     if missing:
         monkeypatch.setitem(sys.modules, "kazoo", None)
-    with Ordered(table.site, 5, "me"):
+    with CommitQueue(table.handle, 5, "me"):
         assert "committing without the lock" in caplog.text
     forget("memory://unlocked")
 

@@ -108,6 +108,20 @@ def test_a_silent_holder_gives_up_before_anybody_takes_over(clock: SimClock, sto
     assert silent.lost is not None
 
 
+def test_a_holder_whose_machine_slept_knows_that_others_may_have_it(
+    clock: SimClock, store: Store
+) -> None:
+    """Its monotonic clock stood still; that of the observers did not."""
+    holder = machine(clock, store, "a")
+    with holder.lock.acquire(wait_s=0, owner="a") as held:
+        clock.suspend(TTL_S - 1)
+        assert held.lost is None
+        clock.suspend(2)
+        assert held.lost is not None
+        holder.background.run()
+        assert held.lost is None
+
+
 def test_renewal_keeps_it_for_ever_and_waiting_does_not_count_against_it(
     clock: SimClock, store: Store
 ) -> None:
@@ -373,5 +387,5 @@ def test_a_store_without_a_swap_is_refused_before_anything_is_written(tmp_path) 
 def test_a_table_commits_under_a_lease(store: Store) -> None:
     table = Table.create(f"{URI}/table", "id bigint", lock="lease:5s")
     assert table.describe()["contract"]["lock"] == "lease:5s"
-    assert lease.PATH not in [info.path for info in table.site.store.list(".meta/locks")]
+    assert lease.PATH not in [info.path for info in table.handle.store.list(".meta/locks")]
     forget(f"{URI}/table")

@@ -12,6 +12,7 @@ from plait.locks import default_lock, open_lock
 from plait.locks.file import FileLock, try_lock
 from plait.ports import Ports
 from plait.storage import open_store
+from plait.storage.local import LocalStore
 from plait.testing import CountingStore, SeqIds, SimClock, sim_ports
 
 
@@ -101,7 +102,7 @@ def test_the_ticket_of_a_dead_waiter_is_removed_and_that_of_a_living_one_respect
     lock = FileLock(str(tmp_path), sim_ports(ids=SeqIds("a")))
     queue = tmp_path / ".meta/locks/queue"
     queue.mkdir(parents=True)
-    dead, living = queue / "00000000000000001-dead", queue / "00000000000000002-living"
+    dead, living = (queue / f"{n:017d}-{'b' * 16}" for n in (1, 2))
     dead.write_bytes(b"")
     ticket = try_lock(str(living))
     assert ticket is not None
@@ -113,3 +114,15 @@ def test_the_ticket_of_a_dead_waiter_is_removed_and_that_of_a_living_one_respect
     with lock.acquire(wait_s=1, owner="me"):
         pass
     assert list(queue.iterdir()) == []
+
+
+@pytest.mark.parametrize("since", ["Infinity", "1e400", "null", '"x"'])
+def test_a_record_that_cannot_be_true_names_nobody(tmp_path: Path, since: str) -> None:
+    """It is for people only: whoever asks or waits does not fail for it."""
+    lock = FileLock(str(tmp_path), Ports())
+    record = f'{{"owner":"me","host":"h","pid":1,"since_ms":{since}}}'
+    with lock.acquire(wait_s=1, owner="me"):
+        LocalStore(str(tmp_path)).put(".meta/locks/commit.holder", record.encode())
+        found = FileLock(str(tmp_path), Ports()).holder()
+    assert found is not None
+    assert found.since_ms is None

@@ -46,6 +46,7 @@ def entry(
         "bytes": 100,
         "sorted": True,
         "schema_id": 0,
+        "footer": 0,
         "stats": json.dumps(stats, separators=(",", ":"), ensure_ascii=False) if bounds else None,
         "version": 1,
         "masked": 0,
@@ -179,9 +180,16 @@ def test_damaged_partition_values_are_refused(text: str) -> None:
 
 
 def test_damaged_bounds_are_refused() -> None:
-    files = [entry(0, "2026-01-01", "JFK", id=["zero", "9", 0])]
-    with pytest.raises(CorruptMetadataError, match="bounds of column 'id'"):
+    files = [*BOUNDED, entry(7, "2026-01-01", "JFK", id=["zero", "9", 0]), *BOUNDED]
+    with pytest.raises(CorruptMetadataError, match="bounds of column 'id'") as caught:
         plan(files, "id > 5")
+    assert caught.value.path == files[len(BOUNDED)]["path"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"1": 5}', '{"1":["1"]}', "[" * 100_000])
+def test_what_is_no_bounds_says_nothing(text: str) -> None:
+    """Nor is it parsed: metadata nested without end would end the read with RecursionError."""
+    assert chosen([{**PLACES[0], "stats": text}], "id > 5") == [0]
 
 
 def test_many_files_are_planned_without_an_object_each() -> None:

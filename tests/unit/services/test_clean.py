@@ -6,7 +6,7 @@ import pytest
 
 from plait.model.instant import Instant
 from plait.services.clean import clean, plan_clean
-from plait.services.rollback import roll_back
+from plait.services.rollback import roll_back, roll_back_failed
 from plait.services.upkeep import after_commit
 from plait.services.verify import verify
 from plait.state.checkpoint import list_checkpoints
@@ -15,9 +15,18 @@ from plait.storage.port import Store
 from plait.testing import SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.lease import TTL_S, Lease
 from plait.txn.properties import set_properties
-from tests.support.protocol import Work, client, create, listed, live_marks, memory, upsert
+from plait.txn.read_pin import TTL_S, ReadPin
+from tests.support.protocol import (
+    Phases,
+    Work,
+    client,
+    create,
+    listed,
+    live_marks,
+    memory,
+    upsert,
+)
 
 LITTLE: dict[str, object] = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
 
@@ -51,6 +60,18 @@ def test_files_of_the_past_are_condemned_and_deleted(store: MemoryStore, clock: 
     assert client(store).cache.refresh().horizon == 4
     assert set(report.to_dict()) >= {"deleted", "spared", "late", "plan"}
     sound(store)
+
+
+def test_nothing_is_deleted_before_its_decision(store: MemoryStore, clock: SimClock) -> None:
+    """INV-05: the phase `delete` comes after the decision and before the first deletion."""
+    seen: list[tuple[int, int]] = []
+
+    def look() -> None:
+        seen.append((client(store).cache.refresh().horizon, len(files(store))))
+
+    clean(client(store, clock, observer=Phases(on={"delete": look})))
+    assert seen == [(4, 4)]
+    assert len(files(store)) == 1
 
 
 def test_a_clean_with_nothing_to_do_decides_nothing(store: MemoryStore, clock: SimClock) -> None:
@@ -114,7 +135,7 @@ def test_what_a_reader_may_need_is_spared_until_its_lease_ends(
     store: MemoryStore, clock: SimClock
 ) -> None:
     """INV-05."""
-    lease = Lease(client(store, clock), 2)
+    lease = ReadPin(client(store, clock), 2)
     report = clean(client(store, clock))
     assert (len(report.deleted), len(report.spared)) == (1, 2)
     lease.release()
@@ -142,7 +163,7 @@ def test_a_damaged_record_makes_cleaning_wait(
 
 def test_a_damaged_lease_makes_cleaning_wait(store: MemoryStore, clock: SimClock) -> None:
     """INV-05."""
-    store.put(f"{paths.LEASES}/x", b"[" * 100_000)
+    store.put(f"{paths.LEASES}/{7:020d}-{'a' * 16}", b"[" * 100_000)
     assert clean(client(store, clock)).deleted == ()
     clock.advance(TTL_S + 1)
     assert len(clean(client(store, clock)).deleted) == 3
@@ -168,6 +189,28 @@ def test_late_files_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -
     assert not set(work.hand.written) & set(files(store))
 
 
+def test_what_a_late_attempt_left_of_a_committed_instant_goes(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: its record leads to it, the decision does not name it, and nothing else goes."""
+    work = Work.begin(client(store, clock), [((), 0), ((), 1)])
+    body = store.find(paths.requested(work.txn.instant))
+    work.commit()
+    upsert(client(store, clock), 0)  # what it wrote there is kept for older versions only
+    before = files(store)
+    late = [path.replace(".base.", "-again.base.") for path in work.hand.written]
+    foreign = late[0].replace(work.txn.instant.nonce, "e" * 16)
+    for path in (*late, foreign):
+        store.put(path, b"late")
+    store.put(paths.requested(work.txn.instant), body or b"")  # as each task of Spark does
+    report = roll_back_failed(client(store, clock), reason="test")
+    assert [(each.outcome, each.files_deleted) for each in report.ended] == [("committed", 2)]
+    assert files(store) == sorted([*before, foreign])
+    assert load_pending(store) == []
+    store.delete([foreign])
+    sound(store)
+
+
 def test_late_manifests_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -> None:
     """They lie in a directory of their instant; those of others stay."""
     work = Work.begin(client(store, clock))
@@ -189,10 +232,10 @@ def many(clock: SimClock) -> MemoryStore:
     """Give a table with a checkpoint a version, 1 to 6."""
     made = memory(clock)
     create(made, properties={**LITTLE, "checkpoint.interval": "1"})
-    site = client(made, clock)
+    handle = client(made, clock)
     for number in range(6):
-        upsert(site, number % 4)
-        after_commit(site)
+        upsert(handle, number % 4)
+        after_commit(handle)
     clock.advance(1)
     assert list_checkpoints(made) == [1, 2, 3, 4, 5, 6]
     return made

@@ -55,6 +55,14 @@ def test_it_is_not_changed_while_another_writer_is_live(table: Table) -> None:
     table.change_contract(lock="none", wait_s=5)
 
 
+def test_who_decides_the_slots_cannot_be_changed(table: Table) -> None:
+    """INV-02: two could give one slot away; told at once, and not after waiting for writers."""
+    with table.writer("upsert"), pytest.raises(OptionError) as caught:
+        table.change_contract(lock="zookeeper://127.0.0.1:1/plait?slots=lent")
+    assert caught.value.key == "lock"
+    assert contract(table)["lock"] == "file"
+
+
 def test_a_client_that_was_opened_before_the_change_cannot_write(
     table: Table, tmp_path: Path
 ) -> None:

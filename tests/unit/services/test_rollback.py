@@ -60,7 +60,8 @@ def test_a_dead_writer_is_rolled_back_and_its_files_go(store: MemoryStore, clock
         1,
     )
     assert not set(work.hand.written) & set(listed(store))
-    assert report.to_dict()["spared"] == []
+    told = {"instant": str(ended.instant), "outcome": "rolled_back", "files_deleted": 1}
+    assert report.to_dict() == {"ended": [told], "spared": []}
     over(store)
 
 

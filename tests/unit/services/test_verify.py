@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from plait.errors import TableNotFoundError
@@ -20,9 +22,10 @@ from plait.services.rollback import roll_back
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
-from plait.testing import SimClock, sim_ports
+from plait.storage.port import FileInfo
+from plait.testing import CountingStore, Fault, FaultStore, SimClock, sim_ports
 from plait.timeline import codec, paths
-from tests.support.forge import decision_at, flip, forge, reseal, rewrite
+from tests.support.forge import decision_at, flip, forge, reseal, reseal_checkpoint, rewrite
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 from tests.unit.services.conftest import Copy
 
@@ -54,6 +57,7 @@ def test_verify_finds_nothing_in_a_table_that_is_whole(copy: Copy, kind: str) ->
     assert report.checked["versions"] == 7
     assert report.checked["checkpoints"] == 1
     assert report.checked["keys"] == 20_015
+    assert report.checked["rows"] >= 20_015
     assert report.checked["files"] > 2
     assert report.to_dict() == {"problems": [], "notes": [], "checked": report.checked}
 
@@ -105,8 +109,9 @@ def test_verify_reports_damaged_manifests() -> None:
     (manifest, other) = listed(store, paths.MANIFESTS)
     store.put(manifest, b"rubbish")
     store.delete([other])
-    problems = verify(client(store)).problems
-    assert [(p.invariant, p.path) for p in problems] == [("INV-01", manifest)]
+    report = verify(client(store))
+    assert [(p.invariant, p.path) for p in report.problems] == [("INV-01", manifest)]
+    assert paths.TIMELINE in [note.path for note in report.notes]  # nothing rests on it
 
 
 def test_verify_reports_features_of_a_newer_version(copy: Copy) -> None:
@@ -141,6 +146,38 @@ def test_verify_reports_a_slot_that_holds_another_version(copy: Copy) -> None:
     store = copy("cow")
     store.put(paths.slot(7), store.find(paths.slot(3)) or b"")
     assert found(store) == [("INV-02", paths.slot(7))]
+
+
+class Listed(CountingStore):
+    """Lists slots that are gone when they are read, and all of them twice, in no order."""
+
+    gone: tuple[int, ...] = ()
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        infos = [*super().list(prefix)]
+        if prefix == paths.TIMELINE:
+            infos = [*infos[::-1], *infos, *(FileInfo(paths.slot(v), 1, None) for v in self.gone)]
+        return iter(infos)
+
+
+@pytest.mark.parametrize(
+    ("gone", "reported"), [((), []), ((3,), [3]), ((9, 10), [3, 9, 10])], ids=str
+)
+def test_verify_goes_by_the_slots_and_not_by_their_listing(
+    gone: tuple[int, ...], reported: list[int]
+) -> None:
+    """INV-02: one that goes meanwhile is reported, and no state is made without it."""
+    inner = memory()
+    create(inner)
+    for _ in range(2):
+        upsert(client(inner))
+    store = Listed(inner)
+    store.gone = gone
+    report = verify(client(store), data=False)
+    expected = [("INV-02", paths.slot(version)) for version in reported]
+    assert [(problem.invariant, problem.path) for problem in report.problems] == expected
+    assert report.checked["versions"] == 3
+    assert [note.path for note in report.notes] == ([paths.TIMELINE] if gone else [])
 
 
 @pytest.mark.parametrize(
@@ -228,7 +265,7 @@ def rollback(decision: Decision, ended: RolledBack, *, nonce: str = "d" * 16) ->
         instant=Instant(decision.instant.time, nonce),
         operation=Operation.ROLLBACK,
         action=Action.ROLLBACK,
-        rolled_back=ended,
+        rolled_back=(ended,),
     )
 
 
@@ -242,7 +279,12 @@ def test_verify_reports_a_live_file_that_is_missing(copy: Copy, kind: str, *, da
     store = copy(kind)
     path = one_live(store)
     store.delete([path])
-    assert found(store, data=data) == [("INV-04", path)]
+    report = verify(client(store), data=data)
+    (problem,) = report.problems
+    assert (problem.invariant, problem.path) == ("INV-04", path)
+    assert "missing" in problem.message
+    told = {"invariant": "INV-04", "path": path, "message": problem.message}
+    assert report.to_dict()["problems"] == [told]
 
 
 @pytest.mark.parametrize("data", [True, False])
@@ -271,6 +313,26 @@ def test_verify_reports_a_live_file_with_damaged_pages(copy: Copy) -> None:
         file.seek(8)
         file.write(b"\xff" * 5_000)
     assert found(store) == [("INV-04", path)]
+
+
+def test_verify_reports_damaged_pages_of_a_column_that_is_no_key(copy: Copy) -> None:
+    """INV-04: looking for keys that are there twice would not read them."""
+    store = copy("cow")
+    path = one_live(store)
+    text = pq.read_metadata(Path(store.root, path)).row_group(0).column(1)
+    assert text.path_in_schema == "text"
+    for at in range(4, 24):
+        flip(store, path, text.data_page_offset + at)
+    assert found(store) == [("INV-04", path)]
+
+
+def test_verify_reports_a_file_that_goes_while_its_keys_are_looked_for(copy: Copy) -> None:
+    """INV-04: the rows were read, and the keys cannot be."""
+    store = copy("cow")
+    path = one_live(store)
+    faults = FaultStore(store, [Fault("error", "open_input", path, nth=2)])
+    problems = verify(client(faults)).problems
+    assert [(problem.invariant, problem.path) for problem in problems] == [("INV-04", path)]
 
 
 @pytest.mark.parametrize(("column", "value"), [("rows", 7), ("schema_id", 9), ("bytes", 1)])
@@ -357,6 +419,13 @@ def test_verify_reports_a_damaged_checkpoint(copy: Copy) -> None:
     assert found(store) == [("INV-04", paths.checkpoint(4))]
 
 
+def test_verify_reports_a_checkpoint_that_says_other_than_the_decisions(copy: Copy) -> None:
+    """INV-04: its own seal fits, so every client would believe it."""
+    store = copy("cow")
+    path = reseal_checkpoint(store, 4, horizon=1)
+    assert found(store) == [("INV-04", path)]
+
+
 # --- INV-05 -------------------------------------------------------------------------------------
 
 
@@ -410,6 +479,44 @@ def test_verify_reports_unknown_files_and_leaves_them(copy: Copy, path: str) -> 
     assert store.find(path) == b"?"
 
 
+def told(store: LocalStore, path: str) -> str:
+    problems = verify(client(store), data=False).problems
+    return next(problem.message for problem in problems if problem.path == path)
+
+
+@pytest.mark.parametrize(
+    "path", [".DS_Store", "data/.DS_Store", ".meta/timeline/.DS_Store", ".meta/leases/.DS_Store"]
+)
+def test_verify_tells_what_another_program_left(copy: Copy, path: str) -> None:
+    """INV-06: nobody has to wonder whose it is."""
+    store = copy("cow")
+    store.put(path, b"?")
+    assert "harms nothing" in told(store, path)
+    assert "move it away" in told(store, path)
+
+
+def test_verify_tells_a_link_or_a_pipe_from_a_file(copy: Copy, tmp_path: Path) -> None:
+    """INV-06: files below a linked directory looked lost, and the link like one of them."""
+    store = copy("cow")
+    path = one_live(store)
+    (tmp_path / "cow/data").rename(tmp_path / "moved")
+    (tmp_path / "cow/data").symlink_to(tmp_path / "moved")
+    os.mkfifo(tmp_path / "cow/pipe")
+    assert "it is a symbolic link" in told(store, "data")
+    assert "put them here themselves" in told(store, "data")
+    assert "data is a symbolic link" in told(store, path)
+    assert "it is a named pipe" in told(store, "pipe")
+
+
+def test_verify_tells_a_file_from_a_link_in_its_place(copy: Copy, tmp_path: Path) -> None:
+    """INV-04."""
+    store = copy("cow")
+    path = one_live(store)
+    (tmp_path / "cow" / path).rename(tmp_path / "moved")
+    (tmp_path / "cow" / path).symlink_to(tmp_path / "moved")
+    assert "is a symbolic link" in told(store, path)
+
+
 def test_verify_explains_files_of_pending_instants() -> None:
     """INV-06: a writer at work is no damage."""
     store = memory()
@@ -434,6 +541,35 @@ def test_verify_notes_late_files_of_rolled_back_instants() -> None:
     assert [note.path for note in report.notes] == [path]
 
 
+def test_verify_notes_late_files_of_those_that_were_rolled_back_long_ago() -> None:
+    """INV-06: also when no clean looks for them any more."""
+    clock = SimClock()
+    store = memory(clock)
+    create(store, properties={"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    dead = Work.begin(client(store, clock), [((), 0)])
+    roll_back(client(store, clock), dead.txn.instant, reason="test")
+    for _ in range(2):
+        upsert(client(store, clock))
+        clock.advance(1)
+        clean(client(store, clock))
+    assert client(store).cache.refresh().late == ()
+    (path,) = dead.hand.written
+    store.put(path, b"late")
+    report = verify(client(store), data=False)
+    assert report.problems == ()
+    assert [note.path for note in report.notes] == [path]
+
+
+def test_verify_notes_parts_that_no_checkpoint_names(copy: Copy) -> None:
+    """INV-06: whoever wrote them died before the checkpoint, or another was first."""
+    store = copy("cow")
+    path = paths.checkpoint(4, f"{'a' * 16}-0-added.parquet")
+    store.put(path, b"?")
+    report = verify(client(store))
+    assert report.problems == ()
+    assert [note.path for note in report.notes] == [path]
+
+
 def test_verify_notes_files_that_a_committed_instant_does_not_name(copy: Copy) -> None:
     """INV-06: a task that ran twice may leave one; no reader sees it."""
     store = copy("cow")
@@ -442,6 +578,7 @@ def test_verify_notes_files_that_a_committed_instant_does_not_name(copy: Copy) -
     report = verify(client(store))
     assert report.problems == ()
     assert [note.path for note in report.notes] == [path]
+    assert "it may be deleted by hand" in report.notes[0].message
 
 
 # --- INV-07 -------------------------------------------------------------------------------------
@@ -493,6 +630,16 @@ def test_the_history_alone_tells_of_windows_instants_and_chains(copy: Copy) -> N
     forge(store, lambda d: replace(d, base=4, changes=changes), like=2)
     (problem,) = verify(client(store), history=True).problems
     assert problem.invariant == "INV-07"
+
+
+def test_verify_reports_a_first_commit_that_rests_on_itself() -> None:
+    """INV-07."""
+    store = memory()
+    create(store)
+    upsert(client(store))
+    path = reseal(store, 1, lambda decision: replace(decision, base=1))
+    problems = verify(client(store), data=False).problems
+    assert [(p.invariant, p.path) for p in problems] == [("INV-07", path)]
 
 
 @pytest.mark.parametrize("base", [-2, 7, 99])

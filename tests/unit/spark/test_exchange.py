@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.arrow.cast import apply
 from plait.errors import StorageError
 from plait.model.plan import LIVE
 from plait.spark.exchange import Split
-from plait.spark.pieces import Pieces
 from plait.spark.route import Route
-from plait.spark.task import Place
-from plait.write.cast import apply
+from plait.spark.shuffle_files import Pieces
+from plait.spark.task import TaskSetting
 from tests.support.livetable import LiveTable
 from tests.unit.spark.test_route import spec_of
 
@@ -48,7 +48,7 @@ def split_of(directory: Path, *, buffer: str = "64KiB") -> Split:
 
 def given_to(split: Split, task: int, parts: Sequence[Sequence[Row]], attempt: int = 0) -> str:
     """Let a task divide these batches; give the name of what it left, '' if it had no rows."""
-    report = split(Place(task, attempt, f"{task}-{attempt}"), _batches(parts))
+    report = split(TaskSetting(task, attempt, f"{task}-{attempt}"), _batches(parts))
     if report is None:
         return ""
     assert report.rows == sum(map(len, parts))
@@ -93,7 +93,7 @@ def test_only_the_attempt_that_was_reported_is_read(tmp_path: Path) -> None:
         raise RuntimeError(message)
 
     with pytest.raises(RuntimeError):
-        split(Place(0, 0, "0-0"), broken())
+        split(TaskSetting(0, 0, "0-0"), broken())
     good = given_to(split, 0, [[(2, "b"), (3, "c")]], attempt=1)
     given_to(split, 0, [[(9, "d")] * 30], attempt=2)
     found = [batch for task in range(5) for batch in Pieces(str(tmp_path), (good,), ()).read(task)]

@@ -19,9 +19,9 @@ from plait import (
     Table,
 )
 from plait.read.changes import ChangeScan
-from plait.spark.follow import Follower, Limits
+from plait.spark.follow import Follower, ReadLimits
 from plait.spark.offsets import Offset
-from plait.txn.lease import load_leases
+from plait.txn.read_pin import load_read_pins
 from tests.support.forge import forge_column
 
 _NAMES = itertools.count()
@@ -39,14 +39,14 @@ def put(table: Table, *ids: int, v: int = 0) -> int:
 
 
 def follower(table: Table, start: str | None = None, **limits: int) -> Follower:
-    state = table.site.cache.refresh()
-    return Follower(table.site, state.table.spec.schema, start, Limits(**limits))
+    state = table.handle.cache.refresh()
+    return Follower(table.handle, state.table.spec.schema, start, ReadLimits(**limits))
 
 
 def batches(table: Table, stream: Follower, at: Offset) -> Iterator[tuple[Offset, list[int]]]:
     """Follow until there is nothing new; give the end of each batch, and its ids."""
     while (end := stream.next(at, limited=True)) != at:
-        scan = ChangeScan(table.site.store, stream.window(at, end))
+        scan = ChangeScan(table.handle.store, stream.window(at, end))
         again = Offset.from_dict(end.to_dict())
         assert again == end, "what the checkpoint holds is all that is known"
         yield end, sorted(scan.to_arrow()["id"].to_pylist())
@@ -120,7 +120,7 @@ def test_the_end_of_the_first_batch_says_where_the_stream_began(
     end = follower(table, start).next(Offset(), limited=False)
     put(table, 3)
     window = follower(table, start).window(Offset(), end)
-    found = ChangeScan(table.site.store, window).to_arrow()
+    found = ChangeScan(table.handle.store, window).to_arrow()
     assert sorted(found["id"].to_pylist()) == ids
 
 
@@ -153,12 +153,12 @@ def test_the_lease_moves_with_the_stream(table: Table) -> None:
     stream = follower(table, "1")
     end = stream.next(Offset(), limited=False)
     stream.window(Offset(), end)
-    assert [lease.version for lease in load_leases(table.site)] == [0]
+    assert [lease.version for lease in load_read_pins(table.handle)] == [0]
     stream.hold(end.version)
-    assert [lease.version for lease in load_leases(table.site)] == [3]
+    assert [lease.version for lease in load_read_pins(table.handle)] == [3]
     assert stream.next(end, limited=True) == end
     stream.close()
-    assert load_leases(table.site) == []
+    assert load_read_pins(table.handle) == []
 
 
 def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(table: Table) -> None:
@@ -176,7 +176,7 @@ def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(table: Table) -
     ):
         with pytest.raises(InstantExpiredError) as gone:
             ask()
-        assert gone.value.oldest == table.site.cache.known().horizon
+        assert gone.value.oldest == table.handle.cache.known().horizon
         assert "new checkpoint" in gone.value.hint
 
 
@@ -184,26 +184,26 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
     """And goes on behind it, once it knows them; no row loses a value on the way."""
     put(table, 1)
     put(table, 2)
-    known = table.site.cache.refresh().table.spec.schema
-    old = Follower(table.site, known, "1", Limits(versions=1))
-    newer = forge_column(table.site.store, "more")
+    known = table.handle.cache.refresh().table.spec.schema
+    old = Follower(table.handle, known, "1", ReadLimits(versions=1))
+    newer = forge_column(table.handle.store, "more")
     rows = pa.table({"id": [3], "v": [0], "more": [7]})
-    Table.open(table.site.store.spec.uri).upsert(rows)
+    Table.open(table.handle.store.spec.uri).upsert(rows)
     end = Offset()
     for ids in ([1], [2]):
         before, end = end, old.next(end, limited=True)
         window = old.window(before, end)
-        assert ChangeScan(table.site.store, window).to_arrow()["id"].to_pylist() == ids
+        assert ChangeScan(table.handle.store, window).to_arrow()["id"].to_pylist() == ids
     with pytest.raises(SchemaMismatchError) as changed:
         old.next(end, limited=True)
     assert changed.value.version == 3
     with pytest.raises(SchemaMismatchError):
-        Follower(table.site, known, None, Limits()).next(Offset(), limited=False)
-    fresh = Follower(table.site, newer, None, Limits())
-    again = ChangeScan(table.site.store, fresh.window(Offset(), end))
+        Follower(table.handle, known, None, ReadLimits()).next(Offset(), limited=False)
+    fresh = Follower(table.handle, newer, None, ReadLimits())
+    again = ChangeScan(table.handle.store, fresh.window(Offset(), end))
     assert again.to_arrow()["more"].to_pylist() == [None, None], "a batch from before, repeated"
     window = fresh.window(end, fresh.next(end, limited=False))
-    assert ChangeScan(table.site.store, window).to_arrow()["more"].to_pylist() == [7]
+    assert ChangeScan(table.handle.store, window).to_arrow()["more"].to_pylist() == [7]
 
 
 def test_a_checkpoint_of_another_table_is_refused(table: Table) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from plait import OptionError
 from plait.spark import pack, session
-from plait.spark.pack import PROVIDED
+from plait.spark.packaging import PROVIDED
 
 PROBE = """
 import sys

@@ -14,7 +14,8 @@ from plait.storage.memory import MemoryStore
 from plait.testing import CountingStore, sim_ports
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from tests.support.forge import decision_at
+from plait.txn.table_handle import TableHandle
+from tests.support.forge import decision_at, rewrite
 from tests.support.histories import History
 from tests.support.protocol import client, create, live_marks, memory, upsert
 
@@ -30,6 +31,15 @@ def cache(store: object) -> StateCache:
     return StateCache(store, sim_ports())  # type: ignore[arg-type]  # any store
 
 
+def checkpointed(store: MemoryStore) -> TableHandle:
+    """Return a client that made three commits and a checkpoint after them."""
+    handle = client(store)
+    for _ in range(3):
+        upsert(handle)
+    assert handle.cache.checkpoint(1)
+    return handle
+
+
 def test_a_look_at_the_head_is_one_read_when_nothing_happened(store: MemoryStore) -> None:
     counting = CountingStore(store)
     known = cache(counting)
@@ -41,10 +51,10 @@ def test_a_look_at_the_head_is_one_read_when_nothing_happened(store: MemoryStore
 
 def test_what_this_client_published_is_known_without_a_read(store: MemoryStore) -> None:
     counting = CountingStore(store)
-    site = client(counting)
-    upsert(site)
+    handle = client(counting)
+    upsert(handle)
     counting.reset()
-    assert site.cache.known().version == 1
+    assert handle.cache.known().version == 1
     assert not counting.calls
 
 
@@ -62,6 +72,22 @@ def test_a_decision_that_is_known_is_not_read_again(store: MemoryStore) -> None:
     assert [call.path for call in counting.calls] == [paths.slot(4), paths.slot(5)]
     assert [decision.version for decision in known.decisions(0, limit=2)] == [1, 2]
     assert len(counting.calls) == 2
+
+
+def test_decisions_after_a_checkpoint_are_known_and_those_before_it_are_read(
+    store: MemoryStore,
+) -> None:
+    """INV-04: a state that rests on a checkpoint has the later ones in memory, no others."""
+    checkpointed(store)
+    for _ in range(2):
+        upsert(client(store))
+    counting = CountingStore(store)
+    known = cache(counting)
+    known.refresh()
+    counting.reset()
+    assert [decision.version for decision in known.decisions(3, limit=100)] == [4, 5]
+    assert [call.path for call in counting.calls] == [paths.slot(6)]
+    assert [decision.version for decision in known.decisions(2, limit=100)] == [3, 4, 5]
 
 
 def test_a_client_that_slept_through_many_versions_catches_up() -> None:
@@ -85,12 +111,12 @@ def test_a_client_that_slept_through_many_versions_catches_up() -> None:
 
 
 def test_a_state_never_goes_back(store: MemoryStore) -> None:
-    site = client(store)
-    older = site.cache.refresh()
-    upsert(site)
-    assert site.cache.offer(older).version == 1
-    assert site.cache.known().version == 1
-    assert site.cache.advance(decision_at(store, 1)).version == 1
+    handle = client(store)
+    older = handle.cache.refresh()
+    upsert(handle)
+    assert handle.cache.offer(older).version == 1
+    assert handle.cache.known().version == 1
+    assert handle.cache.advance(decision_at(store, 1)).version == 1
 
 
 def test_threads_that_share_a_client_see_the_same(store: MemoryStore) -> None:
@@ -115,34 +141,76 @@ def test_threads_that_share_a_client_see_the_same(store: MemoryStore) -> None:
 
 
 def test_a_checkpoint_is_written_once_an_interval(store: MemoryStore) -> None:
-    site = client(store)
+    handle = client(store)
     written = []
     for _ in range(12):
-        upsert(site)
-        written.append(site.cache.checkpoint(5))
+        upsert(handle)
+        written.append(handle.cache.checkpoint(5))
     assert [n for n, done in enumerate(written, 1) if done] == [5, 10]
     assert list_checkpoints(store) == [5, 10]
     assert live_marks(store) == ["mark"] * 12
+
+
+def test_a_checkpoint_that_nobody_wrote_for_two_intervals_falls_to_anyone(
+    store: MemoryStore,
+) -> None:
+    """INV-11."""
+    for _ in range(7):
+        upsert(client(store))
+    assert not client(store).cache.checkpoint(5)
+    for _ in range(4):
+        upsert(client(store))
+    assert client(store).cache.checkpoint(5)
+    assert list_checkpoints(store) == [11]
+
+
+@pytest.mark.parametrize(("hint", "writes"), [(b"1", True), (b"10", False)])
+def test_a_client_that_knows_no_checkpoint_asks_the_hint_before_it_writes_one(
+    store: MemoryStore, hint: bytes, *, writes: bool
+) -> None:
+    """INV-11: a hint of two intervals ago does not count, a newer one is remembered."""
+    for _ in range(12):
+        upsert(client(store))
+    counting = CountingStore(store)
+    known = cache(counting)
+    known.refresh()
+    store.put(paths.CHECKPOINT_HINT, hint)
+    assert known.checkpoint(5) is writes
+    counting.reset()
+    assert not known.checkpoint(5)
+    assert not counting.calls
+
+
+def test_a_checkpoint_that_is_two_intervals_old_is_not_believed_to_be_the_newest(
+    store: MemoryStore,
+) -> None:
+    """INV-11: the hint is asked then, so that not every client writes one."""
+    handle = checkpointed(store)
+    for _ in range(10):
+        upsert(client(store))
+    store.put(paths.CHECKPOINT_HINT, b"12")
+    handle.cache.refresh()
+    assert not handle.cache.checkpoint(5)
 
 
 def test_a_long_lived_client_holds_a_short_tail(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plait.state.cache._TAIL_MAX", 20)
-    site = client(store)
+    handle = client(store)
     for number in range(50):
-        upsert(site, number % 4)
-    assert len(site.cache.known().tail) <= 21
-    assert difference(store, site.cache.known(), cache(store).refresh()) is None
+        upsert(handle, number % 4)
+    assert len(handle.cache.known().tail) <= 21
+    assert difference(store, handle.cache.known(), cache(store).refresh()) is None
 
 
 def test_versions_that_cannot_be_read_are_refused(store: MemoryStore) -> None:
     """INV-04: with the reason."""
-    site = client(store)
-    upsert(site)
+    handle = client(store)
+    upsert(handle)
     for version in (-1, 2, 99):
         with pytest.raises(InstantNotFoundError) as missing:
-            site.cache.snapshot(version=version)
+            handle.cache.snapshot(version=version)
         assert missing.value.version == version
     history = History.begin(memory()).run([("add", 1, 1)] * 3 + [("clean", 2, 0)])
     with pytest.raises(InstantExpiredError) as expired:
@@ -152,13 +220,39 @@ def test_versions_that_cannot_be_read_are_refused(store: MemoryStore) -> None:
 
 def test_a_decision_that_does_not_continue_the_state_is_refused(store: MemoryStore) -> None:
     """INV-01."""
-    site = client(store)
-    upsert(site)
-    upsert(site)
+    handle = client(store)
+    upsert(handle)
+    upsert(handle)
     state = client(store).cache.refresh()
     for version in (1, 2):
         with pytest.raises(CorruptMetadataError):
             state.apply(decision_at(store, version), where="slot")
+
+
+DEFINITIONS: dict[str, dict[str, object]] = {
+    "bucket spec": {"bucket_spec": []},
+    "contract": {"contract": []},
+    "properties": {"properties": []},
+    "key": {"bucket_spec": {"id": 0, "key": ["other"], "count": 4}},
+    "no bucket": {"bucket_spec": {"id": 0, "key": ["id"], "count": 0}},
+    "partitioning": {"partition_by": ["other"]},
+    "ordering": {"ordering": "other"},
+    "type": {"table_type": "other"},
+    "schema": {"schema_id": 7},
+}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_that_cannot_be_is_refused(store: MemoryStore, name: str) -> None:
+    """INV-01."""
+
+    def change(document: dict[str, object]) -> None:
+        document["table"].update(DEFINITIONS[name])  # type: ignore[attr-defined]  # an object
+
+    rewrite(store, 0, change)
+    with pytest.raises(CorruptMetadataError) as caught:
+        cache(store).refresh()
+    assert caught.value.path == paths.slot(0)
 
 
 def test_an_archived_start_without_a_checkpoint_is_an_error(store: MemoryStore) -> None:
@@ -171,25 +265,27 @@ def test_an_archived_start_without_a_checkpoint_is_an_error(store: MemoryStore) 
 
 def test_an_archived_start_is_passed_over_by_a_checkpoint() -> None:
     """INV-01: an emptied slot keeps its name; the state goes on from the checkpoint."""
-    history = History.begin(memory()).run([("add", 1, 1)] * 4)
+    history = History.begin(memory()).run([("add", 1, 1)])
     behind = cache(history.store)
     behind.refresh()
+    history.run([("add", 1, 1)] * 3)
     newer = cache(history.store)
     newer.refresh()
     newer.checkpoint(1)
     history.run([("add", 1, 1)] * 2)
     for version in range(4):
         history.store.put(paths.slot(version), b"")
+    assert behind.refresh().version == 6
     assert cache(history.store).refresh().version == 6
     assert len(list(Timeline(history.store).load_after(4, limit=9))) == 2
 
 
 def test_commits_are_found_by_id_and_time(store: MemoryStore) -> None:
     """INV-09: in the tail and in every part."""
-    site = client(store)
+    handle = client(store)
     for number in range(12):
-        upsert(site, commit_id=f"c{number}" if number % 2 else None)
-        site.cache.checkpoint(5)
+        upsert(handle, commit_id=f"c{number}" if number % 2 else None)
+        handle.cache.checkpoint(5)
     state = cache(store).refresh()
     for number in range(12):
         found = state.find_commit(store, f"c{number}")

@@ -13,12 +13,18 @@ import pytest
 from plait.errors import CorruptMetadataError
 from plait.services.verify.replay import difference
 from plait.state.cache import StateCache
-from plait.state.checkpoint import list_checkpoints, load_newest, write_checkpoint
-from plait.state.state import State
+from plait.state.checkpoint import (
+    list_checkpoints,
+    load_checkpoint,
+    load_newest,
+    write_checkpoint,
+)
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SeqIds, sim_ports
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
+from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, seen
 from tests.support.protocol import listed, memory
 
@@ -41,11 +47,11 @@ def history() -> History:
     return made
 
 
-def opened(store: Store) -> State:
+def opened(store: Store) -> TableState:
     return StateCache(store, sim_ports()).refresh()
 
 
-def whole(history: History, state: State) -> None:
+def whole(history: History, state: TableState) -> None:
     """The state has everything, for readers of each version and for the look-up of commits."""
     assert difference(history.store, state, history.replayed()) is None
     for version in range(history.version + 1):
@@ -96,6 +102,48 @@ def test_a_damaged_checkpoint_is_passed_over(history: History, body: bytes | Non
         state = opened(history.store)
         assert state.checkpoint < version
         whole(history, state)
+
+
+def part(table: object, path: object, rows: object) -> dict[str, object]:
+    files = [[table, path, rows, ""]]
+    return {"parts": [{"first": 0, "last": 8, "files": files}]}
+
+
+INSIDE = f"{paths.CHECKPOINTS}/x"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"features": ["other-1"]},
+        {"features": "slots-1"},
+        {"version": 7},
+        {"horizon": 9},
+        {"horizon": -1},
+        {"table": []},
+        {"parts": {}},
+        {"parts": [[]]},
+        {"late": {}},
+        {"reservations": {}},
+        {"streams": {}},
+        part("other", INSIDE, 1),
+        part("added", "data/x", 1),
+        part("added", f"{paths.CHECKPOINTS}/../x", 1),
+        part("added", 7, 1),
+        part("added", INSIDE, 0),
+        part("added", INSIDE, -1),
+        part("added", INSIDE, 1 << 60),
+    ],
+    ids=range(18),
+)
+def test_a_sealed_checkpoint_that_makes_no_sense_is_not_loaded(
+    history: History, nonsense: dict[str, object]
+) -> None:
+    """INV-04, INV-11: whoever wrote it."""
+    reseal_checkpoint(history.store, 8, **nonsense)
+    with pytest.raises(CorruptMetadataError):
+        load_checkpoint(history.store, 8)
+    whole(history, opened(history.store))
 
 
 @pytest.mark.parametrize("damage", ["missing", "rubbish"])
@@ -181,7 +229,7 @@ class Meeting(WrappedStore):
 
     def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
         if path.endswith("-added.parquet"):
-            self._met.wait(10)
+            self._met.wait(300)
         return run()
 
 

@@ -6,14 +6,22 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError
+from plait.errors import (
+    CapabilityMissingError,
+    ClockUnavailableError,
+    CorruptMetadataError,
+    StorageError,
+)
+from plait.ports import SystemIds
 from plait.storage import exclusive
-from plait.storage.disk import TEMP_PREFIX
+from plait.storage.disk import TEMP_PREFIX, Disk, kernel_ms
 from plait.storage.local import TEMP_AGE_MS_MAX, LocalStore
+from plait.storage.mounts import Mount
 from plait.testing import SimClock
 
 SLOT = ".meta/timeline/0/1"
@@ -51,6 +59,12 @@ def test_a_directory_that_a_dead_process_made_is_synced_too(store: LocalStore) -
     Path(store.root, ".meta/timeline/0").mkdir(parents=True)
     store.put_if_absent(SLOT, b"1")
     assert store.fsyncs == 6  # file, 0, timeline, .meta, table, and the table's name
+
+
+def test_a_table_at_the_top_of_the_disk_has_nothing_above_it_to_sync() -> None:
+    top = Disk("/", SystemIds())
+    top.sync_names(["//"])
+    assert top.fsyncs <= 2
 
 
 def test_a_table_in_new_directories_is_synced_up_to_the_old_one(tmp_path: Path) -> None:
@@ -124,13 +138,12 @@ def test_nothing_but_the_file_is_left_behind(either: LocalStore) -> None:
 
 
 def test_leftovers_of_the_dead_are_hidden_and_swept_when_old(tmp_path: Path) -> None:
-    clock = SimClock()
-    store = LocalStore(str(tmp_path), clock=clock)
+    store = LocalStore(str(tmp_path))
     store.put("dir/file", b"1")
-    young, old = tmp_path / f"dir/{TEMP_PREFIX}1", tmp_path / f"dir/{TEMP_PREFIX}2"
+    young, old = (tmp_path / f"dir/{TEMP_PREFIX}{n:016x}" for n in (1, 2))
     for temp, age_ms in ((young, TEMP_AGE_MS_MAX - 60_000), (old, TEMP_AGE_MS_MAX + 60_000)):
         temp.write_bytes(b"half")
-        seconds = (clock.now_ms() - age_ms) / 1000
+        seconds = (store.now_ms() - age_ms) / 1000
         os.utime(temp, (seconds, seconds))
     assert [info.path for info in store.list("")] == ["dir/file"]
     assert young.exists()
@@ -174,7 +187,10 @@ def test_without_hard_links_a_rename_that_never_replaces_does(
         pytest.skip("no renameat2 here")
     assert either.put_if_absent("slot", b"1")
     assert not either.put_if_absent("slot", b"2")
-    assert not exclusive.rename_if_absent(str(_file(either, "other")), f"{either.root}/slot")
+    _file(either, "other")
+    directory = os.open(either.root, os.O_RDONLY)
+    assert not exclusive.rename_if_absent(directory, "other", "slot")
+    os.close(directory)
     assert either.find("slot") == b"1"
     assert names(either.root) == ["other", "slot"]
 
@@ -201,9 +217,9 @@ def test_a_link_whose_reply_is_lost_is_a_win(
     """INV-10, on NFS: the client sends the link again and hears that the name is taken."""
     store, link = LocalStore(str(tmp_path), nameless=False), os.link
 
-    def link_twice(source: str, target: str) -> None:
-        link(source, target)
-        link(source, target)
+    def link_twice(source: str, target: str, **where: int) -> None:
+        link(source, target, **where)
+        link(source, target, **where)
 
     monkeypatch.setattr(os, "link", link_twice)
     assert store.put_if_absent("slot", b"1")
@@ -269,3 +285,40 @@ def test_a_swap_waits_for_another_and_gives_up_in_time(tmp_path: Path) -> None:
     os.close(other)
     assert store.replace("folder/lease", b"2", expected=b"1")
     assert names(store.root) == ["lease"]
+
+
+def _refuse(number: int) -> Callable[[], int]:
+    def time_ms() -> int:
+        raise OSError(number, os.strerror(number))
+
+    return time_ms
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+@pytest.mark.skipif(kernel_ms() is None, reason="this system has no files without a disk")
+def test_who_may_only_read_learns_the_time_all_the_same(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Else nobody could read as of a time of today on a disk that is mounted read-only."""
+    told_ms = LocalStore(store.root).now_ms()
+    monkeypatch.setattr(store._disk, "time_ms", _refuse(number))
+    assert 0 <= store.now_ms() - told_ms < 60_000
+
+
+def test_a_disk_that_fails_tells_no_time(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store._disk, "time_ms", _refuse(errno.EIO))
+    with pytest.raises(ClockUnavailableError):
+        store.now_ms()
+
+
+def test_another_machine_is_not_answered_for(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel of this machine knows nothing of the clock of a file server."""
+    mount = Mount("/", "nfs4", ())
+    monkeypatch.setattr("plait.storage.local.find_mount", lambda _: mount)
+    monkeypatch.setattr(store._disk, "time_ms", _refuse(errno.EACCES))
+    with pytest.raises(ClockUnavailableError):
+        store.now_ms()

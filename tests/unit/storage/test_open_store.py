@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+from fsspec.registry import known_implementations
 
-from plait.errors import MissingDependencyError, OptionError
+from plait import Table
+from plait.errors import (
+    MissingDependencyError,
+    OptionError,
+    TableNotFoundError,
+)
 from plait.model.plan import StoreSpec
 from plait.storage import local_root, open_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
 from plait.storage.memory import MemoryStore, forget
+from plait.storage.url import adapter_missing
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,11 @@ from plait.storage.memory import MemoryStore, forget
         ("file:///data/t", "/data/t"),
         ("file://localhost/data/t", "/data/t"),
         ("file:///data/a%20b", "/data/a%20b"),
+        ("file:/data/t", "/data/t"),
+        ("FILE:/data/t", "/data/t"),
+        ("file:////data/t", "/data/t"),
+        ("/data/a:b", "/data/a:b"),
+        ("/data/s3://b", "/data/s3:/b"),
     ],
 )
 def test_paths_and_file_uris_are_local(uri: str, root: str) -> None:
@@ -40,7 +53,13 @@ def test_relative_paths_are_pinned_when_opened(
 
 
 @pytest.mark.parametrize(
-    "uri", ["", " ", "a\0b", "file://host/t", "memory://", "s3://bucket", "s3://bucket//a"]
+    "uri",
+    [
+        *("", " ", "a\0b", "file://host/t", "memory://", "s3://bucket", "s3://bucket//a"),
+        *("file:t", "file:", "file://", "memory:/t", "data:t", "s3:/bucket/t", "hdfs:/t", "gs:t"),
+        *("s3://buck et/t", "s3a://me:secret@bucket/t"),
+        *("dbfs:/t", "dbfs:///t", "dbfs://t", "wasbs://c@a/t", "C:\\data\\t", "C:/data/t"),
+    ],
 )
 def test_what_is_no_place_is_refused(uri: str) -> None:
     with pytest.raises(OptionError) as caught:
@@ -48,14 +67,57 @@ def test_what_is_no_place_is_refused(uri: str) -> None:
     assert caught.value.key == "uri"
 
 
+@pytest.mark.parametrize("place", [None, 5, b"t", ["t"]])
+def test_what_is_no_text_makes_no_directory(
+    place: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError):
+        Table.create(cast("str", place), "id bigint")
+    assert not list(tmp_path.iterdir())
+    assert open_store(cast("str", tmp_path / "t")).spec.uri == f"{tmp_path}/t"
+
+
 def test_chained_urls_are_refused_because_caches_show_what_was() -> None:
     with pytest.raises(OptionError):
         open_store("simplecache::http://host/t")
 
 
-def test_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(OptionError):
-        open_store("gopher://host/t")
+@pytest.mark.parametrize("uri", ["gopher://host/t", "plait://host/t"])
+def test_an_unknown_scheme_is_refused_and_no_package_is_made_up(uri: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        open_store(uri)
+    assert "pip install" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["file:/made/here", "dbfs:/made/here", "C:/made/here"])
+def test_no_directory_is_named_as_a_scheme(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((OptionError, TableNotFoundError)):
+        Table.open(uri)
+    if uri.startswith("file:"):
+        Table.create(f"file:{tmp_path}/t", "id bigint")
+        assert Table.open(f"file://{tmp_path}/t").handle.store.spec.uri == f"{tmp_path}/t"
+    else:
+        with pytest.raises(OptionError):
+            Table.create(uri, "id bigint")
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"t"}
+
+
+def test_remedies_name_what_means_the_same() -> None:
+    for uri, remedy in {
+        "dbfs:/t": "/dbfs/",
+        "hdfs:/t": "hdfs://namenode",
+        "s3:/bucket/t": "s3://bucket",
+        "wasbs://c@a/t": "abfss://",
+        "data:t": "./data:t",
+        "file:t": "without file:",
+    }.items():
+        with pytest.raises(OptionError) as caught:
+            open_store(uri)
+        assert remedy in caught.value.hint, uri
 
 
 @pytest.mark.parametrize("uri", ["/data/t", "memory://t"])
@@ -94,6 +156,40 @@ def test_an_adapter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingDependencyError) as caught:
         open_store("s3://bucket/table")
     assert caught.value.extra == "s3"
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(MissingDependencyError):
-        open_store("gs://bucket/table")
+
+
+@pytest.mark.parametrize(
+    ("uri", "package"),
+    [
+        ("gs://bucket/t", "gcsfs"),
+        ("gcs://bucket/t", "gcsfs"),
+        ("abfss://c@a.dfs.core.windows.net/t", "adlfs"),
+        ("az://c/t", "adlfs"),
+        ("oss://bucket/t", "ossfs"),
+    ],
+)
+def test_the_hint_names_the_package_and_never_the_scheme(
+    uri: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependencyError) as caught:
+        open_store(uri)
+    assert caught.value.library == package
+    assert caught.value.hint == f"pip install {package}"
+
+
+def test_no_hint_installs_what_only_a_scheme_names() -> None:
+    """A scheme's name on the package index belongs to whoever took it first."""
+    for scheme, known in known_implementations.items():
+        said = known.get("err", "")
+        hint = adapter_missing(f"{scheme}://host/t", ImportError(said)).hint
+        named = hint.removeprefix("pip install ") if "pip" in hint else ""
+        assert named in said or scheme in ("abfs", "http", "https"), hint
+        assert named != scheme or scheme == "dvc", hint
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """Arrow takes no such path, and would say so after the table was made."""
+    with pytest.raises(OptionError):
+        Table.create(f"{tmp_path}/t\udcff", "id bigint")
+    assert list(tmp_path.iterdir()) == []

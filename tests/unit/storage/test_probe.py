@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from plait.errors import CapabilityMissingError
+from plait.errors import CapabilityMissingError, StorageError
 from plait.model.plan import StoreSpec
 from plait.ports import SystemClock
 from plait.storage import open_store, probe
@@ -19,6 +20,7 @@ from plait.storage.port import FIND_BYTES_MAX, FileInfo
 from plait.testing import CountingStore
 
 URI = "memory://probe"
+WAIT_S = 30.0
 
 
 class LooksThenWrites(MemoryStore):
@@ -105,6 +107,31 @@ def test_a_shared_store_is_not_fit_when_no_process_can_race(
     assert report.notes
 
 
+@pytest.mark.parametrize("given", [0, 1, 4, 5])
+def test_a_probe_that_gets_no_thread_says_so_and_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, given: int
+) -> None:
+    """The caller got ``RuntimeError: can't start new thread``; those that ran waited for ever."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == given:
+            message = "can't start new thread"
+            raise RuntimeError(message)
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(StorageError, match="can't start new thread") as caught:
+        probe.probe(MemoryStore(URI), reopen=lambda: MemoryStore(URI), rounds=1)
+    assert "limit of threads" in caught.value.hint
+    for thread in started:
+        thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in started)
+    assert list(MemoryStore(URI).list("")) == []
+
+
 def test_the_hint_spares_the_next_process_on_this_host_the_probe() -> None:
     first = probe.establish(subject(MemoryStore(URI)), host="h")
     probe._KNOWN.clear()  # as in a new process
@@ -130,6 +157,7 @@ def test_another_host_or_version_probes_again_and_keeps_its_own_hint(
     [
         b"", b"\xff", b"[]", b"{", b'{"host": "h"}', b"[" * 60_000, b"x" * (1 << 20),
         b'{"host": "h", "adapter": "a 1", "report": 3}',
+        b'{"host": "h", "adapter": "a 1", "report": {"one_winner": 1, "whole": 1, "reads_fresh": 1, "lists_fresh": 1, "swaps": true, "processes": Infinity}}',  # noqa: E501 - one line, as it is stored
         b'{"host": "other", "adapter": "a 1", "report": {}}',
     ],
 )  # fmt: skip

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from plait import CorruptMetadataError, EpochUnknownError, OptionError, StreamError, Table
+from plait import (
+    CommitOutcomeUnknownError,
+    CoordinatorFencedError,
+    CorruptMetadataError,
+    EpochUnknownError,
+    OptionError,
+    StreamError,
+    Table,
+)
 from plait.model.decision import Token
 from plait.model.instant import Instant
 from plait.services.rollback import roll_back_failed
@@ -16,42 +24,93 @@ from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
 from plait.stream.messages import Hello, Report, Turn, decode, encode
 from plait.testing import Fault, FaultStore, SimulatedCrashError
+from plait.testing.expect import refused
+from plait.timeline import paths
+from plait.txn.publish import _TRIES
 from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
 
-
-def test_of_two_coordinators_one_applies_each_epoch(make: Make) -> None:
-    """INV-09: the table fences the other, which goes on from where the first one is."""
-    first = make("a")
-    second = Group(Table(first.table.site), "append")
-    second.join("a")
-    first.take("a", 10)
-    second.take("a", 7)
-    first.turn()
-    second.turn()
-    assert first.coordinator.complete() is not None
-    with pytest.raises(StreamError):
-        second.coordinator.complete()
-    second.pump()
-    assert second.writers["a"].offset("a") == "10"
-    second.take("a", 15)
-    assert second.epoch() is not None
-    assert first.ids() == list(range(15))
-    second.close()
+DEEP = b"[" * 100_000
 
 
-def test_of_two_coordinators_with_the_same_epoch_both_get_its_result(make: Make) -> None:
-    first = make("a")
-    second = Group(Table(first.table.site), "append")
-    second.join("a")
-    for group in (first, second):
-        group.take("a", 10)
-        group.turn()
-    one, two = first.coordinator.complete(), second.coordinator.complete()
-    assert one is not None
-    assert two is not None
-    assert (one.version, one.instant) == (two.version, two.instant)
-    assert first.ids() == list(range(10))
-    second.close()
+def test_of_two_coordinators_the_newer_one_stays_and_the_other_ends(make: Make) -> None:
+    """INV-09: the older one has its turn ended, cannot commit it, and stops for good."""
+    older = make("a")
+    older.take("a", 10)
+    older.turn()
+    newer = Group(Table(older.table.handle), "append")
+    newer.join("a")
+    newer.take("a", 7)
+    with pytest.raises(CoordinatorFencedError):
+        older.coordinator.complete()
+    for call in (older.coordinator.poll, older.coordinator.checkpoint, older.coordinator.complete):
+        with pytest.raises(CoordinatorFencedError):
+            call()
+    assert newer.epoch() is not None
+    assert newer.ids() == list(range(7))
+    newer.close()
+
+
+def test_a_coordinator_that_another_overtook_knows_where_the_stream_is(make: Make) -> None:
+    """It wakes when the other has finished: it hears so at once, and its position is that one's."""
+    older = make("a")
+    newer = Group(Table(older.table.handle), "append")
+    newer.join("a")
+    for stop in (10, 20):
+        newer.take("a", stop)
+        assert newer.epoch() is not None
+    newer.close()
+    version = older.table.version
+    with refused(CoordinatorFencedError) as refusal:
+        older.coordinator.commit(wait_s=0)
+    assert older.coordinator.position == newer.coordinator.position
+    assert refusal.error.position == newer.coordinator.position.to_dict()
+    assert older.table.version == version, "it leaves nothing: its turn was ended by the other"
+
+
+def test_coordinators_that_live_at_once_leave_few_versions(make: Make) -> None:
+    """The one that was overtaken does not come back: one rollback, not one each time they meet."""
+    group = make("a")
+    coordinators = [group.coordinator]
+    for epoch in range(1, 7):
+        group.take("a", 10 * epoch)
+        assert group.epoch() is not None
+        if epoch == 3:
+            stream = group.table.stream("app")
+            coordinators.append(stream.coordinator(group.hub.coordinator(), "append"))
+            coordinators[1].start()
+            group.coordinator = coordinators[1]
+            group.pump()
+            group.coordinator.poll()
+            group.pump()
+        if epoch > 3:
+            with pytest.raises(CoordinatorFencedError):
+                coordinators[0].commit(wait_s=0)
+    assert group.ids() == list(range(60))
+    assert group.table.version == 1 + 6, "created, six epochs, one turn of the first ended"
+
+
+def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Make) -> None:
+    """INV-10: the reply was lost, and the slot could not be read back: the epoch is its own."""
+    group = make("a")
+    group.take("a", 10)
+    group.turn()
+    handle = group.table.handle
+    head = group.table.version
+    slot = paths.slot(head + 1)
+    silence = Fault("error", operation="find", path=slot, times=_TRIES)
+    lost = Fault("lost_reply", operation="put_if_absent", path=slot)
+    faulty = FaultStore(handle.store, [lost])
+    lost.run = lambda: faulty._script.append(silence)  # from now on
+    group.coordinator._handle = replace(
+        handle, store=faulty, cache=StateCache(faulty, handle.ports)
+    )
+    with pytest.raises(CommitOutcomeUnknownError):
+        group.coordinator.complete()
+    group.coordinator._handle = handle
+    group.pump()
+    group.take("a", 20)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(20))
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -73,7 +132,7 @@ def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed
         group.take("a", 30)
         group.epoch()
         group.close()
-        roll_back_failed(table.site, reason="its time-out is not awaited", everything=True)
+        roll_back_failed(table.handle, reason="its time-out is not awaited", everything=True)
         assert group.ids() == list(range(30))
         assert table.stream("app").audit().problems == ()
         assert table.verify().problems == ()
@@ -87,10 +146,10 @@ def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
     group = Group(table, operation)
     group.join("a")
     group.take("a", 20)
-    site = table.site
-    faulty = FaultStore(site.store, [Fault(kind, nth=nth)])
-    cache = StateCache(faulty, site.ports)
-    group.coordinator._site = replace(site, store=faulty, cache=cache)
+    handle = table.handle
+    faulty = FaultStore(handle.store, [Fault(kind, nth=nth)])
+    cache = StateCache(faulty, handle.ports)
+    group.coordinator._handle = replace(handle, store=faulty, cache=cache)
     try:
         group.epoch()
         group.close()
@@ -162,10 +221,19 @@ def test_threads_write_epoch_after_epoch(make: Make) -> None:
 
 def test_messages_survive_their_way_as_bytes() -> None:
     turn = Turn("s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {"a": "1"}, False, {"w": "l"})
-    report = Report("s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 1, ("data/x",), b"\x00\xff", "")
+    report = Report("s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9, 1, ("data/x",), b"\x00\xff", "")
     for message in (turn, report, Hello("w", "l")):
         assert decode(encode(message)) == message
-    for body in (b"", b"[]", b'{"kind":"other"}', b'{"kind":"hello"}', b"\xff"):
+    turn_of_nobody = b'{"kind":"turn","instant":"x"}'
+    for body in (
+        b"",
+        b"[]",
+        b'{"kind":"other"}',
+        b'{"kind":"hello"}',
+        turn_of_nobody,
+        DEEP,
+        b"\xff",
+    ):
         with pytest.raises(CorruptMetadataError):
             decode(body)
 
@@ -174,7 +242,8 @@ def test_what_is_no_message_is_passed_over(make: Make) -> None:
     """Others may write to a topic too."""
     group = make("a")
     group.hub.coordinator().send(b"{}")
-    group.hub.writer().send(b"hello?")
+    for body in (b"hello?", b'{"kind":"turn","instant":"x"}', DEEP):
+        group.hub.writer().send(body)
     group.take("a", 10)
     assert group.epoch() is not None
     assert group.ids() == list(range(10))
@@ -210,10 +279,13 @@ def test_an_idle_turn_leaves_no_decision(make: Make) -> None:
     assert len(group.table.timeline.pending) == 1, "the instant of the next turn"
 
 
-def test_a_coordinator_does_not_go_on_with_offsets_that_it_cannot_read(make: Make) -> None:
+@pytest.mark.parametrize("end", ["42", DEEP.decode()[: 1 << 16]])
+def test_a_coordinator_does_not_go_on_with_offsets_that_it_cannot_read(
+    make: Make, end: str
+) -> None:
     group = make("a")
     table = group.table
-    with table.stream("plain").writer(after=None, end="42") as writer:
+    with table.stream("plain").writer(after=None, end=end) as writer:
         writer.write(pa.table({"id": [1], "note": ["x"]}))
     with pytest.raises(EpochUnknownError):
         table.stream("plain").coordinator(group.hub.coordinator()).start()
@@ -228,7 +300,7 @@ def test_an_audit_finds_what_does_not_continue(make: Make) -> None:
     group = make("a")
     with group.table.stream("s").writer(after=None, end="1") as writer:
         writer.write(pa.table({"id": [1], "note": ["x"]}))
-    decision = group.table.site.cache.timeline.find(writer.result.version)
+    decision = group.table.handle.cache.timeline.find(writer.result.version)
     assert decision is not None
     tokens = [
         Token("s", 0, "0", "1"),

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 from plait import OffsetGapError, StreamError, Table
 from plait.model.instant import State
+from plait.storage.port import Store
 from plait.stream.messages import Turn, decode
 from plait.testing import Fault, FaultStore
+from plait.testing.wrapper import WrappedStore
 from plait.timeline.pending import load_pending
 from tests.unit.stream.conftest import Make, rows
+
+T = TypeVar("T")
+
+
+class Held(WrappedStore):
+    """Holds the first data file that is written once it is armed, until it may go on."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.armed, self.begun, self.go_on = False, threading.Event(), threading.Event()
+
+    def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
+        if self.armed and path.startswith("data/"):
+            self.armed = False
+            self.begun.set()
+            assert self.go_on.wait(300)
+        return run()
+
 
 KEYED = pytest.mark.parametrize("keyed", [False, True])
 
 
 def staged(table: Table) -> list[str]:
-    store = table.site.store
+    store = table.handle.store
     return [i.path for i in store.list("data") if i.path.endswith(".run.parquet")]
 
 
@@ -83,7 +106,7 @@ def test_b4_an_instant_is_requested_before_any_writer_hears_of_it(
         group.coordinator.checkpoint(wait_s=0)
         message = decode(heard.receive(0) or b"")
         assert isinstance(message, Turn)
-        pending = {entry.instant: entry for entry in load_pending(group.table.site.store)}
+        pending = {entry.instant: entry for entry in load_pending(group.table.handle.store)}
         assert pending[message.instant].state is State.REQUESTED
         group.pump()
 
@@ -94,15 +117,15 @@ def test_b5_a_commit_is_tried_several_times_and_lands_once(make: Make, *, keyed:
     group = make("a", keyed=keyed)
     group.take("a", 25)
     group.turn()
-    site = group.table.site
+    handle = group.table.handle
     slot = ".meta/timeline/*"
     script = [
         Fault("error", "put_if_absent", slot),
         Fault("lost_reply", "put_if_absent", slot, nth=2),
     ]
 
-    faulty = FaultStore(site.store, script)
-    group.coordinator._site = replace(site, store=faulty)
+    faulty = FaultStore(handle.store, script)
+    group.coordinator._handle = replace(handle, store=faulty)
     result = group.coordinator.complete()
     assert result is not None
     assert result.version == group.table.version
@@ -263,14 +286,62 @@ def test_b12_buffering_goes_on_while_a_turn_is_flushed_and_decided(
     make: Make, *, keyed: bool
 ) -> None:
     """Rows that come meanwhile are under the next instant: the decision of this one leaves them."""
-    group = make("a", keyed=keyed)
+    group = make(keyed=keyed)
+    held = Held(group.table.handle.store)
+    stream = Table(replace(group.table.handle, store=held)).stream("app")
+    writer = group.writers["a"] = stream.participant(group.hub.writer(), "a")
+    group.join()
     group.take("a", 1_000)
+    held.armed = True
     group.coordinator.checkpoint(wait_s=0)
-    group.writers["a"].poll()  # the flush is under way
+    writer.poll()
+    assert held.begun.wait(300)
     group.take("a", 3_000)
+    assert [flush.done() for _, flush in writer._finishing] == [False], "it is under way all along"
+    assert not held.go_on.is_set()
+    held.go_on.set()
     group.pump()
     assert group.coordinator.complete() is not None
     assert group.ids() == list(range(1_000))
     group.take("a", 3_500)
     assert group.epoch() is not None
     assert group.ids() == list(range(3_500))
+
+
+def test_b8_a_coordinator_whose_instant_was_ended_says_so_when_it_polls(make: Make) -> None:
+    """INV-03: within a heartbeat interval, not at the end of the turn; its writers begin anew."""
+    group = make("a")
+    group.take("a", 10)
+    opened = group.coordinator._open[0]
+    group.coordinator.poll()
+    group.table.rollback(opened.turn.instant)
+    opened.heartbeat._beat()  # it is due
+    with pytest.raises(StreamError, match="rolled back"):
+        group.coordinator.poll()
+    group.coordinator.poll()
+    group.pump()
+    assert group.writers["a"].offset("a") == "", "it has heard, and reads the rows again"
+    group.take("a", 10)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(10))
+
+
+@KEYED
+def test_b12_a_turn_is_flushed_also_where_no_thread_can_be_had(
+    make: Make, monkeypatch: pytest.MonkeyPatch, *, keyed: bool
+) -> None:
+    """By the thread that takes the rows."""
+    group = make("a", keyed=keyed)
+
+    def refuse(_: threading.Thread) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as starved:
+        starved.setattr(threading.Thread, "start", refuse)
+        for stop in (10, 20):
+            group.take("a", stop)
+            assert group.epoch() is not None
+    group.take("a", 30)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(30))

@@ -13,7 +13,6 @@ from plait.storage import open_store
 from plait.storage.memory import forget
 from plait.storage.port import Store
 from plait.testing import (
-    Call,
     CountingStore,
     Fault,
     FaultStore,
@@ -21,6 +20,7 @@ from plait.testing import (
     SeqIds,
     SimClock,
     SimulatedCrashError,
+    StoreCall,
 )
 
 
@@ -42,7 +42,7 @@ def test_calls_are_counted_by_operation_and_kind(tmp_path: Path) -> None:
     data = {"open_output": 1, "persist": 1, "open_input": 1, "delete": 1}
     assert store.counts("data") == data
     assert store.count("delete") == 2
-    assert store.calls[0] == Call("put", ".meta/pending/1")
+    assert store.calls[0] == StoreCall("put", ".meta/pending/1")
     assert store.fsyncs > 2
     store.reset()
     assert (store.calls, store.fsyncs, store.counts()) == ((), 0, {})

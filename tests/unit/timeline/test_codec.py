@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ Edit = Callable[[dict[str, object]], object]
 
 def decision(**fields: object) -> Decision:
     row = {"path": "data/a.parquet", "partition": "[]", "bucket": 0, "kind": "base", "rows": 1}
-    added = [{**row, "bytes": 1, "sorted": True, "schema_id": 0}]
+    added = [{**row, "bytes": 1, "sorted": True, "schema_id": 0, "footer": 2**64 - 1}]
     changes = Changes(added=pa.Table.from_pylist(added, schema=ADDED))
     return Decision(
         version=3,
@@ -54,6 +55,28 @@ def added(document: dict[str, object]) -> dict[str, list[object]]:
     section = changes["added"]
     assert isinstance(section, dict)
     return section
+
+
+def test_a_decision_holds_only_numbers_that_every_reader_of_json_knows() -> None:
+    """INV-01: a published decision that nobody can read would end the table."""
+    with pytest.raises(ValueError, match="JSON"):
+        codec.encode(decision(client={"ratio": math.nan}))
+
+
+def test_a_decision_is_bounded_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-01: what is published can be read."""
+    size = len(codec.encode(decision()))
+    monkeypatch.setattr(codec, "SLOT_BYTES_MAX", size)
+    assert len(codec.encode(decision())) == size
+    monkeypatch.setattr(codec, "SLOT_BYTES_MAX", size - 1)
+    with pytest.raises(CommitError):
+        codec.encode(decision())
+
+
+def test_a_decision_may_be_completed_at_any_time_since_1970() -> None:
+    assert decode(edited(lambda d: d.update(completed_ms=0))).completed_ms == 0
+    with pytest.raises(CorruptMetadataError):
+        decode(edited(lambda d: d.update(completed_ms=-1)))
 
 
 def test_an_unknown_feature_is_refused_by_name() -> None:
@@ -142,7 +165,7 @@ EDITS: dict[str, Edit] = {
     "scope as text": lambda d: d.update(scope="table"),
     "rollback of nothing": lambda d: d.update(rolled_back={}),
     "rollback of an instant that is none": lambda d: d.update(
-        rolled_back={"instant": "x", "reason": "", "partitions": []}
+        rolled_back=[{"instant": "x", "reason": "", "partitions": []}]
     ),
     "tokens of three": lambda d: d.update(tokens=[["a", 1, "b"]]),
 }

@@ -22,7 +22,7 @@ from plait.storage.port import Capabilities, Store
 from plait.table import Table
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, sim_ports
 from plait.timeline import paths
-from plait.timeline.lent import BODIES, KEPT, LentStore
+from plait.timeline.lent_slots import BODIES, KEPT, LentStore
 from tests.support.lending import (
     Client,
     Keys,
@@ -68,6 +68,29 @@ class NoAnswerError(LockUnavailableError):
 
 def bodies(store: Store) -> list[str]:
     return [info.path for info in store.list(BODIES)]
+
+
+def test_files_of_a_store_with_lent_slots_are_where_its_store_has_them(
+    store: Store, keys: Keys
+) -> None:
+    """Other programs are told of them."""
+    found = lent(store, keys)
+    assert found.location("data/a") == store.location("data/a")
+    assert found.spec == store.spec
+    assert found.now_ms() <= store.now_ms()
+    found.put("data/a", b"1")
+    assert found.replace("data/a", b"2", expected=b"1")
+    assert not found.replace("data/a", b"3", expected=b"1")
+    assert store.find("data/a") == b"2"
+
+
+def test_of_two_identities_the_one_that_the_service_has_stands(store: Store, keys: Keys) -> None:
+    """INV-02: also if its copy in the store was lost."""
+    assert LentStore(store, Client(keys)).put_if_absent(paths.TABLE, IDENTITY)
+    store.delete([paths.TABLE])
+    other = IDENTITY.replace(b"00", b"ff")
+    assert not LentStore(store, Client(keys)).put_if_absent(paths.TABLE, other)
+    assert store.find(paths.TABLE) == IDENTITY
 
 
 def test_a_table_is_written_and_read_by_all_means(store: Store, keys: Keys) -> None:

@@ -44,9 +44,9 @@ def test_decisions_are_loaded_up_to_the_head_or_the_limit() -> None:
     """INV-02."""
     store = memory()
     create(store)
-    site = client(store)
+    handle = client(store)
     for _ in range(5):
-        upsert(site)
+        upsert(handle)
     timeline = Timeline(store)
     assert [d.version for d in timeline.load_after(1, limit=100)] == [2, 3, 4, 5]
     assert [d.version for d in timeline.load_after(1, limit=2)] == [2, 3]

@@ -21,7 +21,7 @@ from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, ManualBackground, SimClock
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.timeline.pending import load_pending
+from plait.timeline.pending import load_pending, write_inflight
 from plait.txn.rollback import publish_rollback
 from plait.txn.transaction import AlreadyCommitted
 from tests.support.forge import forge
@@ -68,6 +68,16 @@ def test_writers_of_different_buckets_both_commit(store: MemoryStore) -> None:
     sound(store)
 
 
+def test_a_commit_of_several_processes_removes_the_records_of_all(store: MemoryStore) -> None:
+    """The tasks of a job wrote their own; those of other instants stay."""
+    work, other = Work.begin(client(store)), Work.begin(client(store), [((), 1)])
+    work.txn.distributed = True
+    for attempt in ("task-1", "task-2"):
+        write_inflight(store, work.txn.instant, [()], attempt=attempt)
+    work.commit()
+    assert [pending.instant for pending in load_pending(store)] == [other.txn.instant]
+
+
 def test_appends_without_keys_all_commit() -> None:
     store = memory()
     create(store, keyed=False)
@@ -106,8 +116,7 @@ def test_a_loser_deletes_its_files_only_after_its_rollback_is_decided(store: Mem
     def decided() -> None:
         last = Timeline(store).find(2)
         assert last is not None
-        assert last.rolled_back is not None
-        assert last.rolled_back.instant == other.txn.instant
+        assert [each.instant for each in last.rolled_back] == [other.txn.instant]
 
     faults._script.append(Fault("step", "delete", "data/*", run=decided))
     with pytest.raises(RetryableConflictError):
@@ -424,7 +433,9 @@ def test_completion_times_rise_though_clocks_go_back() -> None:
     decisions = list(Timeline(store).load_after(-1, limit=10))
     completed = [decision.completed_ms for decision in decisions]
     assert completed == sorted(set(completed))
-    sound(store)
+    report = verify(client(store), data=False)
+    assert report.problems == ()
+    assert [note.path for note in report.notes] == [paths.slot(decisions[-1].version)]
 
 
 def test_a_commit_id_that_lands_meanwhile_stops_the_second(store: MemoryStore) -> None:
@@ -461,7 +472,7 @@ def test_an_instant_that_another_process_committed_is_not_decided_again(
     """INV-03: of two that resume it, one commits, and the other hears so."""
     work = Work.begin(client(store))
     twin = Work(client(store), work.txn, work.hand, work.scope, work.status)
-    resumed = type(work.txn).resume(twin.site, work.txn.request, work.txn.instant)
+    resumed = type(work.txn).resume(twin.handle, work.txn.request, work.txn.instant)
     first = work.commit()
     with pytest.raises(AlreadyCommitted) as caught:
         resumed.commit(work.status, work.scope, None)
@@ -524,8 +535,8 @@ def test_files_stay_in_the_partitions_that_records_name() -> None:
 
 def test_a_store_that_fails_at_begin_leaves_at_most_a_record(store: MemoryStore) -> None:
     """INV-06."""
-    site = client(FaultStore(store, [Fault("error", "find", "*timeline*", nth=3)]))
-    site.cache.known()
+    handle = client(FaultStore(store, [Fault("error", "find", "*timeline*", nth=3)]))
+    handle.cache.known()
     with pytest.raises(StorageError):
-        Work.begin(site)
+        Work.begin(handle)
     sound(store, pending=1)

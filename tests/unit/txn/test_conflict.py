@@ -26,7 +26,7 @@ from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.txn.conflict import Compare, Intent, conflict_error, decide
-from plait.txn.keys import Met
+from plait.txn.keys import KeyOverlap
 from plait.txn.matrix import DATA, KINDS, MATRIX, POLICIES, REWRITES, WRITERS, Kind, Verdict
 
 A0: BucketId = (("a",), 0)
@@ -105,7 +105,7 @@ EXPECTED = {
 
 
 def met(*hashes: int, known: bool = True) -> Compare:
-    found = Met(known=known, hashes=np.array(hashes, dtype=np.uint64))
+    found = KeyOverlap(known=known, hashes=np.array(hashes, dtype=np.uint64))
     return lambda _: found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -15,7 +17,8 @@ from plait.storage.memory import MemoryStore
 from plait.testing import CountingStore, SimClock
 from plait.timeline import paths
 from plait.txn.rollback import publish_rollback
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
+from tests.support.forge import decision_at
 from tests.support.protocol import Phases, Work, client, create, memory, upsert
 
 T = TypeVar("T")
@@ -32,23 +35,46 @@ def store(clock: SimClock) -> MemoryStore:
 
 
 class Crowd:
-    """Small writers that come in before each attempt of a large one, for ever."""
+    """Small writers that come in before each attempt of a large one, for ever.
 
-    def __init__(self, site: Callable[[], Site]) -> None:
-        self._site, self.landed, self.waited = site, 0, 0
+    Each is a writer like any other, in a thread of its own, and nobody tells it to hold back: it
+    lands, or it comes to where it waits for whoever reserved its place.
+    """
+
+    def __init__(self, handle: Callable[[Phases], TableHandle]) -> None:
+        self._handle, self.landed, self.waited = handle, 0, 0
+        self._through = threading.Event()
+        self._writers: list[threading.Thread] = []
 
     def rush(self) -> None:
-        """Commit into one of the buckets, unless it is reserved."""
-        site = self._site()
-        if site.cache.refresh().reservations:
+        """Send in one more; go on when it has landed, or when it waits."""
+        seen, number = threading.Event(), len(self._writers)
+
+        def hold() -> None:
             self.waited += 1
-            return
-        upsert(site, self.landed % 4, mark=f"small {self.landed}")
-        self.landed += 1
+            seen.set()
+            assert self._through.wait(300)
+
+        def write() -> None:
+            observer = Phases(on={"wait": hold})
+            upsert(self._handle(observer), number % 4, mark=f"small {number}")
+            self.landed += 1
+            seen.set()
+
+        self._writers.append(threading.Thread(target=write))
+        self._writers[-1].start()
+        assert seen.wait(300)
+
+    def end(self) -> int:
+        """Let those that wait go on; return how many came."""
+        self._through.set()
+        for writer in self._writers:
+            writer.join()
+        return len(self._writers)
 
 
-def large(site: Site, mark: str = "large", on_conflict: str = "raise") -> Work:
-    return Work.begin(site, PLACES, mark=mark, on_conflict=on_conflict)
+def large(handle: TableHandle, mark: str = "large", on_conflict: str = "raise") -> Work:
+    return Work.begin(handle, PLACES, mark=mark, on_conflict=on_conflict)
 
 
 SLOW_S = 0.4
@@ -86,15 +112,21 @@ def test_a_large_commit_is_through_after_so_many_lost_rounds(
     store: MemoryStore, clock: SimClock
 ) -> None:
     """Fifty small ones would come before each of its attempts, and do until it reserves."""
-    crowd = Crowd(lambda: client(store, clock))
-    site = client(store, clock, observer=Rushed(crowd))
-    result = large(site).commit()
+    crowd = Crowd(lambda observer: client(store, clock, observer=observer))
+    handle = client(store, clock, observer=Rushed(crowd))
+    result = large(handle).commit()
+    operations = handle.cache.refresh().commits(store)["operation"].to_pylist()
+    through = crowd.end()
     assert result.rebased <= 4 * AFTER
-    assert site.cache.refresh().commits(store)["operation"].to_pylist().count("reserve") == 1
+    assert decision_at(store, result.version).client["redone"] == AFTER
+    assert operations.count("reserve") == 1
     assert crowd.waited, "nobody was held back: the test showed nothing"
-    assert not site.cache.refresh().reservations
-    marks = [store.find(path) for path in site.cache.snapshot().files["path"].to_pylist()]
+    assert crowd.landed == through, "whoever waited is through after the large one"
+    assert not handle.cache.refresh().reservations
+    marks = [store.find(path) for path in handle.cache.snapshot().files["path"].to_pylist()]
     assert all(body is not None and b"large" in body for body in marks)
+    lines = b"\n".join(body or b"" for body in marks).split(b"\n")
+    assert all(f"small {number}".encode() in lines for number in range(through)), "INV-07"
 
 
 def test_whoever_meets_a_reservation_waits_for_its_holder(
@@ -129,9 +161,9 @@ def test_a_reservation_ends_with_the_rollback_of_its_holder(
     holder = client(store, clock)
     work = large(holder)
     reserve(holder, work)
-    site = client(store, clock)
-    publish_rollback(site, work.txn.instant, "dead", [()], since=work.txn.v0)
-    assert not site.cache.refresh().reservations
+    handle = client(store, clock)
+    publish_rollback(handle, work.txn.instant, "dead", [()], since=work.txn.v0)
+    assert not handle.cache.refresh().reservations
     observer = Phases()
     upsert(client(store, clock, observer=observer), 2)
     assert "wait" not in observer.heard
@@ -217,6 +249,44 @@ def test_who_is_next_looks_less_often_the_longer_the_last_holder_takes(
     assert len(looks) < 300
 
 
+def test_who_is_next_goes_on_soon_after_the_last_holder_is_through(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    handles = [client(store, clock), client(store, clock)]
+    works = [large(handle, f"large {number}") for number, handle in enumerate(handles)]
+    for handle, work in zip(handles, works, strict=True):
+        reserve(handle, work)
+    due = {10: works[0], 11: works[1]}
+    began, sleep = clock.monotonic(), clock.sleep
+    pauses: list[float] = []
+
+    def living(seconds: float) -> None:
+        sleep(seconds)
+        pauses.append(seconds)
+        for work in works:
+            store.put(paths.heartbeat(work.txn.instant), str(clock.monotonic()).encode())
+        for after_s in [each for each in due if clock.monotonic() - began > each]:
+            due.pop(after_s).commit()
+
+    clock.sleep = living  # type: ignore[method-assign]  # time is the test's
+    upsert(client(store, clock), 2)
+    assert 11 < clock.monotonic() - began < 11.2
+    growth = [later / before for before, later in itertools.pairwise(pauses)]
+    assert max(growth) <= 2.01, "a pause becomes longer step by step"
+
+
+def test_who_lost_and_waits_for_nobody_looks_once_for_what_was_first(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    counting = CountingStore(store)
+    work = Work.begin(client(counting, clock), [((), 2)], mark="loser")
+    upsert(client(store, clock), 2, mark="winner")
+    counting.reset()
+    assert work.commit().rebased == 1
+    looks = [call.operation for call in counting.calls if call.path == paths.slot(2)]
+    assert looks == ["find", "find", "put_if_absent"], "after the loss, and after the redo"
+
+
 def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: SimClock) -> None:
     """Most of the time it does not look, and only the first holder is asked again and again."""
     works = reserved(store, clock, 4)
@@ -269,8 +339,8 @@ def test_who_is_blocked_again_and_again_gets_a_place_too(
 ) -> None:
     """Each time it waited, others came between: that counts as a lost round."""
     observer = Phases()
-    site = client(store, clock, observer=observer)
-    work = Work.begin(site, [((), 2)], mark="small")
+    handle = client(store, clock, observer=observer)
+    work = Work.begin(handle, [((), 2)], mark="small")
     waits = 0
 
     def next_large() -> None:
@@ -293,7 +363,7 @@ def test_who_is_blocked_again_and_again_gets_a_place_too(
     result = work.commit()
     assert waits <= AFTER + 1
     assert result.rebased <= AFTER + 1
-    assert site.cache.refresh().commits(store)["operation"].to_pylist().count("reserve") > waits
+    assert handle.cache.refresh().commits(store)["operation"].to_pylist().count("reserve") > waits
 
 
 def test_who_waits_for_one_does_not_wait_for_those_that_come_after(
@@ -303,7 +373,7 @@ def test_who_waits_for_one_does_not_wait_for_those_that_come_after(
     one, two = large(first, "one"), large(second, "two")
     reserve(first, one)
     observer = Phases()
-    site = client(store, clock, observer=observer)
+    handle = client(store, clock, observer=observer)
 
     def through() -> None:
         reserve(second, two)
@@ -314,7 +384,7 @@ def test_who_waits_for_one_does_not_wait_for_those_that_come_after(
     observer.on["wait"] = through
     observer.on["redo"] = lambda: waited.append(clock.monotonic() - began[0])
     waited: list[float] = []
-    upsert(site, 2, mark="small")
+    upsert(handle, 2, mark="small")
     assert waited[0] < 1, "it goes on when the first is through"
 
 
@@ -354,13 +424,13 @@ def test_checkpoints_carry_reservations(store: MemoryStore, clock: SimClock) -> 
     assert state.reservations[0].reserved.holder == work.txn.instant
 
 
-def reserve(site: Site, work: Work) -> None:
+def reserve(handle: TableHandle, work: Work) -> None:
     """Reserve as the loop of a commit does."""
-    from plait.txn.reserve import publish_reservation
+    from plait.txn.reservation import publish_reservation
 
-    intent = work.txn.judge.intent(work.status, work.scope, site.cache.known())
+    intent = work.txn.judge.intent(work.status, work.scope, handle.cache.known())
     assert intent.operation is Operation.UPSERT
-    publish_reservation(site, work.txn.instant, intent, since=work.txn.base.version)
+    publish_reservation(handle, work.txn.instant, intent, since=work.txn.base.version)
 
 
 def reserved(store: MemoryStore, clock: SimClock, count: int) -> list[Work]:
@@ -373,7 +443,7 @@ def reserved(store: MemoryStore, clock: SimClock, count: int) -> list[Work]:
     return works
 
 
-def newest(site: Site, bucket: int) -> str:
+def newest(handle: TableHandle, bucket: int) -> str:
     """Give the file of a bucket."""
-    rows = site.cache.snapshot().files.select(["path", "bucket"]).to_pylist()
+    rows = handle.cache.snapshot().files.select(["path", "bucket"]).to_pylist()
     return str(next(row["path"] for row in rows if row["bucket"] == bucket))

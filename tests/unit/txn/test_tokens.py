@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -9,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from plait import EpochRewoundError, EpochUnknownError, OffsetGapError, StreamError, Table
-from plait.model.decision import CommitResult, Token
+from plait.model.decision import CommitResult, Span, Token
 from plait.state.cache import StateCache
 from plait.state.checkpoint import write_checkpoint
+from plait.stream.audit import audit_of, break_of
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.testing.expect import refused
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 _NAMES = itertools.count()
 
@@ -25,8 +27,8 @@ def make(**more: object) -> Table:
 
 def fresh(table: Table) -> Table:
     """Give another client of the table, which knows nothing yet."""
-    site = table.site
-    return Table(replace(site, cache=StateCache(site.store, site.ports)))
+    handle = table.handle
+    return Table(replace(handle, cache=StateCache(handle.store, handle.ports)))
 
 
 def write(table: Table, token: Token, *ids: int) -> CommitResult:
@@ -47,9 +49,9 @@ def test_the_same_token_gives_the_first_result_for_ever() -> None:
     table = make()
     tokens = epochs(5)
     first = [write(table, token, token.epoch) for token in tokens]
-    write_checkpoint(table.site.store, table.site.cache.known(), table.site.ports)
+    write_checkpoint(table.handle.store, table.handle.cache.known(), table.handle.ports)
     for token, result in zip(tokens, first, strict=True):
-        again = write(fresh(table), token, 99)
+        again = write(fresh(table), token, token.epoch)
         assert (again.version, again.instant) == (result.version, result.instant)
     assert table.version == 5, "nothing was written for it"
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4]
@@ -83,12 +85,22 @@ def test_what_does_not_continue_is_an_error_and_writes_nothing(
     assert table.timeline.pending == ()
 
 
+@pytest.mark.parametrize(("length", "cut"), [(120, False), (121, True)])
+def test_an_error_shows_long_offsets_as_far_as_they_can_be_read(length: int, *, cut: bool) -> None:
+    table = make()
+    write(table, epochs(1)[0], 1)
+    with refused(OffsetGapError) as refusal:
+        write(table, Token("app", 1, "x" * length, "2"), 2)
+    assert ("x" * 120 + "..." in refusal.error.message) is cut
+    assert "x" * 120 in refusal.error.message
+
+
 def test_applications_do_not_meet() -> None:
     table = make()
     for mine, theirs in zip(epochs(3, "a"), epochs(3, "b"), strict=True):
         write(table, mine, 1)
         write(table, theirs, 2)
-    assert {name: at.epoch for name, at in table.site.cache.known().streams.items()} == {
+    assert {name: at.epoch for name, at in table.handle.cache.known().streams.items()} == {
         "a": 2,
         "b": 2,
     }
@@ -122,20 +134,6 @@ def test_of_two_who_race_with_one_token_one_applies_it_and_both_get_its_result(
     assert table.verify().notes == (), "the files of the second are gone"
 
 
-@pytest.mark.parametrize("keyed", [False, True])
-def test_of_two_who_race_with_other_offsets_the_second_is_refused(*, keyed: bool) -> None:
-    table = make(record_key=["id"] if keyed else [])
-    late = fresh(table).stream("app").writer("append", after=None, end="2")
-    late.__enter__()
-    late.write(pa.table({"id": [1, 2]}))
-    write(table, Token("app", 0, "", "1"), 1)
-    with pytest.raises(EpochRewoundError):
-        late.__exit__(None, None, None)
-    assert table.scan().count() == 1
-    assert table.timeline.pending == ()
-    assert table.verify().notes == ()
-
-
 def test_a_position_from_before_another_went_on_is_refused() -> None:
     """A reader that slept must not append what was appended."""
     table = make()
@@ -157,16 +155,148 @@ def test_a_stream_is_taken_over_where_the_table_does_not_know_it() -> None:
     assert stream.audit().problems == ()
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("epoch", [0, 2], ids=["old", "last"])
+def test_other_rows_under_an_applied_epoch_are_an_error(*, epoch: int, keyed: bool) -> None:
+    """INV-09: never a skip: also of an epoch that only a checkpoint knows, by any client."""
+    table = make(record_key=["id"] if keyed else [])
+    tokens = epochs(3)
+    first = [write(table, token, token.epoch) for token in tokens]
+    write_checkpoint(table.handle.store, table.handle.cache.known(), table.handle.ports)
+    for client in (table, fresh(table)):
+        for ids in ((90 + epoch,), (epoch, epoch + 10), ()):
+            with refused(EpochRewoundError) as refusal:
+                write(client, tokens[epoch], *ids)
+            assert refusal.error.token["digest"][0] == len(ids)
+            assert refusal.error.applied["digest"][0] == 1
+        again = write(client, tokens[epoch], epoch)
+        assert (again.version, again.instant) == (first[epoch].version, first[epoch].instant)
+    assert table.version == 3
+    assert table.timeline.pending == ()
+
+
+def test_rows_in_another_order_and_in_other_pieces_are_the_same_rows() -> None:
+    table = make()
+    token = epochs(1)[0]
+    first = write(table, token, *range(100))
+    with table.stream("app").writer_of(
+        token, "append", on_conflict="retry", on_duplicate="raise"
+    ) as writer:
+        for at in (1, 0):
+            writer.write(pa.table({"id": pa.array(range(at, 100, 2), pa.int32())}))
+    assert writer.result.version == first.version
+    assert table.scan().count() == 100
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("end", ["1", "2"])
+def test_of_two_who_race_with_other_rows_or_offsets_the_second_is_refused(
+    *, keyed: bool, end: str
+) -> None:
+    """INV-09: the second looked before the first had decided."""
+    table = make(record_key=["id"] if keyed else [])
+    token = epochs(1)[0]
+    late = fresh(table).stream("app").writer("append", after=None, end=end)
+    late.__enter__()
+    late.write(pa.table({"id": [1, 2]}))
+    write(table, token, 1)
+    with refused(EpochRewoundError):
+        late.__exit__(None, None, None)
+    assert table.scan().count() == 1
+    assert table.timeline.pending == ()
+    assert table.verify().notes == ()
+
+
+def test_offsets_of_a_source_tell_epochs_apart_that_hold_no_rows() -> None:
+    """A batch of which a filter left nothing: what came next depends on where it ended."""
+    table = make()
+    first, second = epochs(2)
+    known = replace(first, offsets=(Span("0", "", "10"), Span("1", "", "7")))
+    result = write(table, known)
+    assert write(table, known).version == result.version
+    assert write(table, first).version == result.version, "who does not know them is not refused"
+    with refused(EpochRewoundError):
+        write(table, replace(first, offsets=(Span("0", "", "10"), Span("1", "", "8"))))
+    with refused(OffsetGapError):
+        write(table, replace(second, offsets=(Span("0", "10", "20"), Span("1", "8", "9"))))
+    write(table, replace(second, offsets=(Span("0", "10", "20"), Span("1", "7", "9"))))
+    audit = table.stream("app").audit()
+    assert audit.problems == ()
+    assert audit.proven == 2
+
+
+def test_an_audit_shows_offsets_and_digests_and_finds_a_gap_between_them() -> None:
+    table = make()
+    first, second = epochs(2)
+    write(table, replace(first, offsets=(Span("0", "", "10"),)), 1, 2)
+    write(table, second, 3)
+    found = table.stream("app").audit()
+    assert [entry.offsets for entry in found.epochs] == [(Span("0", "", "10"),), ()]
+    assert [entry.digest.rows for entry in found.epochs if entry.digest] == [2, 1]
+    assert found.proven == 1, "the second epoch tells no offsets"
+    told = found.to_dict()["epochs"][0]
+    assert told["offsets"] == {"0": ["", "10"]}
+    decisions = list(table.handle.cache.timeline.load_after(-1, limit=9))
+    torn = replace(decisions[2].tokens[0], offsets=(Span("0", "12", "20"),))
+    audit = audit_of("app", [*decisions[:2], replace(decisions[2], tokens=(torn,))])
+    assert [problem.kind for problem in audit.problems] == ["gap"]
+    assert "'10'" in audit.problems[0].message
+
+
+def test_verify_finds_epochs_whose_offsets_do_not_meet() -> None:
+    """Judged by the replay of every decision, as an audit is."""
+    table = make()
+    first, second = (replace(t, offsets=(Span("0", "", "10"),)) for t in epochs(2))
+    write(table, first, 1)
+    with refused(OffsetGapError):
+        write(table, second, 2)
+    assert break_of(first, second) == "gap"
+    assert table.verify().problems == ()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_partial_upsert_that_comes_again_is_compared_in_its_own_columns(table_type: str) -> None:
+    table = Table.create(
+        f"memory://tokens-{next(_NAMES)}",
+        "id bigint, name string, note string",
+        record_key=["id"],
+        table_type=table_type,
+    )
+    table.append(pa.table({"id": [1], "name": ["old"], "note": ["kept"]}))
+    stream = table.stream("app")
+    versions = set()
+    for names in (["new"], ["new"], ["newer"]):
+        with (
+            refused(EpochRewoundError) if names == ["newer"] else contextlib.nullcontext(),
+            stream.writer("upsert", after=None, end="1", missing_columns="keep") as writer,
+        ):
+            writer.write(pa.table({"id": [1], "name": names}))
+        versions.add(writer.result.version if names == ["new"] else table.version)
+    assert len(versions) == 1
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "name": "new", "note": "kept"}]
+
+
+def test_a_stream_that_was_taken_over_refuses_what_came_before() -> None:
+    """Nobody knows which rows those were: never a skip."""
+    table = make()
+    table.stream("app").begin_at(epoch=5, end="5")
+    for token in epochs(3):
+        with refused(EpochRewoundError):
+            write(table, token, token.epoch)
+
+
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
 def test_an_epoch_is_applied_once_wherever_its_writer_dies(kind: str) -> None:
     """INV-09: at every storage call; then another process sends the epoch again."""
     for nth in range(1, 100):
         table = make()
-        site = table.site
+        handle = table.handle
         tokens = epochs(2)
         write(table, tokens[0], 0)
-        faulty = FaultStore(site.store, [Fault(kind, nth=nth)])
-        dying = Table(Site(faulty, site.ports, StateCache(faulty, site.ports), site.lock))
+        faulty = FaultStore(handle.store, [Fault(kind, nth=nth)])
+        dying = Table(
+            TableHandle(faulty, handle.ports, StateCache(faulty, handle.ports), handle.lock)
+        )
         try:
             write(dying, tokens[1], 1)
         except SimulatedCrashError:

@@ -1,0 +1,461 @@
+"""A second reader of Plait tables, written from docs/spec/format.md alone.
+
+It imports nothing of Plait, so what it cannot read is an error of the specification or of Plait.
+It favours plain code over speed, and refuses what it can: rows are dictionaries.
+
+    Reader("/data/flights").rows(version=7)
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyroaring
+import xxhash
+
+FEATURES = {"slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1"}
+PLAIN = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
+    "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_ADDED = [
+    "path",
+    "partition",
+    "bucket",
+    "kind",
+    "rows",
+    "bytes",
+    "sorted",
+    "schema_id",
+    "footer",
+    "stats",
+]
+_KEYS = ["partition", "bucket", "keys", "key_count", "key_inline", "key_path"]
+SECTIONS = {
+    "added": _ADDED, "masked": ["path", "rows", "inline", "dv_path", "dv_offset", "dv_bytes"],
+    "touched": _KEYS, "lookups": _KEYS, "removed": ["path"], "garbage": ["path"],
+}  # fmt: skip
+BINARY = {"inline", "key_inline"}
+INSTANT = re.compile(r"\d{17}-[0-9a-f]{16}")
+VERSION = re.compile(r"\d{20}")
+EPOCH = dt.datetime.fromisoformat("1970-01-01")
+Row = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The table is damaged, or uses what this reader does not know."""
+
+
+def require(holds: object, message: str) -> None:
+    """Refuse the table unless a condition holds."""
+    if not holds:
+        raise RefusedError(message)
+
+
+class Reader:
+    """A table directory, and everything that its decisions say."""
+
+    def __init__(self, root: str, *, checkpoints: bool = True) -> None:
+        """Load the newest checkpoint, unless told not to, and the decisions since."""
+        self.root = root
+        self.version, self.checksum, self.horizon = -1, "", 0
+        self.table: Row = {}
+        self.added: dict[str, Row] = {}
+        self.removed: dict[str, int] = {}
+        self.masked: dict[str, list[Row]] = {}
+        self.condemned: set[str] = set()
+        self.commits: dict[int, Row] = {}
+        self.streams: dict[str, Row] = {}
+        self.reservations: list[Row] = []
+        self.touched: list[Row] = []
+        identity = parsed(self._read(".meta/table.json"), ".meta/table.json")
+        require(identity.get("format") == 1, f"format {identity.get('format')}")
+        require(re.fullmatch(r"[0-9a-f]{16,64}", str(identity.get("id"))), "no identity")
+        if checkpoints:
+            self._start()
+        while (body := self._find(path := slot(self.version + 1))) is not None:
+            self._apply(*unsealed(body, path))
+        later = [slot(self.version + 1 + 2**n) for n in range(10)]
+        require(not any(map(self._find, later)), f"{path} is missing, and a later one is there")
+        require(self.version >= 0, "there is no table")
+
+    # --- files -----------------------------------------------------------------------------
+
+    def _find(self, path: str) -> bytes | None:
+        parts = path.split("/")
+        outside = "\\" in path or "\0" in path or ":" in parts[0] or {"", ".", ".."} & {*parts}
+        require(not outside, f"invalid path {path!r}")
+        steps = [os.path.join(self.root, *parts[: n + 1]) for n in range(len(parts))]
+        if not os.path.lexists(steps[-1]):
+            return None
+        plain = stat.S_ISREG(os.lstat(steps[-1]).st_mode) and not any(map(os.path.islink, steps))
+        require(plain, f"{path} is no plain file")
+        with open(steps[-1], "rb") as file:
+            return file.read()
+
+    def _read(self, path: str) -> bytes:
+        body = self._find(path)
+        require(body is not None, f"{path} is missing")
+        return body or b""
+
+    def _table(self, path: str, rows: int, sha256: str, *, inside: str) -> list[Row]:
+        body = self._read(path)
+        require(path.startswith(inside), f"{path} is in another place")
+        require(hashlib.sha256(body).hexdigest() == sha256, f"{path} has another checksum")
+        table = pq.read_table(pa.BufferReader(body))
+        require(table.num_rows == rows, f"{path} has {table.num_rows} rows, not {rows}")
+        return table.to_pylist()
+
+    # --- state -----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start from the newest checkpoint that is whole; a damaged one is passed over."""
+        folder = os.path.join(self.root, ".meta", "checkpoints")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        for name in sorted(filter(VERSION.fullmatch, names), reverse=True):
+            path, events = f".meta/checkpoints/{name}/state.json", {}
+            try:
+                sealed = parsed(self._read(path), path)
+                digest = hashlib.sha256(sealed["state"].encode()).hexdigest()
+                require(digest == sealed["checksum"], f"{path} has another checksum")
+                state = parsed(sealed["state"].encode(), path)
+                require(state["version"] == int(name), f"{path} is of another version")
+                known(state["features"])
+                next_first = 0
+                for part in state["parts"]:
+                    require(part["first"] == next_first, f"{path} leaves a gap")
+                    next_first = part["last"] + 1
+                    for table, *reference in part["files"]:
+                        found = self._table(*reference, inside=".meta/checkpoints/")
+                        events[table] = [*events.get(table, []), *found]
+                require(next_first == state["version"] + 1, f"{path} leaves a gap")
+            except (RefusedError, KeyError, TypeError, ValueError, OSError, pa.ArrowException):
+                continue
+            self._take(state, events)
+            return
+
+    def _take(self, state: Row, events: dict[str, list[Row]]) -> None:
+        self.version, self.checksum = state["version"], state["decision"]
+        self.table, self.horizon = state["table"], state["horizon"]
+        self.streams = {token["application"]: token for token, _ in state["streams"]}
+        self.reservations = [reserved for _, reserved in state["reservations"]]
+        self.added = {row["path"]: row for row in events.get("added", [])}
+        self.removed = {row["path"]: row["version"] for row in events.get("removed", [])}
+        for row in events.get("masked", []):
+            self.masked.setdefault(row["path"], []).append(row)
+        self.condemned = {row["path"] for row in events.get("condemned", [])}
+        self.commits = {row["version"]: row for row in events["commits"]}
+
+    def _apply(self, checksum: str, decision: Row) -> None:
+        version, what = self.version + 1, f"decision {self.version + 1}"
+        known(decision["features"])
+        follows = decision["version"] == version and decision["previous"] == self.checksum
+        require(follows, f"{what} does not continue the one before")
+        require(INSTANT.fullmatch(decision["instant"]), f"{what} is of no instant")
+        before = self.commits[version - 1]["completed_ms"] if version else -1
+        require(decision["completed_ms"] > before, f"{what} was completed too early")
+        require(not set(decision["changes"]) - set(SECTIONS), f"{what} has unknown sections")
+        changes = {
+            name: self._section(decision["changes"].get(name, {}), name) for name in SECTIONS
+        }
+        self.table = decision.get("table", self.table)
+        for row in changes["added"]:
+            require(row["path"] not in self.added, f"{row['path']} is added twice")
+            self.added[row["path"]] = {**row, "version": version}
+        self.removed |= {row["path"]: version for row in changes["removed"]}
+        for row in changes["masked"]:
+            self.masked.setdefault(row["path"], []).append({**row, "version": version})
+        self.touched += [*changes["touched"], *changes["lookups"]]
+        if cleaned := decision.get("cleaned"):
+            self.horizon = max(self.horizon, cleaned["horizon"])
+            self.condemned |= {path for path, _ in cleaned["condemned"]}
+        self.streams |= {token["application"]: token for token in decision.get("tokens", [])}
+        ended = [
+            decision["instant"],
+            *(each["instant"] for each in decision.get("rolled_back", [])),
+        ]
+        nonces = {instant[-16:] for instant in ended}
+        kept = [each for each in self.reservations if each["instant"][-16:] not in nonces]
+        self.reservations = [*kept, *filter(None, [decision.get("reserved")])]
+        self.commits[version] = decision
+        self.version, self.checksum = version, checksum
+
+    def _section(self, columns: Row, name: str) -> list[Row]:
+        if "manifest" in columns:
+            reference = (columns["manifest"], columns["rows"], columns["sha256"])
+            return self._table(*reference, inside=".meta/manifests/")
+        require(not set(columns) - set(SECTIONS[name]), f"section {name} has unknown columns")
+        count = len(next(iter(columns.values()), []))
+        require(all(len(c) == count for c in columns.values()), f"section {name} is cut off")
+        rows = [{each: columns[each][n] for each in columns} for n in range(count)]
+        for row in rows:
+            row |= {
+                each: base64.b64decode(row[each] or "") for each in BINARY & {*row} if row[each]
+            }
+            row |= {each: None for each in SECTIONS[name] if each not in row}
+        return rows
+
+    def live(self, version: int) -> list[tuple[Row, Row | None]]:
+        """Return the files that are live at a version, each with its deletion vector."""
+        readable = self.horizon <= version <= self.version
+        require(readable, f"versions {self.horizon} to {self.version} can be read")
+        found = []
+        for path, row in self.added.items():
+            gone = self.removed.get(path, version + 1) <= version or path in self.condemned
+            if row["version"] <= version and not gone:
+                masks = [mask for mask in self.masked.get(path, []) if mask["version"] <= version]
+                found.append((row, max(masks, key=lambda mask: mask["version"], default=None)))
+        return found
+
+    # --- rows ------------------------------------------------------------------------------
+
+    def rows(self, version: int | None = None) -> list[Row]:
+        """Return the rows of a version, in no order; every file and every row is checked."""
+        version = self.version if version is None else version
+        rows: list[Row] = []
+        seen: set[tuple[object, ...]] = set()
+        for file, mask in self.live(version):
+            try:
+                table = self._data(file, self.commits[version]["schema_id"])
+                hidden = self._hidden(mask, file["rows"]) if mask else ()
+            except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+                message = f"{file['path']} is damaged: {error}"
+                raise RefusedError(message) from error
+            self._check_places(table, file)
+            for position, row in enumerate(table.to_pylist()):
+                if position not in hidden:
+                    key = tuple(row[name] for name in self.table["bucket_spec"]["key"])
+                    require(not key or (file["partition"], *key) not in seen, f"{key} twice")
+                    seen.add((file["partition"], *key))
+                    rows.append(row)
+        return rows
+
+    def _data(self, file: Row, schema_id: int) -> pa.Table:
+        """Read a data file with the columns of a schema."""
+        path, body = file["path"], self._read(file["path"])
+        require(len(body) == file["bytes"], f"{path} has {len(body)} bytes, not {file['bytes']}")
+        footer = body[-8 - int.from_bytes(body[-8:-4], "little") :]
+        require(xxhash.xxh64_intdigest(footer) == file["footer"], f"{path} has another footer")
+        source = pq.ParquetFile(pa.BufferReader(body), page_checksum_verification=True)
+        found = source.read()
+        require(found.num_rows == file["rows"], f"{path} has {found.num_rows} rows")
+        schemas = {schema["id"]: schema["fields"] for schema in self.table["schemas"]}
+        written = {field["id"]: field["name"] for field in schemas[file["schema_id"]]}
+        return fitted(found, [arrow_field(field) for field in schemas[schema_id]], written)
+
+    def _hidden(self, mask: Row, rows: int) -> pyroaring.BitMap64:
+        """Read a deletion vector."""
+        vector = mask["inline"]
+        if vector is None:
+            body, start = self._read(mask["dv_path"]), mask["dv_offset"]
+            length = struct.unpack_from(">i", body, start)[0]
+            vector = body[start + 4 : start + 4 + length]
+            crc = struct.unpack_from(">I", body, start + 4 + length)[0]
+            sound = body[0] == 1 and length == mask["dv_bytes"] and crc == zlib.crc32(vector)
+            require(sound, f"{mask['dv_path']} is damaged")
+        require(vector[:4] == b"\xd1\xd3\x39\x64", f"no deletion vector of {mask['path']}")
+        hidden = pyroaring.BitMap64.deserialize(vector[4:])
+        fits = len(hidden) == mask["rows"] and hidden.max() < rows
+        require(fits, f"another deletion vector than that of {mask['path']}")
+        return hidden
+
+    def _check_places(self, table: pa.Table, file: Row) -> None:
+        """Check that every row, hidden or not, lies in the partition and bucket of its file."""
+        names, spec, path = self.table["partition_by"], self.table["bucket_spec"], file["path"]
+        values = {tuple(map(text_of, row.values())) for row in table.select(names).to_pylist()}
+        for each in values:
+            text = json.dumps(each, separators=(",", ":"), ensure_ascii=False)
+            require(text == file["partition"], f"a row of partition {text} is in {path}")
+        buckets = {-1}
+        if spec["key"]:
+            buckets = {bucket_of(each, spec["count"]) for each in key_hashes(table, spec["key"])}
+        require(buckets <= {file["bucket"]}, f"a row of another bucket is in {path}")
+
+    def key_digests(self) -> Iterator[tuple[Row, list[int]]]:
+        """Give the key hashes that decisions say they touched or looked up, checked."""
+        for row in self.touched:
+            body, count = row["key_inline"] or b"", self.table["bucket_spec"]["count"]
+            if row["keys"] == "sidecar":
+                data = self._read(row["key_path"])
+                head, body = data[:24], data[24:]
+                wanted = struct.pack("<QQ", row["key_count"], xxhash.xxh64_intdigest(body))
+                require(head == b"PLTK\1\0\0\0" + wanted, f"{row['key_path']} is damaged")
+            hashes = [value for (value,) in struct.iter_unpack("<Q", body)]
+            rising = hashes == sorted(set(hashes))
+            counted = row["keys"] not in ("inline", "sidecar") or len(hashes) == row["key_count"]
+            here = {bucket_of(each, count) for each in hashes} <= {row["bucket"]}
+            require(rising and counted and here, f"other keys than in bucket {row['bucket']}")
+            yield row, hashes
+
+
+# --- records -----------------------------------------------------------------------------------
+
+
+def slot(version: int) -> str:
+    """Return the path of a decision."""
+    return f".meta/timeline/{version // 10_000:020d}/{version:020d}.json"
+
+
+def parsed(body: bytes, path: str) -> Row:
+    """Parse an object of JSON that names nothing twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> Row:
+        require(len(dict(pairs)) == len(pairs), f"{path} has a name twice")
+        return dict(pairs)
+
+    try:
+        value = json.loads(body, object_pairs_hook=once)
+    except ValueError as error:
+        message = f"{path} is not JSON: {error}"
+        raise RefusedError(message) from error
+    require(isinstance(value, dict), f"{path} is no object")
+    return value
+
+
+def unsealed(body: bytes, path: str) -> tuple[str, Row]:
+    """Check the seal of a decision; return its checksum and the decision."""
+    match = re.fullmatch(rb'\{"checksum":"([0-9a-f]{64})",\n"decision":(.*)\}\n', body, re.DOTALL)
+    sound = match and hashlib.sha256(match[2]).hexdigest() == match[1].decode()
+    require(sound, f"{path} has another checksum")
+    return match[1].decode(), parsed(match[2], path)
+
+
+def known(features: list[str]) -> None:
+    """Refuse a feature that this reader does not know."""
+    unknown = sorted(set(features) - FEATURES)
+    require(not unknown, f"unknown features {unknown}")
+
+
+# --- types -------------------------------------------------------------------------------------
+
+
+def arrow_field(field: Row) -> pa.Field:
+    """Return a field of a schema as an Arrow field."""
+    meta = {"PARQUET:field_id": str(field["id"])}
+    return pa.field(field["name"], arrow_type(field["type"]), field["nullable"], meta)
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """Return a type as an Arrow type."""
+    if isinstance(kind, str):
+        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+        return pa.decimal128(int(match[1]), int(match[2])) if match else PLAIN[kind]
+    if "struct" in kind:
+        return pa.struct([arrow_field(child) for child in kind["struct"]])
+    if "list" in kind:
+        return pa.list_(arrow_field(kind["list"]))
+    return pa.map_(*(arrow_field(child) for child in kind["map"]))
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Return the id of a field in a Parquet file."""
+    text = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if text is None else int(text)
+
+
+def fitted(found: pa.Table, wanted: list[pa.Field], written: dict[int, str]) -> pa.Table:
+    """Return the columns of a schema, by field id, from those of a file."""
+    names = {field_id(field): field.name for field in found.schema}
+    names = written if set(names) == {None} else names
+    columns = []
+    for field in wanted:
+        number = field_id(field)
+        require(number in names or number not in written, f"column {field.name} is missing")
+        if number not in names:
+            columns.append(pa.nulls(found.num_rows, field.type))
+            continue
+        values, there = found[names[number]], found.schema.field(names[number])
+        if pa.types.is_nested(field.type):
+            fit = fitting(there, field)
+            columns.append(pa.array([fit(value) for value in values.to_pylist()], field.type))
+        else:
+            columns.append(values.cast(field.type))
+    return pa.table(columns, schema=pa.schema(wanted))
+
+
+def fitting(found: pa.Field, wanted: pa.Field) -> Callable[[Any], Any]:
+    """Return what turns a value of a field in a file into one of the schema."""
+    old, new = found.type, wanted.type
+    if pa.types.is_struct(new):
+        there = {field_id(child): child for child in old.fields}
+        pairs = [(there[field_id(c)], c) for c in new.fields if field_id(c) in there]
+        fits = [(before.name, after.name, fitting(before, after)) for before, after in pairs]
+        return lambda value: value and {name: fit(value[before]) for before, name, fit in fits}
+    if pa.types.is_map(new):
+        key, item = fitting(old.key_field, new.key_field), fitting(old.item_field, new.item_field)
+        return lambda value: value and [(key(k), item(v)) for k, v in value]
+    if pa.types.is_list(new):
+        each = fitting(old.value_field, new.value_field)
+        return lambda value: value and [each(item) for item in value]
+    return lambda value: value
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def text_of(value: object) -> str | None:
+    """Return the canonical text of a value that a partition may have; None for a null."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return f"{value or abs(value):f}"
+        case dt.datetime():
+            zone = "" if value.tzinfo is None else "Z"
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
+        case dt.date():
+            return value.isoformat()
+    return str(value)
+
+
+def key_hashes(table: pa.Table, key: list[str]) -> list[int]:
+    """Return the key hash of every row, without a sign."""
+    hashes = [42] * table.num_rows
+    for name in key:
+        for row, value in enumerate(table[name].to_pylist()):
+            if value is not None:
+                body = hashed(value, table[name].type)
+                hashes[row] = xxhash.xxh64_intdigest(body, seed=hashes[row])
+    return hashes
+
+
+def hashed(value: Any, kind: pa.DataType) -> bytes:
+    """Return the bytes of a value that are hashed."""
+    if isinstance(value, (str, bytes)):
+        return value.encode() if isinstance(value, str) else value
+    if isinstance(value, Decimal):
+        sign, digits, _ = value.as_tuple()
+        value = (-1 if sign else 1) * int("".join(map(str, digits)))
+        if kind.precision > 18:
+            size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+            return value.to_bytes(size, "big", signed=True)
+    elif isinstance(value, dt.datetime):
+        value = (value.replace(tzinfo=None) - EPOCH) // dt.timedelta(microseconds=1)
+    elif isinstance(value, dt.date):
+        value = value.toordinal() - EPOCH.toordinal()
+    wide = pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal(kind)
+    return int(value).to_bytes(8 if wide else 4, "little", signed=True)
+
+
+def bucket_of(number: int, count: int) -> int:
+    """Return the bucket of a key hash, which is read with a sign."""
+    return (number - 2**64 if number >> 63 else number) % count

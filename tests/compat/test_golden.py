@@ -1,0 +1,222 @@
+"""Tables that were written once stay readable: by Plait, and by a reader that knows only the
+specification. What Plait writes onto them is what the specification says."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import InstantExpiredError, Table, UnsupportedFeatureError
+from tests.compat import make_v1
+from tests.compat.reader import Reader, RefusedError
+from tests.compat.rows import listed
+
+V1 = Path(__file__).parent / "v1"
+TABLES = sorted(path.stem for path in V1.glob("*.json"))
+
+
+def versions_of(name: str, *, folder: Path = V1) -> dict[int, list[str]]:
+    """Return what each version shows, as the script that made the table says."""
+    document = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    shown: dict[int, list[str]] = {}
+    rows: list[object] = []
+    for version, found in document["versions"].items():
+        rows = rows if found is None else found
+        shown[int(version)] = sorted(json.dumps(row, ensure_ascii=False) for row in rows)
+    return shown
+
+
+def shown_by(rows: list[dict[str, object]]) -> list[str]:
+    return listed(list(row.values()) for row in rows)
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[object]:
+    """Give what copies a golden table: to open one takes a lease, and golden tables stay as they
+    are."""
+
+    def copy(name: str) -> str:
+        place = tmp_path / name
+        shutil.copytree(V1 / name, place, copy_function=shutil.copyfile)
+        return str(place)
+
+    return copy
+
+
+def test_all_golden_tables_are_tested() -> None:
+    assert sorted(path.name for path in V1.iterdir() if path.is_dir()) == TABLES
+    assert sorted(build.__name__ for build in make_v1.TABLES) == TABLES
+
+
+def test_second_reader_imports_nothing_of_plait() -> None:
+    source = Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    others = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    assert others == {"pyarrow", "pyroaring", "xxhash"}
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("name", TABLES)
+def test_second_reader_reads_every_version(name: str, checkpoints: bool) -> None:
+    reader = Reader(str(V1 / name), checkpoints=checkpoints)
+    expected = versions_of(name)
+    assert max(expected) == reader.version
+    for version, rows in expected.items():
+        if version < reader.horizon:
+            with pytest.raises(RefusedError):
+                reader.live(version)
+        else:
+            assert shown_by(reader.rows(version)) == rows, version
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_second_reader_checks_every_key_digest(name: str) -> None:
+    reader = Reader(str(V1 / name), checkpoints=False)
+    for row, hashes in reader.key_digests():
+        assert (len(hashes) > 0) == (row["keys"] in ("inline", "sidecar"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_plait_reads_every_version_alike(name: str, copies) -> None:
+    table = Table.open(copies(name))
+    horizon = Reader(str(V1 / name)).horizon
+    expected = versions_of(name)
+    assert max(expected) == table.version
+    for version, rows in expected.items():
+        if version < horizon:
+            with pytest.raises(InstantExpiredError):
+                table.scan(version=version)
+        else:
+            assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows, version
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_plait_writes_on_and_the_second_reader_reads_it(name: str, copies) -> None:
+    place = copies(name)
+    table = Table.open(place)
+    before = table.scan().to_arrow()
+    row, key = before.slice(0, 1), Reader(place).table["bucket_spec"]["key"]
+    if key:
+        table.delete(keys=row.select([*key, *Reader(place).table["partition_by"]]))
+        assert shown_by(Reader(place).rows()) == shown_by(before.slice(1).to_pylist())
+        table.upsert(row)
+        after = before
+    else:
+        table.append(row)
+        after = pa.concat_tables([before, row])
+    reader = Reader(place)
+    assert shown_by(reader.rows()) == shown_by(after.to_pylist())
+    assert shown_by(reader.rows(max(versions_of(name)))) == shown_by(before.to_pylist())
+    assert table.verify().clean
+
+
+@pytest.mark.parametrize("build", make_v1.TABLES, ids=lambda build: build.__name__)
+def test_golden_tables_made_anew_show_the_same_rows(build, tmp_path: Path) -> None:
+    make_v1.make(tmp_path, [build])
+    name = build.__name__
+    assert versions_of(name, folder=tmp_path) == versions_of(name)
+    assert shown_by(Reader(str(tmp_path / name)).rows()) == versions_of(name).popitem()[1]
+
+
+FREE = ("hints", "pending", "heartbeats", "leases", "locks", "checkpoints")
+"""Below ``.meta``: what may be damaged without harm to a reader that has all decisions."""
+
+
+def damaged(path: Path) -> bytes:
+    """Flip a byte in the middle of a file; return what it was."""
+    whole = path.read_bytes()
+    at = len(whole) // 2
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+    return whole
+
+
+def read_all(place: str) -> list[list[str]]:
+    """Read everything that the specification has a checksum for."""
+    reader, replayed = Reader(place), Reader(place, checkpoints=False)
+    assert list(replayed.key_digests()) is not None
+    found = [shown_by(reader.rows(v)) for v in range(reader.horizon, reader.version + 1)]
+    assert shown_by(replayed.rows()) == found[-1]
+    return found
+
+
+def test_second_reader_refuses_every_damaged_file(copies) -> None:
+    place = copies("cleaned")
+    whole = read_all(place)
+    for path in sorted(Path(place).rglob("*.*")):
+        parts = path.relative_to(place).parts
+        if not path.is_file():
+            continue
+        body = damaged(path)
+        if parts[0] == ".meta" and parts[1] in FREE:
+            assert read_all(place) == whole
+        else:
+            with pytest.raises(RefusedError):
+                read_all(place)
+        path.write_bytes(body)
+    assert read_all(place) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("large", "*.dv.bin"), ("large", "*.keys.bin"), ("large", "*.base.parquet"),
+     ("wide", "*-touched.parquet"), ("wide", "*-added.parquet")],
+)  # fmt: skip
+def test_second_reader_refuses_damage_of_side_files(name: str, pattern: str, copies) -> None:
+    place = copies(name)
+    path = next(iter(Path(place, ".meta/manifests" if name == "wide" else "data").rglob(pattern)))
+    damaged(path)
+    with pytest.raises(RefusedError):
+        read_all(place)
+
+
+def test_second_reader_refuses_an_unknown_feature(copies) -> None:
+    place = copies("types")
+    path = Path(place, ".meta/timeline", f"{0:020d}", f"{6:020d}.json")
+    text = path.read_text(encoding="utf-8").split('"decision":', 1)[1].removesuffix("}\n")
+    text = text.replace('"slots-1"', '"slots-2"')
+    body = text.encode()
+    seal = hashlib.sha256(body).hexdigest().encode()
+    path.write_bytes(b'{"checksum":"' + seal + b'",\n"decision":' + body + b"}\n")
+    with pytest.raises(RefusedError):
+        Reader(place)
+    with pytest.raises(UnsupportedFeatureError):
+        Table.open(place)
+
+
+def test_second_reader_refuses_a_gap_in_the_timeline(copies) -> None:
+    place = copies("types")
+    Path(place, ".meta/timeline", f"{0:020d}", f"{5:020d}.json").unlink()
+    with pytest.raises(RefusedError):
+        Reader(place)
+
+
+def test_slots_may_be_empty_where_a_checkpoint_covers_them(copies) -> None:
+    place = copies("merged")
+    for version in range(9):
+        Path(place, ".meta/timeline", f"{0:020d}", f"{version:020d}.json").write_bytes(b"")
+    with pytest.raises(RefusedError):
+        Reader(place, checkpoints=False)
+    reader, table = Reader(place), Table.open(place)
+    for version, rows in versions_of("merged").items():
+        assert shown_by(reader.rows(version)) == rows
+        assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows
+
+
+def test_a_checkpoint_holds_what_is_kept_for_ever() -> None:
+    for name in TABLES:
+        whole, replayed = Reader(str(V1 / name)), Reader(str(V1 / name), checkpoints=False)
+        assert whole.streams == replayed.streams
+        assert whole.reservations == replayed.reservations
+        assert (whole.table, whole.horizon) == (replayed.table, replayed.horizon)
+        for version, commit in replayed.commits.items():
+            assert whole.commits[version].get("commit_id") == commit.get("commit_id")

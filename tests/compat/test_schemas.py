@@ -1,0 +1,238 @@
+"""The JSON Schemas of the specification say what the code writes: no key more, none less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pyarrow as pa
+import pytest
+from referencing import Registry, Resource
+
+from plait import Table
+from plait.expr import from_json, parse_where, to_json
+from plait.locks.record import Claimant, LeaseRecord
+from plait.model.changes import KEYS_ALL, SECTIONS, Digest
+from plait.model.decision import (
+    Cleaned,
+    Decision,
+    ReadSet,
+    Reserved,
+    RolledBack,
+    Scope,
+    Span,
+    Token,
+)
+from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.state.events import TABLES as EVENTS
+from plait.storage import open_store
+from plait.timeline import codec
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = ROOT / "docs/spec"
+V1 = Path(__file__).parent / "v1"
+SCHEMAS = {
+    path.name.removesuffix(".schema.json"): json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(SPEC.glob("*.schema.json"))
+}
+REGISTRY = Registry().with_resources(
+    [(f"{name}.schema.json", Resource.from_contents(each)) for name, each in SCHEMAS.items()]
+)
+DEFS = SCHEMAS["decision"]["$defs"]
+STATE = SCHEMAS["checkpoint"]["properties"]["state"]["contentSchema"]
+
+
+def check(name: str, document: object) -> None:
+    schema = {"$ref": f"{name}.schema.json"}
+    jsonschema.Draft202012Validator(schema, registry=REGISTRY).validate(document)
+    if name == "checkpoint":
+        assert isinstance(document, dict)
+        state = {"$ref": f"{name}.schema.json#/properties/state/contentSchema"}
+        validator = jsonschema.Draft202012Validator(state, registry=REGISTRY)
+        validator.validate(json.loads(document["state"]))
+
+
+def kind_of(path: str) -> str | None:
+    """Tell which schema a file of a table has; None for one that is no JSON."""
+    forms = {
+        ".meta/table.json": "table",
+        ".meta/timeline/": "decision",
+        ".meta/leases/": "lease",
+        ".meta/locks/lease": "lock",
+    }
+    if path.startswith(".meta/checkpoints/"):
+        return "checkpoint" if path.endswith("/state.json") else None
+    if path.startswith(".meta/pending/"):
+        return "pending" if path.endswith(".requested") else "inflight"
+    return next((name for start, name in forms.items() if path.startswith(start)), None)
+
+
+def records(folder: Path) -> Iterator[tuple[str, object]]:
+    for path in sorted(folder.rglob("*")):
+        name = kind_of(path.relative_to(folder).as_posix())
+        if path.is_file() and name is not None:
+            yield name, json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schema_is_sound_and_named_in_the_specification(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    assert f"({name}.schema.json)" in (SPEC / "format.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", sorted(path.stem for path in V1.glob("*.json")))
+def test_every_record_of_a_golden_table_fits_its_schema(table: str) -> None:
+    for name, document in records(V1 / table):
+        check(name, document)
+
+
+def test_golden_tables_have_records_of_every_kind() -> None:
+    kinds = {name for table in V1.iterdir() if table.is_dir() for name, _ in records(table)}
+    assert kinds == set(SCHEMAS) - {"lock"}
+
+
+# --- every key that the code can write ---------------------------------------------------------
+
+NOBODY = Instant.at(0, "0" * 16)
+PREDICATE = {"null": ["id"], "negated": False}
+SCOPE = Scope("partitions", (("a", None),), PREDICATE)
+
+
+def whole(**changes: object) -> dict[str, object]:
+    """Write a decision that has everything, and read its JSON."""
+    path = "data/00000-20260101000000000-0123456789abcdef-0-0001.base.parquet"
+    values = {pa.string(): path, pa.binary(): b"", pa.bool_(): True}
+    words = {"partition": "[]", "kind": "base", "keys": KEYS_ALL}
+    sections = {
+        name: pa.table({f.name: [words.get(f.name, values.get(f.type, 1))] for f in each}, each)
+        for name, each in SECTIONS.items()
+    }
+    table = Table.create("memory://schema-of-decisions", "id bigint", if_not_exists=True)
+    decision = Decision(
+        version=1,
+        instant=NOBODY,
+        outcome=Outcome.COMMITTED,
+        action=Action.COMMIT,
+        operation=Operation.UPSERT,
+        base=0,
+        completed_ms=1,
+        attempt="0" * 16,
+        previous="0" * 64,
+        scope=SCOPE,
+        read_set=ReadSet(0, (None, PREDICATE)),
+        commit_id="id",
+        tokens=(Token("app", 0, "", "1", (Span("s", "", "1"),), Digest(1, 1)),),
+        fence=1,
+        rolled_back=(RolledBack(NOBODY, "why", (("a", None),)),),
+        cleaned=Cleaned(0, ((path, 0),), (path,)),
+        reserved=Reserved(NOBODY, SCOPE, ((("a", None), -1),)),
+        table=table.handle.cache.known().table.to_dict(),
+    )
+    changes = {"changes": replace(decision.changes, **sections), **changes}
+    return json.loads(codec.encode(replace(decision, **changes)))
+
+
+def test_keys_of_a_decision_are_those_of_its_schema() -> None:
+    document = whole()
+    check("decision", document)
+    decision = document["decision"]
+    parts = {
+        "decision": decision,
+        "scope": decision["scope"],
+        "readSet": decision["read_set"],
+        "token": decision["tokens"][0],
+        "rolledBack": decision["rolled_back"][0],
+        "cleaned": decision["cleaned"],
+        "reserved": decision["reserved"],
+        "stats": decision["stats"],
+        "table": decision["table"],
+        "bucketSpec": decision["table"]["bucket_spec"],
+        "contract": decision["table"]["contract"],
+        "schema": decision["table"]["schemas"][0],
+        "field": decision["table"]["schemas"][0]["fields"][0],
+        "changes": decision["changes"],
+    }
+    for name, value in parts.items():
+        assert set(DEFS[name]["properties"]) == set(value), name
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_columns_of_a_section_are_those_of_its_schema(name: str) -> None:
+    columns = DEFS["changes"]["properties"][name]["oneOf"][0]
+    assert set(columns["properties"]) == set(SECTIONS[name].names)
+    assert set(columns["required"]) == {f.name for f in SECTIONS[name] if not f.nullable}
+
+
+def test_words_of_the_schemas_are_those_of_the_code() -> None:
+    decision = DEFS["decision"]["properties"]
+    assert set(decision["outcome"]["enum"]) == set(Outcome)
+    assert set(decision["action"]["enum"]) == set(Action)
+    assert set(decision["operation"]["enum"]) == set(Operation)
+    assert tuple(DEFS["feature"]["enum"]) == codec.FEATURES
+    files = STATE["properties"]["parts"]["items"]["properties"]["files"]
+    assert set(files["items"]["prefixItems"][0]["enum"]) == set(EVENTS)
+
+
+COLUMNS = pa.schema([("id", pa.int64()), ("s", pa.string())])
+PREDICATES = [
+    *(f"id {op} 1" for op in ("=", "!=", "<", "<=", ">", ">=")),
+    "id IN (1, 2) AND (s LIKE 'a%' OR s IS NULL)",
+    "id NOT IN (1, 2) AND s NOT LIKE 'a%' AND s IS NOT NULL",
+    "id IS NOT NULL OR NULL",
+    "TRUE",
+    "NULL",
+]
+
+
+@pytest.mark.parametrize("where", PREDICATES)
+def test_every_predicate_fits_the_schema(where: str) -> None:
+    predicate = parse_where(where, COLUMNS)
+    document = to_json(predicate)
+    check("decision", whole(scope=replace(SCOPE, predicate=document)))
+    assert from_json(document, COLUMNS) == predicate
+
+
+def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
+    uri = "memory://schema-of-records"
+    table = Table.create(uri, "id bigint", record_key="id", properties={"checkpoint.interval": "1"})
+    table.upsert(pa.table({"id": [1]}))
+    store, found = open_store(uri), {}
+    with table.writer("upsert") as writer:
+        writer.write(pa.table({"id": [2]}))
+        scan = table.scan()
+        for info in store.list(".meta"):
+            name = kind_of(info.path)
+            if name is not None:
+                found[name] = json.loads(store.find(info.path) or b"")
+                check(name, found[name])
+    assert scan is not None
+    claimant = Claimant("nonce", "owner", 1)
+    record = LeaseRecord(1, 15.0, claimant, 0, (claimant,))
+    found["lock"] = json.loads(record.encode("mark"))
+    check("lock", found["lock"])
+    assert {"pending", "lease", "lock", "table", "checkpoint"} <= set(found)
+    for name, document in found.items():
+        assert set(SCHEMAS[name]["properties"]) == set(document), name
+    assert set(STATE["properties"]) == set(json.loads(found["checkpoint"]["state"]))
+
+
+DAMAGED: list[Callable[[dict[str, object]], object]] = [
+    lambda d: d.pop("attempt"),
+    lambda d: d.update(surprise=1),
+    lambda d: d.update(version=-1),
+    lambda d: d.update(instant="now"),
+    lambda d: d["changes"].update(surprise={}),
+    lambda d: d["changes"]["added"].pop("path"),
+    lambda d: d["scope"].update(predicate={"not": PREDICATE}),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_decision_that_does_not_follow_the_specification_does_not_fit(damage) -> None:
+    document = whole()
+    damage(document["decision"])
+    with pytest.raises(jsonschema.ValidationError):
+        check("decision", document)

@@ -1,0 +1,407 @@
+"""Tables that leave out one rule each: what the histories must find, or they find nothing.
+
+Each is the real code with one narrow thing replaced while a history runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from plait.arrow import merge, remove
+from plait.arrow import operations as steps
+from plait.arrow.engine import ArrowStaging
+from plait.arrow.merge import DuplicateRule
+from plait.arrow.operations import BucketOperations
+from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
+from plait.read import changed
+from plait.read.changed import Changed
+from plait.txn import commit, conflict, transaction
+from plait.txn.conflict import Intent
+from plait.txn.conflict_checker import ConflictChecker
+from plait.txn.keys import KeyOverlap, Keys
+from plait.txn.matrix import FILE_GROUP, KEY
+from plait.write import transaction as block
+from plait.write import writer
+from plait.write.transaction import Transaction
+from plait.write.writer import Writer
+
+Make = Callable[[Any], Any]
+"""Makes the broken function out of the real one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One rule left out: where, and what stands there instead."""
+
+    name: str
+    places: tuple[tuple[Any, str], ...]
+    make: Make
+    seed: int
+    """The first that finds it, when this was written."""
+    promises: frozenset[str]
+    """What is seen of it."""
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Put the fault in for a while."""
+        kept = [(owner, name, vars(owner)[name]) for owner, name in self.places]
+        for owner, name, real in kept:
+            setattr(owner, name, self.make(real))
+        try:
+            yield
+        finally:
+            for owner, name, real in kept:
+                setattr(owner, name, real)
+
+
+def _instead(value: object) -> Make:
+    """Return the same, whatever is asked."""
+    return lambda _: lambda *_args, **_kwargs: value
+
+
+# --- the three of which promises did not hold ------------------------------------------------
+
+
+def _claims_of(*, named: bool, strict: bool) -> Make:
+    """Claim keys that were looked up only where a read is named, or the table is strict."""
+
+    def make(real: Any) -> Any:
+        def plan_of(order: Any, table: Any, *args: Any, **kwargs: Any) -> Any:
+            plan = real(order, table, *args, **kwargs)
+            counts = (named and order.read_set is not None) or (
+                strict and table.isolation == "serializable"
+            )
+            return replace(plan, claims=plan.claims and counts)
+
+        return plan_of
+
+    return make
+
+
+def _only_where_files_are(real: Any) -> Any:
+    def stage(self: Any, bucket: Any) -> Any:
+        staged = real(self, bucket)
+        if not self.existing.files(bucket):
+            staged.lookups = None
+        return staged
+
+    return stage
+
+
+# --- conflicts ---------------------------------------------------------------------------------
+
+
+def _by_files(real: Any) -> Any:
+    """Conflict only where both replaced or masked the same file."""
+
+    def files(changes: Any) -> set[str]:
+        return {*changes.removed["path"].to_pylist(), *changes.masked["path"].to_pylist()}
+
+    def decide(self: Any, intent: Any, status: Any, decision: Any, state: Any) -> Any:
+        if not files(status.changes) & files(decision.changes):
+            return None
+        return real(self, intent, status, decision, state)
+
+    return decide
+
+
+def _overwrites_blindly(real: Any) -> Any:
+    def meeting(ours: Any, scope: Any, buckets: Any) -> Any:
+        wide = ours.scope.kind in (SCOPE_TABLE, SCOPE_PARTITIONS)
+        return None if wide else real(ours, scope, buckets)
+
+    return meeting
+
+
+def _by_keys(real: Any) -> Any:
+    def cell(self: Any, theirs: Any) -> Any:
+        policy = KEY if self.policy == FILE_GROUP else self.policy
+        return real(replace(self, policy=policy), theirs)
+
+    return cell
+
+
+def _own_files_again(real: Any) -> Any:
+    """Rebase without doing anything again."""
+
+    def stage(self: Any, snapshot: Any, buckets: Any) -> Any:
+        return real(self, snapshot, None) if buckets is None else self._status()
+
+    return stage
+
+
+def _forgets_its_read(real: Any) -> Any:
+    def redone(self: Any, conflicts: Any, head: Any) -> None:
+        real(self, conflicts, head)
+        self.read_set = ReadSet(head.version)
+
+    return redone
+
+
+def _retries_for_anybody(real: Any) -> Any:
+    """Run an operation again that rests on a named read."""
+
+    def allowed(self: Any, redo: Any, conflicts: Any) -> Any:
+        return redo if redo is not None else real(self, redo, conflicts)
+
+    return allowed
+
+
+def _ignores_commit_ids(real: Any) -> Any:
+    def take_in(self: Any, decision: Any, *rest: Any) -> Any:
+        return real(self, replace(decision, commit_id=None), *rest)
+
+    return take_in
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def _replaces(real: Any) -> Any:
+    """Take a key that is there for one to be replaced: nothing is unique by refusal."""
+
+    def rule(plan: Any) -> DuplicateRule:
+        found: DuplicateRule = real(plan)
+        return DuplicateRule.REPLACE if found is DuplicateRule.REFUSE else found
+
+    return rule
+
+
+def _without_preimages(real: Any) -> Any:
+    def judged(met: Any) -> Changed:
+        found: Changed = real(met)
+        kept = found.kinds != changed.CHANGE_TYPES.index(changed.PRE)
+        return Changed(found.rows.filter(pa.array(kept)), found.kinds[kept])
+
+    return judged
+
+
+def _deletes_as_updates(real: Any) -> Any:
+    def judged(met: Any) -> Changed:
+        found: Changed = real(met)
+        kinds = np.where(found.kinds == 3, np.int8(1), found.kinds)
+        return Changed(found.rows, kinds.astype(np.int8))
+
+    return judged
+
+
+def _each_on_the_base(real: Any) -> Any:
+    """Let the parts of a transaction not see those before them."""
+
+    def stage(self: Any, part: Any, snapshot: Any) -> None:
+        kept = self._snapshot
+        real(self, part, snapshot)
+        self._snapshot = kept
+
+    return stage
+
+
+def _commits_all_the_same(real: Any) -> Any:
+    def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+        if error is not None:
+            with contextlib.suppress(Exception):
+                real(self, None, None, None)
+                return None
+        return real(self, kind, error, trace)
+
+    return leave
+
+
+def _keeps_what_it_lost(real: Any) -> Any:
+    """Report the version after the one that was won."""
+
+    def commit_(self: Any, *args: Any) -> Any:
+        found = real(self, *args)
+        return replace(found, version=found.version - 1)
+
+    return commit_
+
+
+def _loses_a_count(real: Any) -> Any:
+    def commit_(self: Any, *args: Any) -> Any:
+        found = real(self, *args)
+        stats = replace(found.stats, rows_deleted=0)
+        return replace(found, stats=stats)
+
+    return commit_
+
+
+SERIAL, LOST = "serial order", "lost update"
+_TXN = transaction.OptimisticTransaction
+
+BROKEN = (
+    Broken(
+        "keys that were looked up count only where a read is named",
+        ((block, "plan_of"), (writer, "plan_of")),
+        _claims_of(named=True, strict=False),
+        185,
+        frozenset({SERIAL}),
+    ),
+    Broken(
+        "a transaction that reads does not claim what it looked up",
+        ((block, "plan_of"),),
+        _claims_of(named=False, strict=True),
+        138,
+        frozenset({LOST}),
+    ),
+    Broken(
+        "keys that were looked up count only where there were files",
+        ((BucketOperations, "stage"),),
+        _only_where_files_are,
+        285,
+        frozenset({SERIAL, LOST}),
+    ),
+    Broken(
+        "conflicts by file instead of by key",
+        ((ConflictChecker, "_decide"),),
+        _by_files,
+        13,
+        frozenset({"damage", "INV-08", SERIAL, LOST, "first committer wins", "snapshot effect"}),
+    ),
+    Broken(
+        "no two commits ever share a key",
+        ((Keys, "met"),),
+        _instead(KeyOverlap(known=True, hashes=np.zeros(0, dtype=np.uint64))),
+        27,
+        frozenset({LOST, SERIAL, "first committer wins"}),
+    ),
+    Broken(
+        "under file_group only keys conflict",
+        ((Intent, "cell"),),
+        _by_keys,
+        402,
+        frozenset({"first committer wins"}),
+    ),
+    Broken(
+        "a rebase that does nothing again",
+        ((ArrowStaging, "stage"),),
+        _own_files_again,
+        34,
+        frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "the read is forgotten after a rebase",
+        ((ConflictChecker, "redone"),),
+        _forgets_its_read,
+        94,
+        frozenset({LOST, SERIAL}),
+    ),
+    Broken(
+        "what rests on a read is run again by itself",
+        ((commit.Commit, "_allowed"),),
+        _retries_for_anybody,
+        6,
+        frozenset({LOST, SERIAL, "first committer wins"}),
+    ),
+    Broken(
+        "nothing is asked of what lies between the read and the base",
+        ((ConflictChecker, "earlier"),),
+        _instead([]),
+        21,
+        frozenset({LOST, SERIAL}),
+    ),
+    Broken(
+        "predicates that were read reach nothing",
+        ((Intent, "has_read"),),
+        _instead(value=False),
+        45,
+        frozenset({SERIAL}),
+    ),
+    Broken(
+        "predicates of an operation reach nothing new",
+        ((Intent, "reaches"),),
+        _instead(value=False),
+        61,
+        frozenset({SERIAL}),
+    ),
+    Broken(
+        "an overwrite meets nobody",
+        ((conflict, "meeting"),),
+        _overwrites_blindly,
+        31,
+        frozenset({"damage", SERIAL, LOST, "INV-08", "snapshot effect", "first committer wins"}),
+    ),
+    Broken(
+        "a commit id is not looked for in the window",
+        ((ConflictChecker, "_take_in"),),
+        _ignores_commit_ids,
+        253,
+        frozenset({"commit id", SERIAL}),
+    ),
+    Broken(
+        "a time that was decided is used again",
+        ((commit, "free_time"),),
+        lambda _: lambda time, _taken: time,
+        1,
+        frozenset({"INV-03"}),
+    ),
+    Broken(
+        "a new mask takes the place of the old one",
+        ((remove, "union"),),
+        lambda _: lambda _old, new: new,
+        19,
+        frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "keys that are there are no obstacle",
+        ((steps, "rule_of"),),
+        _replaces,
+        0,
+        frozenset({SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "the ordering column is not asked",
+        ((merge, "winners"),),
+        lambda real: lambda order, first, _ranks: real(order, first, None),
+        5,
+        frozenset({SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "changes lack the rows as they were",
+        ((changed, "_judge"),),
+        _without_preimages,
+        10,
+        frozenset({"change feed"}),
+    ),
+    Broken(
+        "changes take a row that is gone for one that changed",
+        ((changed, "_judge"),),
+        _deletes_as_updates,
+        4,
+        frozenset({"change feed"}),
+    ),
+    Broken(
+        "parts of a transaction do not see each other",
+        ((Transaction, "_stage"),),
+        _each_on_the_base,
+        1,
+        frozenset({"damage", "INV-08", "one version", SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "a writer whose caller failed commits",
+        ((Writer, "__exit__"), (Transaction, "__exit__")),
+        _commits_all_the_same,
+        4,
+        frozenset({"INV-10"}),
+    ),
+    Broken(
+        "a commit reports the version before its own",
+        ((_TXN, "commit"),),
+        _keeps_what_it_lost,
+        0,
+        frozenset({"INV-10"}),
+    ),
+    Broken(
+        "deleted rows are not counted",
+        ((_TXN, "commit"),),
+        _loses_a_count,
+        1,
+        frozenset({SERIAL, "snapshot counts"}),
+    ),
+)

@@ -1,0 +1,314 @@
+"""Runs a history under the scheduler, and keeps all that can be seen of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plait import Table
+from plait.errors import InstantExpiredError, TableError
+from plait.files.deletion import decode
+from plait.locks.none import NoLock
+from plait.model.contract import Contract
+from plait.read.changes import TYPE, VERSION
+from plait.state.cache import StateCache
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
+from plait.timeline import paths
+from plait.txn.create import create_table
+from plait.txn.definition import Definition
+from plait.txn.table_handle import TableHandle
+from tests.differential.acts import SCHEMA, Ledger, Told, apply, client, count_of, rows_of
+from tests.differential.model import in_order
+from tests.differential.program import COLUMNS, Do, History, Row, Shape
+from tests.scheduler import End, Oracle, Problem, Scenario, Start
+from tests.scheduler.memo import Memo, MemoTimeline
+from tests.scheduler.oracle import Watch
+from tests.scheduler.points import Strategy
+from tests.scheduler.world import Call
+
+SILENCE_S = 121.0
+"""Longer than a heartbeat may be silent."""
+_STARTS = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One decision, as everybody can see it."""
+
+    number: int
+    rows: tuple[Row, ...]
+    """Read while it was the head."""
+    time: str
+    nonce: str
+    committed: bool
+    operation: str
+    began: int
+    commit_id: str | None
+
+    def of(self, told: Told, prefix: str) -> bool:
+        """Tell whether a turn of the client with these nonces decided it."""
+        if not self.nonce.startswith(prefix):
+            return False
+        number = count_of(self.nonce)
+        return told.first < number and (told.ended < 0 or number < told.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the change feed."""
+
+    kind: str
+    version: int
+    row: Row
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that a history showed."""
+
+    history: History
+    first: int = 0
+    """The first version that the clients could decide."""
+    versions: list[Version] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    hurt: frozenset[str] = frozenset()
+    """Clients to whose calls something happened."""
+    prefixes: dict[str, str] = field(default_factory=dict)
+    """How the nonces of each client begin."""
+    later: dict[int, tuple[Row, ...]] = field(default_factory=dict)
+    """Versions as they were read at the end."""
+    expired: int = 0
+    """The oldest version that could be read at the end, if some had been cleaned."""
+    changes: list[Change] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    """What could not be read, and errors that are none of ours."""
+    schedule: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _File:
+    """A data file that readers see, and which of its rows are hidden."""
+
+    rows: tuple[Row, ...]
+    hidden: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class _Looker:
+    """Reads each version while it is the head: slots, Parquet files and masks, nothing else.
+
+    It shares the decoding of a slot and of a mask with the code under test, and no reasoning.
+    """
+
+    store: Store
+    memo: Memo
+    versions: list[Version] = field(default_factory=list)
+    files: dict[str, _File] = field(default_factory=dict)
+    damage: list[str] = field(default_factory=list)
+
+    def again(self, store: Store) -> _Looker:
+        """Go on in a copy of the store."""
+        return _Looker(store, self.memo, list(self.versions), dict(self.files))
+
+    def look(self) -> Version:
+        """Read the next version."""
+        decision = MemoTimeline(self.store, self.memo).find(len(self.versions))
+        assert decision is not None
+        changes = decision.changes
+        for path in (*changes.removed["path"].to_pylist(), *changes.masked["path"].to_pylist()):
+            if path not in {*self.files, *changes.added["path"].to_pylist()}:
+                self.damage.append(f"version {decision.version} changes {path}, which is not live")
+        for path in changes.removed["path"].to_pylist():
+            self.files.pop(path, None)
+        for path in changes.added["path"].to_pylist():
+            self.files[path] = _File(self._load(path))
+        for mask in changes.masked.to_pylist():
+            file = self.files.get(mask["path"])
+            if file is None:
+                continue
+            vector = mask["inline"] or self._vector(mask)
+            hidden = decode(vector, count=mask["rows"], rows=len(file.rows))
+            self.files[mask["path"]] = _File(file.rows, frozenset(hidden.tolist()))
+        began = decision.client.get("began", decision.base)
+        assert isinstance(began, int)
+        found = Version(
+            decision.version,
+            in_order(
+                row
+                for file in self.files.values()
+                for at, row in enumerate(file.rows)
+                if at not in file.hidden
+            ),
+            decision.instant.time,
+            decision.instant.nonce,
+            decision.outcome.value == "committed",
+            decision.operation.value,
+            began,
+            decision.commit_id,
+        )
+        self.versions.append(found)
+        return found
+
+    def _load(self, path: str) -> tuple[Row, ...]:
+        body = self.store.find(path)
+        assert body is not None, f"{path} is named and not there"
+        data = pq.read_table(pa.BufferReader(body), columns=list(COLUMNS)).to_pydict()
+        return tuple(zip(*(data[name] for name in COLUMNS), strict=True))
+
+    def _vector(self, mask: Mapping[str, Any]) -> bytes:
+        body = self.store.find(mask["dv_path"])
+        assert body is not None, f"{mask['dv_path']} is named and not there"
+        begin = mask["dv_offset"] + 4
+        return body[begin : begin + mask["dv_bytes"]]
+
+
+class _Heads(Watch):
+    """Notes each version when it is published."""
+
+    def __init__(self, store: Store, looker: _Looker, ledger: Ledger) -> None:
+        self._looker, self._ledger = looker, ledger
+
+    def before_write(self, call: Call) -> None:
+        """Nothing is asked of a call."""
+
+    def after_write(self, call: Call, answer: object) -> None:
+        """Read what is the head now."""
+        if answer is False or not call.path.startswith(paths.TIMELINE):
+            return
+        self._ledger.head = self._looker.look().number
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """A table that was made once for all histories that begin with it."""
+
+    start: Start
+    looker: _Looker
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Recorder(Oracle):
+    """Judges nothing: it keeps what there is to see, for a judge of its own."""
+
+    beginning: _Beginning = field(kw_only=True)
+    evidence: Evidence = field(kw_only=True)
+    ledger: Ledger = field(kw_only=True)
+
+    @classmethod
+    def of(cls, history: History, beginning: _Beginning) -> Self:
+        first = len(beginning.start.states)
+        return cls(beginning=beginning, evidence=Evidence(history, first), ledger=Ledger(first - 1))
+
+    def watch(self, store: Store, memo: Memo) -> Watch:
+        looker = self.beginning.looker.again(store)
+        self.evidence.versions, self.evidence.damage = looker.versions, looker.damage
+        return _Heads(store, looker, self.ledger)
+
+    def judge(self, end: End, watch: Watch, check: Callable[[End], None] | None) -> list[Problem]:
+        found = self.evidence
+        found.told = self.ledger.told
+        found.hurt = frozenset(
+            name for name, each in end.outcomes.items() if each.hurt or each.crashed
+        )
+        found.prefixes = {name: each.nonces for name, each in end.outcomes.items()}
+        found.schedule = end.moves
+        for name, each in end.outcomes.items():
+            if each.error is not None and not each.crashed:
+                found.damage.append(f"{name} ended with {each.error!r}")
+        try:
+            self._read(Table(end.handle()))
+        except TableError as error:
+            found.damage.append(f"reading at the end raised {error!r}")
+        return []
+
+    def _read(self, table: Table) -> None:
+        """Read everything again as a client that comes long after."""
+        found = self.evidence
+        for version in found.versions[found.first :]:
+            try:
+                found.later[version.number] = rows_of(table.scan(version=version.number))
+            except InstantExpiredError:
+                continue
+        feed = self._feed(table)
+        rows = zip(*(feed[name] for name in COLUMNS), strict=True)
+        found.changes = [
+            Change(kind, number, row)
+            for kind, number, row in zip(feed[TYPE], feed[VERSION], rows, strict=True)
+        ]
+
+    def _feed(self, table: Table) -> dict[str, list[Any]]:
+        """Read the changes since the first version, or the oldest that can be read."""
+        try:
+            return _columns(table, 0)
+        except InstantExpiredError as error:
+            oldest = error.facts["oldest"]
+            assert isinstance(oldest, int)
+            self.evidence.expired = oldest
+        return _columns(table, oldest)
+
+
+def _columns(table: Table, since: int) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = table.changes(since=since).to_arrow().to_pydict()
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
+    clock = SimClock()
+    store = MemoryStore(f"memory://differential-{next(_STARTS)}", clock=clock)
+    properties = {"clean.retain.time": "0s", "clean.retain.versions": "2"} if shape.little else {}
+    definition = Definition(
+        record_key=("id",) if shape.keyed else (),
+        partition_by=("p",) if shape.partitioned else (),
+        ordering="n" if shape.ordering else None,
+        table_type=shape.table_type,
+        buckets=shape.buckets if shape.keyed else None,
+        policy=shape.policy,
+        isolation=shape.isolation,
+        contract=Contract(lock="none"),
+        properties=properties,
+    )
+    ports = sim_ports(clock=clock, ids=SeqIds("8"), background=ManualBackground())
+    create_table(store, ports, definition.table(SCHEMA))
+    table = Table(TableHandle(store, ports, StateCache(store, ports), NoLock()))
+    for do in start:
+        apply(table, do, {})
+    looker = _Looker(store, Memo())
+    for _ in range(table.version + 1):
+        looker.look()
+    return _Beginning(Start.of(store), looker)
+
+
+def run(
+    history: History,
+    strategy: Strategy,
+    broken: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Evidence:
+    """Run a history as a strategy says; ``broken`` puts a fault into the code while it runs."""
+    begun = _begin(history.shape, history.start)
+    recorder = _Recorder.of(history, begun)
+    acts = {
+        name: client(name, turns, recorder.ledger)
+        for name, turns in zip(history.names, history.clients, strict=True)
+    }
+    scenario = Scenario(
+        "history",
+        begun.start,
+        acts,
+        events=history.events,
+        jumps=(SILENCE_S,) if history.events else (),
+        oracle=recorder,
+        memo=begun.looker.memo,
+    )
+    with broken():
+        scenario.run(strategy)
+    return recorder.evidence

@@ -1,0 +1,237 @@
+"""Tables to be damaged, and what each version of them holds, noted by the code that wrote them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+
+from plait import Table
+from plait.files.names import data_path
+from plait.locks.file import FileLock
+from plait.model.bucket import UNKEYED
+from plait.model.instant import Instant, Operation, State
+from plait.ports import Ports
+from plait.storage.local import LocalStore
+from plait.timeline import paths
+from plait.timeline.pending import PendingInstant, write_inflight, write_requested
+
+Row = tuple[int, str, int]
+SCHEMA = pa.schema([("id", pa.int64()), ("place", pa.string()), ("v", pa.int64())])
+OPTIONS = {"clean.retain.time": "0s", "clean.retain.versions": "3", "checkpoint.interval": "4"}
+DEAD = Instant.parse("20200101000000000-" + "d" * 16)
+LIVING = Instant.parse("20200101000000001-" + "e" * 16)
+_MANIFEST = re.compile(r'"manifest":"([^"]+)"')
+LEASE = f"{paths.LEASES}/{0:020d}-{'a' * 16}"
+
+
+def rows_of(rows: list[Row]) -> pa.Table:
+    """Make Arrow rows."""
+    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], SCHEMA.names
+    )
+
+
+@dataclass
+class Model:
+    """What a table holds at each of its versions."""
+
+    keyed: bool
+    partitioned: bool
+    rows: list[Row] = field(default_factory=list)
+    at: dict[int, list[Row]] = field(default_factory=dict)
+    horizon: int = 0
+
+    def note(self, version: int) -> None:
+        """Remember the rows of now for every version up to this one that is not known."""
+        for missing in range(max(self.at, default=-1) + 1, version):
+            self.at[missing] = list(self.at[missing - 1])
+        self.at[version] = sorted(self.rows)
+
+    def upsert(self, rows: list[Row]) -> None:
+        """Replace rows of the same key in the same place, or add them."""
+        keys = {self._key(row) for row in rows} if self.keyed else set()
+        self.rows = [row for row in self.rows if self._key(row) not in keys] + rows
+
+    def _key(self, row: Row) -> tuple[object, ...]:
+        return (row[0], row[1]) if self.partitioned else (row[0],)
+
+    def delete(self, least: int) -> None:
+        """Drop rows whose id is at least so much."""
+        self.rows = [row for row in self.rows if row[0] < least]
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it for a process that judges."""
+        return {
+            "keyed": self.keyed,
+            "partitioned": self.partitioned,
+            "at": {str(k): v for k, v in self.at.items()},
+            "horizon": self.horizon,
+        }
+
+
+KINDS = {"cow": (True, False, "cow"), "mor": (True, True, "mor"), "plain": (False, False, "cow")}
+
+
+@contextlib.contextmanager
+def _small() -> Iterator[None]:
+    """Let everything that can stand in a file of its own stand there."""
+    with (
+        mock.patch("plait.timeline.log.INLINE_ROWS_MAX", 1),
+        mock.patch("plait.files.deletion.INLINE_BYTES_MAX", 8),
+        contextlib.ExitStack() as stack,
+    ):
+        for module in _users_of("INLINE_KEYS_MAX"):
+            stack.enter_context(mock.patch(f"{module}.INLINE_KEYS_MAX", 1))
+        yield
+
+
+def _users_of(name: str) -> list[str]:
+    import sys
+
+    return [
+        m
+        for m, module in list(sys.modules.items())
+        if m.startswith("plait.") and name in vars(module)
+    ]
+
+
+def build(root: str, kind: str, *, seed: int) -> Model:
+    """Write a table with everything in it that a table can have."""
+    keyed, partitioned, table_type = KINDS[kind]
+    draw, model = random.Random(seed), Model(keyed, partitioned)
+    table = Table.create(
+        root,
+        SCHEMA,
+        record_key=["id"] if keyed else [],
+        partition_by=["place"] if partitioned else [],
+        table_type=table_type,
+        buckets=2 if keyed and not partitioned else None,
+        properties=OPTIONS,
+    )
+    model.note(0)
+    with _small():
+        for number in range(9):
+            ids = draw.sample(range(40), 8)
+            rows = [(i, draw.choice("ab"), 1000 * seed + 100 * number + i) for i in ids]
+            if number == 6:
+                table.delete(where="id >= 30")
+                model.delete(30)
+            elif keyed:
+                table.upsert(rows_of(rows), commit_id=f"c{number}")
+                model.upsert(rows)
+            else:
+                table.append(rows_of(rows))
+                model.upsert(rows)
+            model.note(table.version)
+        with table.stream("app").writer(after=None, end="1") as writer:
+            rows = [(50 + n, "a", seed + n) for n in range(3)]
+            writer.write(rows_of(rows))
+        model.upsert(rows)
+        model.note(table.version)
+        _leave_condemned(table, root, model)
+        for number in range(3):  # the last two after the newest checkpoint, so that slots count
+            rows = [(60 + 2 * number + n, "b", seed + n) for n in range(3)]
+            table.upsert(rows_of(rows)) if keyed else table.append(rows_of(rows))
+            model.upsert(rows)
+            model.note(table.version)
+    _leave_traces(root, partitioned=partitioned)
+    return model
+
+
+def _leave_condemned(table: Table, root: str, model: Model) -> None:
+    """Clean while a reader of the first version is there: what is condemned stays."""
+    store = LocalStore(root)
+    store.put(LEASE, json.dumps({"version": 0, "ttl_s": 600.0, "host": "h", "pid": 1}).encode())
+    report = table.clean()
+    assert report.spared
+    model.horizon = report.plan.horizon
+    model.note(table.version)
+
+
+def _leave_traces(root: str, *, partitioned: bool) -> None:
+    """Leave a dead writer with a file, a living one with its heartbeat, and a lock's records."""
+    store = LocalStore(root)
+    place = ("a",) if partitioned else ()
+    for instant in (DEAD, LIVING):
+        pending = PendingInstant(
+            instant,
+            State.REQUESTED,
+            Operation.APPEND,
+            1,
+            (place,),
+            host="h",
+            pid=1,
+            started_ms=1,
+            timeout_s=1.0 if instant == DEAD else 3600.0,
+        )
+        write_requested(store, pending)
+        write_inflight(store, instant, [place], attempt="d1")
+        store.put(paths.heartbeat(instant), b"1")
+    store.put(data_path(place, UNKEYED, DEAD, "0-0001", "base"), b"PAR1 staged by the dead")
+    for name in (paths.requested(DEAD), paths.inflight(DEAD, "d1"), paths.heartbeat(DEAD)):
+        os.utime(Path(root, name), (1, 1))
+    with FileLock(root, Ports()).acquire(wait_s=1, owner="me"):
+        store.put(".meta/locks/commit.holder", b'{"owner":"me","host":"h","pid":1,"since_ms":1}')
+        kept = store.find(".meta/locks/commit.holder")
+    store.put(".meta/locks/commit.holder", kept or b"")
+    store.put(".meta/locks/queue/00000000000000001-" + "c" * 16, b"")
+
+
+def classify(root: str) -> dict[str, list[str]]:
+    """Group the files of a table by what they are."""
+    store, found = LocalStore(root), dict[str, list[str]]()
+    slots = sorted(i.path for i in store.list(paths.TIMELINE))
+    for info in store.list(""):
+        found.setdefault(_kind_of(info.path, slots), []).append(info.path)
+    return found
+
+
+def live(root: str) -> set[str]:
+    """Name what the newest version rests on: damage elsewhere may show nowhere."""
+    table = Table.open(root)
+    files = table.files()
+    named = {*files["path"].to_pylist(), *files["dv_path"].to_pylist()}
+    state = table._handle.cache.refresh()
+    slots = [paths.slot(decision.version) for decision in state.tail]
+    bodies = [Path(root, slot).read_text() for slot in slots]
+    manifests = [name for body in bodies for name in _MANIFEST.findall(body)]
+    parts = [file.path for part in state.parts for file in part.files]
+    return {*named, *slots, *manifests, *parts, paths.checkpoint(state.checkpoint)} - {None}
+
+
+_FOLDERS: dict[str, str] = {
+    paths.HEARTBEATS: "heartbeat",
+    paths.LEASES: "lease",
+    paths.MANIFESTS: "manifest",
+    f"{paths.META}/hints": "hint",
+    f"{paths.META}/locks": "lock",
+}
+
+
+def _kind_of(path: str, slots: list[str]) -> str:
+    if path == paths.TABLE:
+        return "identity"
+    if path in slots:
+        at = slots.index(path)
+        return {0: "slot first", len(slots) - 1: "slot newest"}.get(at, "slot")
+    if path.startswith(paths.CHECKPOINTS):
+        return "checkpoint" if path.endswith("state.json") else "checkpoint part"
+    if path.startswith(paths.PENDING):
+        return "pending requested" if path.endswith("requested") else "pending inflight"
+    for folder, kind in _FOLDERS.items():
+        if path.startswith(f"{folder}/"):
+            return kind
+    return "data " + path.rsplit(".", 2)[1]
+
+
+Build = Callable[[str], Model]

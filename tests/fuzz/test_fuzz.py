@@ -1,0 +1,111 @@
+"""Every kind of file, damaged in every way: the right answer, or an error of ours that names it."""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from plait.timeline import paths
+from plait.timeline.log import Timeline
+from tests.fuzz import judge as judging
+from tests.fuzz.damage import DAMAGES, Case, fifo
+from tests.fuzz.judge import judge
+from tests.fuzz.run import Fuzz, fuzz
+
+KINDS = {
+    "checkpoint", "checkpoint part", "data base", "data dv", "data keys", "data log", "heartbeat",
+    "hint", "identity", "lease", "lock", "manifest", "pending inflight", "pending requested",
+    "slot", "slot first", "slot newest",
+}  # fmt: skip
+
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.timeout(3600)
+def test_a_damaged_table_gives_the_right_answer_or_names_the_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """INV-04, INV-05, INV-06; within 512 MB, without a hang, and nothing outside is touched."""
+    report = fuzz(str(tmp_path), 1, seconds=None)
+    with capsys.disabled():
+        print(f"\n{list(report.lines())[-1]}")
+    assert report.failures == []
+    assert {kind for kind, _ in report.counts} == KINDS
+    missing = [(k, d) for k in KINDS for d in DAMAGES if not report.counts[k, d]]
+    assert missing == []
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
+    return Fuzz(str(tmp_path_factory.mktemp("fuzz")), 1)
+
+
+def problems(target: Fuzz, table: str, kind: str, damage: str) -> object:
+    """Judge a case in this process, whose Plait may have a fault."""
+    task = target.task(table, kind, damage, 0)
+    return judge(json.loads(json.dumps(task)))["problems"]
+
+
+def test_every_table_rests_on_slots_and_one_on_manifests(target: Fuzz) -> None:
+    """What a checkpoint covers is not read, so damage to it shows nowhere."""
+    for table, needed in target.needed.items():
+        for kind in ("slot", "slot newest", "checkpoint", "checkpoint part", "data base"):
+            assert needed.intersection(target.files[table][kind]), (table, kind)
+    assert any(
+        n.intersection(target.files[t].get("manifest", ())) for t, n in target.needed.items()
+    )
+
+
+def test_the_judge_knows_what_a_table_holds(target: Fuzz) -> None:
+    model = target.models["mor"]
+    wrong = {**model, "at": {k: rows[1:] for k, rows in model["at"].items()}}  # type: ignore[attr-defined]
+    with mock.patch.dict(target.models, mor=wrong):
+        found = str(problems(target, "mor", "lock", "empty"))
+    for step in ("head: ", "filter: ", "past: ", "write: ", "clean: "):
+        assert step in found
+
+
+def test_a_damage_that_does_nothing_is_found(target: Fuzz) -> None:
+    def nothing(_: Case) -> None: ...
+
+    with (
+        mock.patch.dict(DAMAGES, fifo=nothing),
+        mock.patch("tests.fuzz.judge.flip", nothing),
+    ):
+        assert "nothing was damaged" in str(problems(target, "mor", "slot", fifo.__name__))
+
+
+def test_too_much_memory_is_found(
+    target: Fuzz, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that judges tells its peak after each case."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(target.task("mor", "lock", "flip", 0))))
+    monkeypatch.setattr(judging, "MEMORY_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    judging.main()
+    assert "memory: " in str(json.loads(capsys.readouterr().out)["problems"])
+
+
+def _archived(self: Timeline, version: int) -> bytes | None:
+    return self._store.find(paths.slot(version)) or None
+
+
+FAULTS: dict[str, tuple[object, str, Callable[..., object], str, str]] = {
+    "an empty slot is free": (Timeline, "find_bytes", _archived, "slot newest", "empty"),
+    "a gap is the head": (Timeline, "find_bytes", _archived, "slot", "remove"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_plait_is_found(target: Fuzz, fault: str) -> None:
+    owner, name, other, kind, damage = FAULTS[fault]
+    assert problems(target, "mor", kind, damage) == []
+    with mock.patch.object(owner, name, other):
+        assert problems(target, "mor", kind, damage) != []

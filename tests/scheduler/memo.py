@@ -1,0 +1,119 @@
+"""The same decisions folded once, however many schedules come upon them.
+
+The checksum of a decision names all decisions before it, so a state without checkpoint parts
+follows from the checksum alone. What is remembered is what the real code computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import cast
+
+import pyarrow as pa
+
+from plait.model.bucket import BucketId
+from plait.model.decision import Decision
+from plait.model.plan import Snapshot
+from plait.state.cache import StateCache
+from plait.state.state import TableState
+from plait.storage.port import Store
+from plait.timeline.log import Timeline
+
+_ENTRIES_MAX = 20_000
+
+
+@dataclass(slots=True)
+class Memo:
+    """What was computed already; one for all schedules of a scenario."""
+
+    known: dict[object, object] = field(default_factory=dict)
+    lengths: list[int] = field(default_factory=list)
+    """How many calls an undisturbed schedule has, once that is known."""
+
+    def keep(self, key: object, value: object) -> None:
+        """Remember; forget all when it grows too large."""
+        if len(self.known) >= _ENTRIES_MAX:
+            self.known.clear()
+        self.known[key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class MemoState(TableState):
+    """A state that remembers what follows from it."""
+
+    memo: Memo = field(default_factory=Memo, compare=False, repr=False)
+
+    @classmethod
+    def over(cls, state: TableState, memo: Memo) -> MemoState:
+        """Give the same state."""
+        return cls(
+            **{each.name: getattr(state, each.name) for each in fields(TableState)}, memo=memo
+        )
+
+    def apply(self, decision: Decision, *, where: str) -> TableState:
+        """Give the state after one more decision."""
+        if self.parts or decision.previous != self.checksum:
+            return TableState.apply(self, decision, where=where)
+        key = ("apply", decision.checksum, self.checkpoint)
+        found = self.memo.known.get(key)
+        if found is None:
+            found = TableState.apply(self, decision, where=where)
+            self.memo.keep(key, found)
+        return cast("TableState", found)
+
+    def snapshot(
+        self,
+        store: Store,
+        *,
+        version: int | None = None,
+        buckets: frozenset[BucketId] | None = None,
+    ) -> Snapshot:
+        """Give what a reader or writer at a version sees."""
+        key = ("snapshot", self.checksum, version, buckets)
+        found = None if self.parts else self.memo.known.get(key)
+        if found is None:
+            found = TableState.snapshot(self, store, version=version, buckets=buckets)
+            self.memo.keep(key, found)
+        return cast("Snapshot", found)
+
+    def commits(self, store: Store, *, since: int = -1) -> pa.Table:
+        """Load one row a decision after a version."""
+        key = ("commits", self.checksum, since)
+        found = None if self.parts else self.memo.known.get(key)
+        if found is None:
+            found = TableState.commits(self, store, since=since)
+            self.memo.keep(key, found)
+        return found
+
+    def find_version_at(self, store: Store, time_ms: int) -> int | None:
+        """Find the newest version completed at or before a time."""
+        key = ("at", self.checksum, time_ms)
+        if self.parts:
+            return TableState.find_version_at(self, store, time_ms)
+        if key not in self.memo.known:
+            self.memo.keep(key, TableState.find_version_at(self, store, time_ms))
+        return cast("int | None", self.memo.known[key])
+
+
+class MemoTimeline(Timeline):
+    """Decodes the same bytes once."""
+
+    def __init__(self, store: Store, memo: Memo) -> None:
+        super().__init__(store)
+        self._memo = memo
+
+    def decode(self, version: int, data: bytes) -> Decision:
+        """Read the bytes of a slot."""
+        key = ("decode", version, data)
+        found = self._memo.known.get(key)
+        if found is None:
+            found = super().decode(version, data)
+            if b'"manifest"' not in data:
+                self._memo.keep(key, found)
+        return cast("Decision", found)
+
+
+def remember(cache: StateCache, memo: Memo) -> StateCache:
+    """Let a client's cache take part."""
+    cache.timeline = MemoTimeline(cache.store, memo)
+    return cache

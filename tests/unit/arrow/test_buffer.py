@@ -1,0 +1,162 @@
+"""The buffer: bounded, predictable, and never in the way of the one who fills it (B1, B2, B12)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from plait.arrow.buffer import Buffer, FlushBatch, Flusher, Ledger
+from plait.arrow.ingest import Intake
+from plait.arrow.memory import MemoryLimits, owned, settled
+from plait.arrow.split import Chunk, split
+from plait.errors import StorageError
+from plait.model.bucket import BucketSpec
+from plait.model.plan import COW, TableSpec
+from plait.model.schema import Schema
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+SPEC = TableSpec(Schema.create(SCHEMA), (), BucketSpec(0, ("id",), 4), None, COW)
+LIMITS = MemoryLimits(bucket=1 << 20, buffer=1 << 20)
+
+
+def chunk_of(rows: int, seed: int = 0) -> Chunk:
+    ids = np.random.default_rng(seed).integers(0, 1 << 40, rows)
+    return split(pa.record_batch({"id": ids, "text": ["some text"] * rows}, schema=SCHEMA), SPEC)
+
+
+def buffer_of(limits: MemoryLimits = LIMITS) -> Buffer:
+    return Buffer(limits, Ledger(limits))
+
+
+class Collecting:
+    """Keeps what is flushed; waits for a signal first."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.fails = False
+
+    def flush(self, orders: Sequence[FlushBatch]) -> None:
+        self.begun.set()
+        assert self.go_on.wait(300)
+        if self.fails:
+            message = "the disk is full"
+            raise StorageError(message, path="somewhere")
+        for order in orders:
+            self.rows += [row for batch in order.batches for row in batch.to_pylist()]
+            order.done()
+
+
+def test_every_row_that_went_in_comes_out_once() -> None:
+    buffer = buffer_of(MemoryLimits(bucket=20_000, buffer=60_000))
+    wanted: list[int] = []
+    found: list[int] = []
+    for seed in range(30):
+        chunk = chunk_of(500, seed)
+        wanted += chunk.rows["id"].to_pylist()
+        for order in buffer.add(chunk):
+            found += [i for batch in order.batches for i in batch["id"].to_pylist()]
+            order.done()
+    for order in buffer.rest():
+        found += [i for batch in order.batches for i in batch["id"].to_pylist()]
+        order.done()
+    assert sorted(found) == sorted(wanted)
+    assert buffer.ledger.held == 0
+
+
+def test_what_is_held_never_exceeds_what_is_admitted() -> None:
+    limits = MemoryLimits(bucket=8_000, buffer=400_000)
+    buffer = buffer_of(limits)
+    most = 0
+    for seed in range(200):
+        # One bucket is flushed again and again out of blocks that the others still need.
+        for order in buffer.add(chunk_of(400, seed)):
+            order.done()
+        most = max(most, buffer.ledger.held)
+    assert buffer.policy.flushes > 100
+    assert most <= limits.admitted
+
+
+def test_buffering_goes_on_while_a_flush_is_under_way() -> None:
+    buffer, sink = buffer_of(), Collecting()
+    flusher = Flusher(sink, buffer.ledger)
+    flusher.submit(buffer.add(chunk_of(1000)) + buffer.rest())
+    assert sink.begun.wait(300)
+    for seed in range(10):
+        flusher.submit(buffer.add(chunk_of(1000, seed)))
+    assert not sink.go_on.is_set()
+    assert sum(buffer.policy.sizes.values()) > 0
+    sink.go_on.set()
+    flusher.submit(buffer.rest())
+    flusher.wait()
+    flusher.close()
+    assert len(sink.rows) == 11_000
+
+
+def test_a_flush_under_way_counts_in_the_bound() -> None:
+    buffer, sink = buffer_of(), Collecting()
+    flusher = Flusher(sink, buffer.ledger)
+    seeds = iter(range(1_000))
+
+    def fill() -> None:
+        for seed in seeds:
+            flusher.submit(buffer.add(chunk_of(1000, seed)))
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    assert sink.begun.wait(300)
+    filling.join(0.2)
+    assert filling.is_alive()
+    assert buffer.ledger.held <= LIMITS.admitted
+    sink.go_on.set()
+    filling.join()
+    flusher.submit(buffer.rest())
+    flusher.wait()
+    flusher.close()
+    assert len(sink.rows) == 1_000_000
+
+
+def test_a_flush_that_fails_is_raised_to_the_writer_for_good() -> None:
+    buffer, sink = buffer_of(), Collecting()
+    sink.fails = True
+    sink.go_on.set()
+    flusher = Flusher(sink, buffer.ledger)
+    flusher.submit(buffer.add(chunk_of(1000)) + buffer.rest())
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            flusher.wait()
+    with pytest.raises(StorageError):
+        flusher.submit([])
+    flusher.close()
+    assert buffer.ledger.held == 0
+
+
+def test_small_batches_are_put_together() -> None:
+    intake = Intake(MemoryLimits(bucket=1 << 20, buffer=64 << 10))
+    tiny = pa.record_batch({"id": [1], "text": ["x"]}, schema=SCHEMA)
+    given = [batch for _ in range(200) for batch in intake.add(tiny)] + intake.rest()
+    assert sum(batch.num_rows for batch in given) == 200
+    assert len(given) < 10
+
+
+def test_a_slice_does_not_keep_a_large_parent_alive() -> None:
+    large = pa.record_batch({"id": np.arange(1 << 20), "text": ["x"] * (1 << 20)}, schema=SCHEMA)
+    piece = owned(large.slice(5, 10))
+    assert piece.equals(large.slice(5, 10))
+    assert piece.get_total_buffer_size() < 10_000
+
+
+def test_rows_in_the_buffer_have_memory_of_their_own() -> None:
+    nested = pa.schema([("n", pa.list_(pa.struct([("a", pa.string())]))), ("d", pa.date32())])
+    rows = pa.record_batch(
+        {"n": [[{"a": "x" * 50}], None, [], [{"a": None}]] * 5_000, "d": pa.nulls(20_000)},
+        schema=nested,
+    )
+    kept = settled(rows.slice(3, 15_000))
+    assert kept.equals(rows.slice(3, 15_000))
+    assert kept.schema.equals(nested)

@@ -1,0 +1,210 @@
+"""Bad input is refused before anything is written: the error names column, row and remedy."""
+
+from __future__ import annotations
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from plait.arrow.check import prepare
+from plait.errors import BadRecordError, OptionError, SchemaMismatchError
+from plait.model.bucket import BucketSpec
+from plait.model.instant import Operation
+from plait.model.plan import COW, TableSpec
+from plait.model.schema import Schema
+from plait.read.condition import Condition
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("must", pa.int32(), nullable=False),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("rank", pa.float64()),
+        pa.field("day", pa.string()),
+    ]
+)
+
+
+def spec_of(*key: str, partition_by: tuple[str, ...] = ()) -> TableSpec:
+    return TableSpec(Schema.create(SCHEMA), partition_by, BucketSpec(0, key, 2), "rank", COW)
+
+
+def rows(**columns: object) -> pa.Table:
+    return pa.table({"id": [1, 2], "must": pa.array([1, 2], pa.int32()), **columns})
+
+
+def prepared(data: object, operation: Operation = Operation.INSERT) -> pa.Table:
+    return pa.Table.from_batches(prepare(data, spec_of("id"), operation))
+
+
+def test_rows_come_in_the_schema_of_the_table_whatever_their_order() -> None:
+    found = prepared(pa.table({"must": [1], "id": [7]}))
+    assert found.schema.equals(Schema.create(SCHEMA).arrow, check_metadata=True)
+    assert found.to_pylist()[0] == {
+        **dict.fromkeys(SCHEMA.names),
+        "must": 1,
+        "id": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rows(),
+        rows().to_batches()[0],
+        rows().to_reader(),
+        rows().to_pandas(),
+        pl.DataFrame(rows()),
+        rows().to_pandas().query("id > 0").set_index("id"),
+        rows().to_pandas()[lambda frame: frame.id > 0],
+    ],
+    ids=["table", "batch", "reader", "pandas", "polars", "indexed", "filtered"],
+)
+def test_every_kind_of_arrow_data_is_taken(data: object) -> None:
+    assert prepared(data)["id"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("data", [[{"id": 1}], {"id": [1]}, 7])
+def test_other_data_is_refused_with_a_way_out(data: object) -> None:
+    with pytest.raises(OptionError) as caught:
+        prepared(data)
+    assert "pyarrow" in caught.value.hint or "__arrow_c_stream__" in caught.value.hint
+
+
+def test_an_unknown_column_is_refused_naming_the_nearest() -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        prepared(rows(naem=["a", "b"]))
+    assert caught.value.column == "naem"
+    assert caught.value.nearest == ["name"]
+    assert "'name'" in caught.value.hint
+
+
+def test_a_missing_column_that_may_not_be_null_is_refused() -> None:
+    for column in ("must", "id"):
+        with pytest.raises(SchemaMismatchError) as caught:
+            prepared(rows().drop_columns([column]))
+        assert caught.value.column == column
+
+
+def test_a_column_given_twice_is_refused() -> None:
+    twice = pa.Table.from_arrays([pa.array([1])] * 3, names=["id", "must", "id"])
+    with pytest.raises(SchemaMismatchError) as caught:
+        prepared(twice)
+    assert caught.value.column == "id"
+
+
+def test_a_type_that_does_not_fit_is_refused_with_the_way_to_say_what_is_meant() -> None:
+    naive = pa.array([1, 2], pa.timestamp("us"))
+    with pytest.raises(SchemaMismatchError) as caught:
+        prepared(rows(at=naive))
+    assert caught.value.column == "at"
+    assert "zone" in caught.value.hint
+
+
+def test_a_lossy_value_is_refused_with_its_row() -> None:
+    many = pa.table({"id": range(1000), "must": [1] * 700 + [2**40] + [1] * 299})
+    with pytest.raises(BadRecordError) as caught:
+        prepared(many)
+    assert caught.value.column == "must"
+    assert caught.value.sample == {"must": str(2**40), "id": "700"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "column"),
+    [
+        ({"id": pa.array([1, None])}, "id"),
+        ({"must": pa.array([None, 1], pa.int32())}, "must"),
+        ({"rank": pa.array([0.5, float("nan")])}, "rank"),
+    ],
+)
+def test_nulls_and_nans_are_refused_where_rows_are_told_apart(
+    columns: dict[str, pa.Array], column: str
+) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        prepared(
+            rows(**columns)
+            if column == "rank"
+            else rows().set_column(rows().column_names.index(column), column, columns[column])
+        )
+    assert caught.value.column == column
+    assert caught.value.sample
+
+
+def test_a_long_value_is_shortened_in_the_sample() -> None:
+    table = pa.table({"id": [1], "must": [None], "name": ["x" * 10_000]}).cast(
+        pa.schema([("id", pa.int64()), ("must", pa.int32()), ("name", pa.string())])
+    )
+    with pytest.raises(BadRecordError) as caught:
+        prepared(table)
+    assert all(len(text) <= 40 for text in caught.value.sample.values())
+
+
+def test_a_table_is_checked_to_the_last_row_before_the_first_is_given() -> None:
+    count = 100_000
+    table = pa.table({"id": range(count), "must": [1] * (count - 1) + [2**40]})
+    with pytest.raises(BadRecordError):
+        prepare(table, spec_of("id"), Operation.INSERT, piece_bytes=1 << 12)
+
+
+def test_a_stream_is_checked_batch_by_batch() -> None:
+    good, bad = rows(), pa.table({"id": [3], "must": pa.array([None], pa.int32())})
+    stream = pa.RecordBatchReader.from_batches(
+        good.schema, [*good.to_batches(), *bad.cast(good.schema).to_batches()]
+    )
+    batches = prepare(stream, spec_of("id"), Operation.INSERT)
+    assert next(batches)["id"].to_pylist() == [1, 2]
+    with pytest.raises(BadRecordError):
+        next(batches)
+
+
+def test_large_batches_are_given_in_bounded_pieces() -> None:
+    table = pa.table({"id": range(50_000), "must": pa.array([1] * 50_000, pa.int32())})
+    pieces = list(prepare(table, spec_of("id"), piece_bytes=1 << 14))
+    assert max(piece.nbytes for piece in pieces) <= 1 << 16
+    assert sum(piece.num_rows for piece in pieces) == 50_000
+
+
+def test_a_delete_takes_key_columns_and_leaves_others_out() -> None:
+    spec = spec_of("id", partition_by=("day",))
+    alone = pa.Table.from_batches(prepare(rows(), spec, Operation.DELETE))
+    assert alone.column_names == ["id"]
+    placed = pa.Table.from_batches(prepare(rows(day=["a", "b"]), spec, Operation.DELETE))
+    assert placed.column_names == ["id", "day"]
+
+
+def test_a_delete_by_key_needs_a_key() -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        prepare(rows(), spec_of(), Operation.DELETE)
+    assert "where" in caught.value.hint
+
+
+def test_rows_outside_of_what_is_overwritten_are_refused() -> None:
+    where = Condition.of("id < 2", Schema.create(SCHEMA).arrow)
+    with pytest.raises(BadRecordError) as caught:
+        prepare(rows(), spec_of("id"), Operation.OVERWRITE, where=where)
+    assert caught.value.sample["id"] == "2"
+    kept = prepare(rows().slice(0, 1), spec_of("id"), Operation.OVERWRITE, where=where)
+    assert sum(batch.num_rows for batch in kept) == 1
+
+
+def test_a_frame_that_mixes_types_is_refused_naming_the_column() -> None:
+    frame = pd.DataFrame({"id": [1, 2], "must": [1, 1], "name": ["a", 7]})
+    with pytest.raises(BadRecordError) as caught:
+        prepared(frame)
+    assert caught.value.column == "name"
+
+
+def test_broken_data_of_others_is_refused() -> None:
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    )
+    table = pa.table({"id": [1], "must": pa.array([1], pa.int32()), "name": text})
+
+    class Foreign:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return table.__arrow_c_stream__(requested_schema)
+
+    with pytest.raises(BadRecordError):
+        prepared(Foreign())

@@ -1,0 +1,105 @@
+"""SQL text of anybody's is bounded in length, parts and depth before it is parsed."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+import pytest
+
+from plait.errors import MissingDependencyError, PredicateError
+from plait.expr import parse_value, parse_where
+from plait.expr.parser import PREDICATE, parsed
+from plait.expr.tree import DEPTH_MAX
+
+SCHEMA = pa.schema([("id", pa.int64()), ("t", pa.string()), ("b", pa.bool_())])
+TOO_LARGE = {
+    "length": "id = 1" + " " * (1 << 20),
+    "levels": "(" * 101 + "id = 1" + ")" * 101,
+    "very many levels": "(" * 100_000,
+    "brackets": "[" * 101 + "]" * 101,
+    "or": " OR ".join(["id = 1"] * 30_000),
+    "one more or": " OR ".join(["id = 1"] * 5_002),
+    "values": f"id IN ({', '.join(map(str, range(100_001)))})",
+    "digits": "id < " + "9" * 100_000,
+    "digits behind the point": "id < 0." + "9" * 1_000,
+    "not": "NOT " * 24_000 + "b",
+    "minus": "id = " + "- " * 24_000 + "1",
+    "unclosed texts": "'\\'" * 300_000,
+    "number in a text": f"id = CAST('{'1' * 8_000}x' AS INT)",
+    "blanks in a text": f"id = CAST('{' ' * 300_000}x' AS INT)",
+    "date": f"id = CAST('{'1' * 300_000}x' AS DATE)",
+    "pattern": f"t LIKE '{'%a' * 100_000}'",
+}
+FITS = {
+    "levels": "(" * (DEPTH_MAX - 1) + "id = 1" + ")" * (DEPTH_MAX - 1),
+    "fifty levels": "(" * 50 + "id = 1" + ")" * 50,
+    "or": " OR ".join(f"id = {number}" for number in range(5_000)),
+    "values": f"id IN ({', '.join(map(str, range(10_000)))})",
+    "signs in texts": "t = '" + "(" * 20_000 + "' AND t <> ' and or '",
+}
+
+
+@pytest.mark.timeout(60)  # a bound on a hang: each takes less than a second alone
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_text_that_is_too_large_is_refused_at_once(name: str) -> None:
+    limit = sys.getrecursionlimit()
+    with pytest.raises(PredicateError) as error:
+        parse_where(TOO_LARGE[name], SCHEMA)
+    assert len(str(error.value)) < 1_000
+    assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("length", "isin"),
+        ("values", "isin"),
+        ("one more or", "with IN"),
+        ("levels", "at most 100; leave needless"),
+        ("not", "leave needless"),
+        ("digits", "no column holds"),
+    ],
+)
+def test_the_hint_helps_against_the_limit_that_was_met(name: str, remedy: str) -> None:
+    """Each of them named ``isin``, which takes many values and no deeper ones."""
+    with pytest.raises(PredicateError) as error:
+        parse_where(TOO_LARGE[name], SCHEMA)
+    assert remedy in error.value.hint
+
+
+def test_the_hint_for_a_value_names_what_takes_values() -> None:
+    with pytest.raises(PredicateError) as error:
+        parse_value("1" + " + 1" * 20_000)
+    assert "a function" in error.value.hint
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["levels", "very many levels", "or", "digits", "unclosed texts"])
+def test_value_that_is_too_large_is_refused_at_once(name: str) -> None:
+    with pytest.raises(PredicateError):
+        parse_value(TOO_LARGE[name])
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_text_within_the_bounds_is_parsed(name: str) -> None:
+    """Fifty parentheses were more than the parser's stack."""
+    parse_where(FITS[name], SCHEMA)
+
+
+def test_value_within_the_bounds_is_parsed() -> None:
+    parse_value("(" * (DEPTH_MAX - 1) + "1" + ")" * (DEPTH_MAX - 1))
+
+
+def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        parse_where("id = 1", SCHEMA)
+    assert "sqlglot" in caught.value.hint
+
+
+def test_size_is_counted_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    for text in (TOO_LARGE["or"], TOO_LARGE["values"], TOO_LARGE["very many levels"]):
+        with pytest.raises(PredicateError, match="too large"), parsed(text, PREDICATE):
+            pass

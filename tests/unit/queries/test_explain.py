@@ -1,0 +1,74 @@
+"""What happened to an instant, told afterwards."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import InstantNotFoundError, RetryableConflictError
+
+_NAMES = itertools.count()
+
+
+@pytest.fixture
+def table() -> Table:
+    made = Table.create(
+        f"memory://explain-{next(_NAMES)}", "id bigint, v bigint", record_key=["id"], buckets=1
+    )
+    made.upsert(rows(1, 2, 3))
+    return made
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": ids, "v": [0] * len(ids)})
+
+
+def test_a_rebase_is_explained_with_winner_place_and_work(table: Table) -> None:
+    with table.writer("upsert") as writer:
+        writer.write(rows(1))
+        winner = table.upsert(rows(2))
+    found = table.explain(writer.result.instant)
+    assert (found.outcome, found.redone, found.rebased, found.attempts) == ("committed", 1, 1, 2)
+    (met,) = found.meetings
+    assert (met.version, met.winner) == (winner.version, str(winner.instant))
+    assert (met.verdict, met.buckets, met.bucket_count, met.keys) == ("rebase", ("data/0",), 1, ())
+
+
+def test_a_refusal_is_explained_with_the_keys_that_both_wrote(table: Table) -> None:
+    writer = table.writer("upsert").__enter__()
+    writer.write(rows(1, 2, 5))
+    instant = writer.instant
+    winner = table.upsert(rows(2, 5, 6))
+    with pytest.raises(RetryableConflictError):
+        writer.__exit__(None, None, None)
+    found = table.explain(str(instant))
+    assert found.outcome == "rolled_back"
+    assert f"version {winner.version}" in found.reason
+    (met,) = found.meetings
+    assert met.verdict == "retry"
+    assert sorted(key["id"] for key in met.keys) == [2, 5]  # type: ignore[type-var]  # numbers
+    (told,) = found.to_dict()["conflicts"]  # type: ignore[misc]  # a list
+    assert (told["version"], told["winner"]) == (winner.version, str(winner.instant))
+    assert (told["verdict"], told["buckets"], told["keys"]) == ("retry", ["data/0"], [*met.keys])
+
+
+def test_a_commit_that_met_nobody_says_so(table: Table) -> None:
+    result = table.upsert(rows(9))
+    found = table.explain(result.instant)
+    assert (found.outcome, found.attempts, found.meetings) == ("committed", 1, ())
+
+
+def test_a_killed_instant_is_explained_by_its_rollback(table: Table) -> None:
+    writer = table.writer("upsert").__enter__()
+    instant = writer.instant
+    table.rollback(instant)
+    found = table.explain(instant)
+    assert (found.outcome, found.reason) == ("rolled_back", "asked for")
+
+
+def test_an_instant_that_nobody_decided_is_not_explained(table: Table) -> None:
+    with table.writer("upsert") as writer, pytest.raises(InstantNotFoundError):
+        table.explain(writer.instant)

@@ -1,0 +1,173 @@
+"""One clock rules a table: who cannot learn it judges nobody (INV-05, INV-06)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from plait.errors import ClockUnavailableError
+from plait.model.instant import time_ms
+from plait.model.plan import StoreSpec
+from plait.queries.describe import load_timeline
+from plait.services.clean import clean
+from plait.services.rollback import roll_back_failed
+from plait.services.upkeep import after_commit
+from plait.storage.disk import TEMP_PREFIX
+from plait.storage.fsspec_store import FsspecStore
+from plait.storage.local import LocalStore
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import Fault, FaultStore, SimClock
+from plait.timeline.pending import load_pending
+from plait.txn.read_pin import ReadPin, load_read_pins
+from tests.support.protocol import Work, client, create, listed, memory, upsert
+
+AHEAD_MS = 26 * 3_600_000
+LITTLE: dict[str, object] = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+
+
+class _Silent:
+    """A file system of fsspec that tells no times while it is told not to."""
+
+    def __init__(self, inner: object, silent: int) -> None:
+        self._inner, self._silent = inner, silent
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def info(self, path: str, **options: object) -> object:
+        if "hints/clock" in path and self._silent > 0:
+            self._silent -= 1
+            raise OSError(5, "the server did not answer")
+        return self._inner.info(path, **options)  # type: ignore[attr-defined]  # fsspec's
+
+
+def silent_store(path: Path, *, times: int) -> FsspecStore:
+    """Give a store on another machine whose clock request fails, on a host 26 h ahead."""
+    ahead = SimClock(_now_ms() + AHEAD_MS)
+    store = FsspecStore(StoreSpec(f"local://{path}/table"), clock=ahead)
+    store._files = _Silent(store._files, times)
+    return store
+
+
+def _now_ms() -> int:
+    return os.stat("/proc/self").st_mtime_ns // 1_000_000
+
+
+def busy(store: Store, clock: SimClock | None = None) -> tuple[Work, ReadPin]:
+    """Give a table with files of the past, a living writer and a reader of the first version."""
+    create(store, properties=LITTLE)
+    upsert(client(store, clock), mark="0")
+    lease = ReadPin(client(store, clock), 1)
+    writer = Work.begin(client(store, clock), [((), 1)], mark="alive")
+    for number in range(1, 4):
+        upsert(client(store, clock), mark=str(number))
+    return writer, lease
+
+
+@pytest.mark.parametrize("times", [1, 2, 99])
+def test_a_server_that_does_not_tell_its_time_is_not_replaced_by_the_host(
+    tmp_path: Path, times: int
+) -> None:
+    """INV-05: one failed request, and a host 26 h ahead, deleted files under a live lease."""
+    local = LocalStore(str(tmp_path / "table"))
+    writer, _ = busy(local)
+    before = listed(local, "data")
+    handle = client(silent_store(tmp_path, times=times))
+    with pytest.raises(ClockUnavailableError) as caught:
+        clean(handle)
+    assert caught.value.uri == f"local://{tmp_path}/table"
+    assert listed(local, "data") == before
+    assert len(load_pending(local)) == 1
+    assert not any(lease.expired for lease in load_read_pins(client(local)))
+    assert writer.commit().version == 5
+    assert roll_back_failed(client(silent_store(tmp_path, times=0)), reason="test").ended == ()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
+def test_a_clean_whose_clock_fails_at_any_request_harms_nobody(nth: int) -> None:
+    """INV-05."""
+    clock = SimClock()
+    store = memory(clock)
+    writer, _ = busy(store, clock)
+    before = listed(store, "data")
+    faults = FaultStore(store, [Fault("error", "now", nth=nth, times=99)])
+    with pytest.raises(ClockUnavailableError):
+        clean(client(faults, clock))
+    assert set(before) <= set(listed(store, "data"))
+    assert writer.commit().version > 4
+    assert load_pending(store) == []
+
+
+def test_the_dead_are_not_rolled_back_without_a_clock(store: MemoryStore, clock: SimClock) -> None:
+    """INV-06."""
+    work = Work.begin(client(store, clock), mark="dead?")
+    clock.advance(3_600)
+    faults = FaultStore(store, [Fault("error", "now", times=99)])
+    with pytest.raises(ClockUnavailableError):
+        roll_back_failed(client(faults, clock), reason="test")
+    assert work.commit().version == 1
+
+
+def test_upkeep_without_a_clock_says_so_and_fails_no_commit(
+    store: MemoryStore, clock: SimClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = FaultStore(store, [Fault("error", "now", nth=1_000, times=99)])
+    handle = client(faults, clock)
+    dead = Work.begin(client(store, clock), [((), 2)], mark="dead")
+    clock.advance(3_600)
+    for _ in range(50):
+        upsert(handle)
+    faults._script[:] = [Fault("error", "now", times=99)]
+    with caplog.at_level(logging.WARNING):
+        after_commit(handle)
+    assert "does not tell its time" in caplog.text
+    assert [entry.instant for entry in load_pending(store)] == [dead.txn.instant]
+
+
+def test_people_see_what_is_pending_also_without_a_clock(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    Work.begin(client(store, clock), mark="somebody")
+    faults = FaultStore(store, [Fault("error", "now", times=99)])
+    (entry,) = load_timeline(client(faults, clock)).pending
+    assert (entry.silent_ms, entry.alive) == (None, True)
+
+
+@pytest.mark.parametrize("absurd_ms", [-1, 253_402_300_799_999])
+def test_an_absurd_clock_is_an_error_of_ours(store: MemoryStore, absurd_ms: int) -> None:
+    clock = SimClock(absurd_ms)
+    handle = client(MemoryStore(store.spec.uri, clock=clock), clock)
+    with pytest.raises(ClockUnavailableError) as caught:
+        upsert(handle)
+    assert caught.value.found == absurd_ms
+    assert upsert(client(store)).version == 1
+
+
+def test_a_disk_has_one_clock_whatever_its_clients_believe(tmp_path: Path) -> None:
+    """INV-05: a cleaner 25 h ahead removed versions that were seconds old."""
+    ahead = SimClock(_now_ms() + AHEAD_MS)
+    local, skewed = LocalStore(str(tmp_path)), LocalStore(str(tmp_path), clock=ahead)
+    assert abs(skewed.now_ms() - local.now_ms()) < 60_000
+    create(local, properties={"clean.retain.versions": "1"})
+    for number in range(4):
+        upsert(client(local), mark=str(number))
+    report = clean(client(skewed, ahead))
+    assert (report.version, report.deleted) == (None, ())
+    upsert(client(skewed, ahead), mark="ahead")
+    newest = client(local).cache.refresh()
+    assert abs(newest.completed_ms - local.now_ms()) < 60_000
+    assert abs(time_ms(newest.newest_time) - local.now_ms()) < 60_000
+
+
+def test_temporary_files_of_the_living_stay_whatever_a_client_believes(tmp_path: Path) -> None:
+    ahead = SimClock(_now_ms() + AHEAD_MS)
+    skewed = LocalStore(str(tmp_path), clock=ahead)
+    skewed.put("dir/file", b"1")
+    temp = tmp_path / f"dir/{TEMP_PREFIX}1"
+    temp.write_bytes(b"half")
+    assert [info.path for info in skewed.list("")] == ["dir/file"]
+    assert temp.exists()

@@ -1,0 +1,238 @@
+"""INV-12: every decision is judged under the contract, whoever publishes it.
+
+``OPERATIONS`` lists what publishes, as data. The source is searched for callers of the publish
+step, and the list must name every one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+import plait
+from plait import Table
+from plait.errors import ContractError
+from plait.model.changes import WriteStatus
+from plait.model.decision import Scope
+from plait.model.instant import Operation
+from plait.services.rollback import roll_back_failed
+from plait.spark.sink import Job
+from plait.stream.transport import Hub
+from plait.txn.conflict import Intent
+from plait.txn.properties import change_table
+from plait.txn.reservation import publish_reservation
+from plait.txn.table_handle import TableHandle
+from plait.write.request import WriteRequest
+from tests.support.dead import bury
+from tests.support.streams import ready
+
+ROWS = pa.table({"id": [1]})
+SOURCE = Path(plait.__file__).parent
+
+Prepared = Callable[[], object]
+"""What a client does once it is stale."""
+
+
+def _commit(table: Table) -> Prepared:
+    writer = table.writer("upsert")
+    writer.__enter__()
+    writer.write(ROWS)
+    return lambda: writer.__exit__(None, None, None)
+
+
+def _block(table: Table) -> Prepared:
+    block = table.transaction()
+    block.__enter__()
+    block.upsert(ROWS)
+    return lambda: block.__exit__(None, None, None)
+
+
+def _stream(table: Table) -> Prepared:
+    writer = table.stream("loader").writer("upsert", after=None, end="1")
+    writer.__enter__()
+    writer.write(ROWS)
+    return lambda: writer.__exit__(None, None, None)
+
+
+def _coordinated(table: Table) -> Prepared:
+    stream, hub = table.stream("several"), Hub()
+    coordinator = stream.coordinator(hub.coordinator(), "upsert")
+    participant = stream.participant(hub.writer(), "one")
+    coordinator.start()
+    ready(coordinator, participant, ROWS)
+
+    def complete() -> None:
+        try:
+            coordinator.complete()
+        finally:
+            coordinator.close()
+            participant.close()
+
+    return complete
+
+
+def _reservation(table: Table) -> Prepared:
+    handle = table.handle
+    holder = handle.new_instant(handle.cache.refresh())
+    intent = Intent.of(Operation.UPSERT, Scope(), WriteStatus().changes)
+    return lambda: publish_reservation(handle, holder, intent, since=handle.cache.known().version)
+
+
+def _dead(table: Table) -> str:
+    """Leave the records of a writer that is pending."""
+    writer = table.writer("upsert")
+    writer.__enter__()
+    return str(writer.instant)
+
+
+def _rollback(table: Table) -> Prepared:
+    instant = _dead(table)
+    return lambda: table.rollback(instant)
+
+
+def _rollback_failed(table: Table) -> Prepared:
+    _dead(table)
+    return lambda: roll_back_failed(table.handle, reason="dead", everything=True)
+
+
+def _clean(table: Table) -> Prepared:
+    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table.upsert(ROWS)
+    table.upsert(ROWS)
+    assert table.plan_clean().condemned
+    return table.clean
+
+
+def _clean_of_nothing(table: Table) -> Prepared:
+    assert not table.plan_clean().condemned
+    return table.clean
+
+
+def _change_contract(table: Table) -> Prepared:
+    return lambda: table.change_contract(lock="process")
+
+
+def _set(table: Table) -> Prepared:
+    return lambda: table.set({"commit.retries": 3})
+
+
+def _beside_the_dead(table: Table) -> None:
+    """Make the table one for a single writer, and leave what a dead one left."""
+    table.change_contract(concurrency="single_writer")
+    bury(table.handle.store, _dead(table))
+
+
+def _begin(table: Table) -> Prepared:
+    _beside_the_dead(table)
+    return lambda: table.upsert(ROWS)
+
+
+def _begin_turn(table: Table) -> Prepared:
+    _beside_the_dead(table)
+    return table.stream("several").coordinator(Hub().coordinator(), "upsert").start
+
+
+def _begin_job(table: Table) -> Prepared:
+    _beside_the_dead(table)
+    order = WriteRequest.of("append", table.handle.cache.known().table.spec)
+    job = Job.prepare(table, order, StructType([StructField("id", LongType())]))
+    return lambda: job.commit([])
+
+
+GIVES_UP = (_commit, _block, _stream, _coordinated)
+"""Their own rollback is the one decision that clients may publish whose contract is over."""
+OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
+    "txn.commit.Commit._publish": GIVES_UP,
+    "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
+    "txn.commit.Commit._reserve": (_reservation,),
+    "services.clean.clean": (_clean, _clean_of_nothing),
+    "services.rollback._end": (_rollback, _rollback_failed),
+    "services.contract.change_contract": (_change_contract,),
+    "table.Table.set": (_set,),
+    "txn.transaction.OptimisticTransaction.begin": (_begin,),
+    "stream.open_turn.OpenTurn.begin": (_begin_turn,),
+    "spark.sink.Job._request": (_begin_job,),
+}
+"""Whoever publishes -> ways to make a stale client do so."""
+CASES = tuple(dict.fromkeys(case for cases in OPERATIONS.values() for case in cases))
+
+
+def _change_unseen(handle: TableHandle) -> None:
+    """Change the contract as if the change had overlooked every living writer."""
+    change_table(handle, lambda t: replace(t, contract=replace(t.contract, lock="none")))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.strip("_"))
+def test_nothing_is_published_by_a_client_of_an_older_contract(
+    case: Callable[[Table], Prepared], tmp_path: Path
+) -> None:
+    """INV-12: refused, and neither decided nor deleted; giving up its own instant is all."""
+    uri = str(tmp_path / "t")
+    Table.create(uri, "id bigint", record_key=["id"], buckets=1)
+    stale = Table.open(uri)
+    act = case(stale)
+    newcomer = Table.open(uri)
+    _change_unseen(newcomer.handle)
+    before, files = newcomer.version, _data_files(tmp_path)
+    begun = {str(entry.instant) for entry in newcomer.timeline.pending}
+    with pytest.raises(ContractError):
+        act()
+    decided = [entry for entry in newcomer.history() if entry.version > before]
+    if case in GIVES_UP:
+        assert decided
+        assert {entry.operation for entry in decided} == {"rollback"}
+        assert {str(entry.ended) for entry in decided} <= begun
+    else:
+        assert decided == []
+        assert _data_files(tmp_path) == files
+
+
+def test_every_operation_that_publishes_is_listed_here() -> None:
+    """A service that is added must be shown to obey the contract."""
+    assert _publishers() == set(OPERATIONS)
+
+
+def _data_files(place: Path) -> set[Path]:
+    return set(place.rglob("*.parquet"))
+
+
+def _publishers() -> set[str]:
+    """Find who calls the publish step, or a function of ``txn`` that does."""
+    calls = dict(_calls())
+    steps = {"publish"}
+    while True:
+        found = {name for name, called in calls.items() if called & steps}
+        inner = {name for name in found if _is_step(name)}
+        wider = steps | {name.rsplit(".", 1)[-1] for name in inner}
+        if wider == steps:
+            return found - inner
+        steps = wider
+
+
+def _is_step(name: str) -> bool:
+    """Whether this is a plain function of ``txn``: what counts is who calls it."""
+    return name.startswith("txn.") and name.count(".") == 2
+
+
+def _calls() -> Iterator[tuple[str, set[str]]]:
+    """Give each function and method of the source with the names that it calls."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        if module.startswith(("storage.", "testing.")):
+            continue  # a disk publishes files, and kits are no clients
+        yield from _in(ast.parse(path.read_text(encoding="utf-8")), module)
+
+
+def _in(node: ast.AST, place: str) -> Iterator[tuple[str, set[str]]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield from _in(child, f"{place}.{child.name}")
+        elif isinstance(child, ast.FunctionDef):
+            called = (each.func for each in ast.walk(child) if isinstance(each, ast.Call))
+            yield f"{place}.{child.name}", {f.id for f in called if isinstance(f, ast.Name)}

@@ -1,0 +1,176 @@
+"""Clean and rollback on tables that somebody tampered with: nothing else is ever deleted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import CorruptMetadataError, LockUnavailableError, TableError
+from plait.locks.file import FileLock
+from plait.model.decision import Cleaned
+from plait.model.instant import Action, Operation
+from plait.storage.local import LocalStore
+from plait.testing import sim_ports
+from tests.support.forge import forge
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+NONCE = "f" * 16
+INSTANT = f"20200101000000000-{NONCE}"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Table.create(str(tmp_path / "t"), ROWS.schema, record_key=["id"], buckets=1)
+    made.upsert(ROWS)
+    return made
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    for name in (
+        "file",
+        "deep/file",
+        INSTANT,
+        f"{INSTANT}.requested",
+        f"00000-{INSTANT}-a.base.parquet",
+    ):
+        (folder / name).write_text("precious")
+        os.utime(folder / name, (1, 1))
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def attempt(table: Table) -> TableError | None:
+    try:
+        table.clean()
+    except TableError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "place", ["heartbeats", "leases", "pending", "manifests", "locks", "checkpoints", "locks/queue"]
+)
+def test_a_linked_folder_of_metadata_is_never_emptied(
+    tmp_path: Path, table: Table, outside: Path, place: str
+) -> None:
+    link = tmp_path / "t/.meta" / place
+    if link.exists():
+        for path in sorted(link.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        link.rmdir()
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(outside)
+    before = names(outside)
+    error = attempt(table)
+    assert names(outside) == before
+    assert {path.read_text() for path in outside.rglob("*") if path.is_file()} == {"precious"}
+    if place in ("heartbeats", "leases", "pending"):
+        assert isinstance(error, CorruptMetadataError)
+        assert error.path == f".meta/{place}"
+
+
+@pytest.mark.parametrize("place", ["heartbeats", "leases", "pending", "manifests"])
+def test_names_that_are_none_of_ours_stay(tmp_path: Path, table: Table, place: str) -> None:
+    strange = [f".meta/{place}/{name}" for name in ("notes.txt", "a/b/notes.txt", f"x-{NONCE}")]
+    for name in strange:
+        path = tmp_path / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("precious")
+        os.utime(path, (1, 1))
+    table.clean()
+    assert all((tmp_path / "t" / name).exists() for name in strange)
+
+
+def forge_condemned(table: Table, root: str, path: str) -> None:
+    store = LocalStore(root)
+    cleaned = Cleaned(0, ((path, 0),), ())
+    forge(
+        store,
+        lambda d: replace(
+            d,
+            action=Action.CLEAN,
+            operation=Operation.CLEAN,
+            cleaned=cleaned,
+            table=None,
+            changes=type(d.changes)(),
+        ),
+        like=1,
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".meta/table.json",
+        ".meta/timeline/00000000000000000000/00000000000000000000.json",
+        ".meta/locks/commit",
+        "data/notes.txt",
+        "link/file",
+        ".meta/checkpoints/00000000000000000000/notes.txt",
+        ".meta/manifests/notes.parquet",
+    ],
+)
+def test_a_condemned_file_that_no_writer_leaves_is_refused_by_name(
+    tmp_path: Path, table: Table, outside: Path, path: str
+) -> None:
+    (tmp_path / "t/link").symlink_to(outside)
+    target = tmp_path / "t" / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        target.write_text("precious")
+    forge_condemned(table, str(tmp_path / "t"), path)
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(str(tmp_path / "t")).clean()
+    assert caught.value.path == path
+    assert target.exists()
+
+
+def test_a_condemned_file_below_a_linked_directory_stays(
+    tmp_path: Path, table: Table, outside: Path
+) -> None:
+    (tmp_path / "t/link").symlink_to(outside)
+    path = f"link/00000-{INSTANT}-a.base.parquet"
+    forge_condemned(table, str(tmp_path / "t"), path)
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(str(tmp_path / "t")).clean()
+    assert caught.value.path == "link"
+    assert (outside / path.removeprefix("link/")).read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["commit.holder.new", "commit.holder", "commit"])
+def test_a_link_among_the_locks_is_never_written_through(
+    tmp_path: Path, outside: Path, name: str
+) -> None:
+    link = tmp_path / "t/.meta/locks" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside / "file")
+    lock = FileLock(str(tmp_path / "t"), sim_ports())
+    try:
+        with lock.acquire(wait_s=0, owner="me"):
+            assert name != "commit"
+    except LockUnavailableError:
+        assert name == "commit"
+    assert (outside / "file").read_text() == "precious"
+
+
+def test_a_linked_folder_of_locks_is_told_and_stays_as_it_is(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "t/.meta").mkdir(parents=True)
+    (tmp_path / "t/.meta/locks").symlink_to(outside)
+    before = names(outside)
+    lock = FileLock(str(tmp_path / "t"), sim_ports())
+    with pytest.raises(LockUnavailableError), lock.acquire(wait_s=0, owner="me"):
+        pass
+    with pytest.raises(LockUnavailableError):
+        lock.holder()
+    assert names(outside) == before

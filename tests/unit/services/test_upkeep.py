@@ -1,0 +1,95 @@
+"""The dead are seen to in time, by whoever commits, and small commits pay nothing for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from plait.model.instant import Instant
+from plait.services.upkeep import after_commit
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import CountingStore, SimClock
+from plait.timeline.pending import load_pending
+from plait.txn.reservation import publish_reservation
+from plait.txn.table_handle import TableHandle
+from tests.support.dead import bury
+from tests.support.protocol import Work, client, create, memory, upsert
+
+MINUTE_S = 60
+SPAN_S, TIMEOUT_S = 600, 120
+COMMITS, PAUSE_S = 40, 30
+
+
+def commit(
+    store: Store, clock: SimClock, *, handle: TableHandle | None = None, bucket: int = 1
+) -> bool:
+    """Commit as a job that lives for this one commit; tell whether it looked for the dead."""
+    counted = CountingStore(store)
+    handle = replace(handle or client(store, clock), store=counted)
+    upsert(handle, bucket, mark="alive")
+    after_commit(handle)
+    return any(call.operation == "list" and "pending" in call.path for call in counted.calls)
+
+
+@pytest.mark.parametrize("pause_s", [45, 7 * MINUTE_S, 3600])
+@pytest.mark.parametrize("offset_s", [1, 300, 599])
+def test_a_dead_writer_is_seen_to_within_the_stated_time(pause_s: int, offset_s: int) -> None:
+    """INV-06: time-out and interval after its last sign, with the next commit."""
+    clock = SimClock()
+    store = memory(clock)
+    create(store, properties={"checkpoint.interval": 10_000})
+    commit(store, clock)
+    clock.advance(offset_s)
+    Work.begin(client(store, clock), mark="dead")
+    waited = 0
+    while load_pending(store):
+        clock.advance(pause_s)
+        waited += pause_s
+        commit(store, clock)
+        assert waited <= TIMEOUT_S + SPAN_S + pause_s
+
+
+def test_of_many_commits_one_an_interval_looks(clock: SimClock) -> None:
+    """The budget of a small commit holds: listings come with time, not with commits."""
+    inner = memory(clock)
+    create(inner, properties={"checkpoint.interval": 10_000})
+    commit(inner, clock)
+    looks = 0
+    for _ in range(COMMITS):
+        clock.advance(PAUSE_S)
+        looks += commit(inner, clock)
+    assert COMMITS * PAUSE_S // SPAN_S <= looks <= COMMITS * PAUSE_S // SPAN_S + 1
+
+
+def begin_reserved(store: Store, clock: SimClock) -> Instant:
+    """Begin a write, and keep its place before others."""
+    work = Work.begin(client(store, clock), mark="first")
+    handle = client(store, clock)
+    base = handle.cache.refresh()
+    intent = work.txn.judge.intent(work.status, work.scope, base)
+    publish_reservation(handle, work.txn.instant, intent, since=base.version)
+    return work.txn.instant
+
+
+def test_a_killed_writer_that_holds_others_up_is_ended_by_them(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: its reservation is in their way; they need not wait for the next interval."""
+    dead = begin_reserved(store, clock)
+    bury(store, dead)
+    commit(store, clock, bucket=0)
+    assert load_pending(store) == []
+    assert client(store).cache.refresh().reservations == ()
+
+
+def test_one_who_is_only_slow_is_looked_at_seldom_and_left_alone(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: it is silent but not dead; a client asks once a time-out."""
+    slow = begin_reserved(store, clock)
+    busy = client(store, clock)
+    looks = [commit(store, clock, handle=busy, bucket=0) for _ in range(5)]
+    assert 1 <= sum(looks) <= 2  # for the silence, and for the time
+    assert [entry.instant for entry in load_pending(store)] == [slow]

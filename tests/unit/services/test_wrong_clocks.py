@@ -1,0 +1,248 @@
+"""Tables that saw a wrong clock, and times that nobody may claim (RFC 0013)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from plait import Table
+from plait.errors import ClockUnavailableError, CorruptMetadataError, FormatError, TableError
+from plait.model.instant import CLOCK_MS_MAX, TIME_MS_MAX, Instant, after, time_ms, time_text
+from plait.services.ages import current_before
+from plait.services.clean import clean
+from plait.services.verify import verify
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import SimClock
+from plait.timeline import codec, paths
+from plait.txn.read_pin import TTL_S, ReadPin, load_read_pins
+from tests.support.protocol import Work, client, create, live_marks, memory, upsert
+
+HOUR_S, YEAR_MS = 3_600.0, 365 * 24 * 3_600_000
+DAY = {"clean.retain.time": "24h", "clean.retain.versions": "1"}
+
+
+def at(store: MemoryStore, clock: SimClock, *, ahead_ms: int) -> Store:
+    """Give the same files as a machine sees them that keeps them with a wrong clock."""
+    return MemoryStore(store.spec.uri, clock=SimClock(clock.now_ms() + ahead_ms))
+
+
+@pytest.fixture
+def daily(clock: SimClock) -> MemoryStore:
+    """Give a table that keeps a day, with one version."""
+    store = memory(clock)
+    create(store, properties=dict(DAY))
+    upsert(client(store, clock), mark="0")
+    return store
+
+
+def horizon(store: Store) -> int:
+    return client(store).cache.refresh().horizon
+
+
+def test_one_commit_by_a_clock_a_year_ahead_does_not_stop_cleaning(
+    daily: MemoryStore, clock: SimClock
+) -> None:
+    """For a year nothing was old enough any more."""
+    upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
+    for number in range(3):
+        clock.advance(HOUR_S)
+        upsert(client(daily, clock), mark=f"after {number}")
+    assert clean(client(daily, clock)).deleted == ()
+    clock.advance(24 * HOUR_S - 60)
+    report = clean(client(daily, clock))
+    assert (horizon(daily), len(report.deleted)) == (4, 3)
+    clock.advance(120)
+    clean(client(daily, clock))
+    assert horizon(daily) >= 5
+    assert live_marks(daily) == sorted(["0", "ahead", "after 0", "after 1", "after 2"])
+    assert verify(client(daily), data=False).problems == ()
+
+
+@pytest.mark.parametrize("ahead_ms", [25 * 3_600_000, YEAR_MS])
+def test_what_is_young_is_kept_after_a_commit_by_a_clock_ahead(
+    daily: MemoryStore, clock: SimClock, ahead_ms: int
+) -> None:
+    """INV-05: versions a second old stay, whether they come before it, are it, or follow it."""
+    clock.advance(48 * HOUR_S)
+    for number in range(2):
+        upsert(client(daily, clock), mark=f"before {number}")
+        clock.advance(1)
+    upsert(client(at(daily, clock, ahead_ms=ahead_ms)), mark="ahead")
+    for number in range(2):
+        clock.advance(1)
+        upsert(client(daily, clock), mark=f"after {number}")
+    handle = client(daily, clock)
+    head = handle.cache.refresh()
+    assert current_before(handle, head, 24 * 3_600_000) == 1
+    for back_s, version in ((0, 6), (1, 5), (2, 3)):
+        assert current_before(handle, head, back_s * 1_000) == version
+    clean(client(daily, clock))
+    assert horizon(daily) == 1
+
+
+def test_a_slot_whose_time_the_store_does_not_tell_counts_as_young(
+    daily: MemoryStore, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
+    clock.advance(48 * HOUR_S)
+    handle = client(daily, clock)
+    assert current_before(handle, handle.cache.refresh(), 24 * 3_600_000) == 1
+    monkeypatch.setattr(daily, "list", lambda prefix: iter(()))
+    assert current_before(handle, handle.cache.refresh(), 24 * 3_600_000) == 1
+
+
+# --- absurd times ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("absurd_ms", [-1, CLOCK_MS_MAX + 1, 253_402_300_799_999, 1 << 62])
+def test_no_writer_claims_an_absurd_time(
+    store: MemoryStore, clock: SimClock, absurd_ms: int
+) -> None:
+    """One commit at 9999-12-31 made every later write a bare OverflowError, for ever."""
+    wrong = MemoryStore(store.spec.uri, clock=SimClock(absurd_ms))
+    begun = Work.begin(client(store, clock), mark="begun")
+    wrong_site = client(wrong)
+    with pytest.raises(ClockUnavailableError):
+        upsert(wrong_site)
+    with pytest.raises(ClockUnavailableError):
+        Table(wrong_site).set({"lock.wait": "5s"})
+    with pytest.raises(ClockUnavailableError):
+        create(MemoryStore(f"{store.spec.uri}-new", clock=SimClock(absurd_ms)))
+    assert begun.commit().version == 1
+    assert upsert(client(store, clock), 1).version == 2
+
+
+def test_a_table_goes_on_after_the_latest_time_that_a_clock_may_tell(store: MemoryStore) -> None:
+    latest = SimClock(CLOCK_MS_MAX)
+    upsert(client(MemoryStore(store.spec.uri, clock=latest), latest), mark="latest")
+    for number in range(3):
+        upsert(client(store), mark=str(number))
+    table = Table(client(store))
+    assert table.timeline.decided[-1].completed_ms == CLOCK_MS_MAX + 3
+    assert table.scan(as_of=table.timeline.decided[-1].instant).version == 4
+    assert verify(client(store), data=False).problems == ()
+
+
+def forge(store: Store, version: int, **claims: object) -> None:
+    """Replace a decision by one that claims something else, sealed anew."""
+    body = store.find(paths.slot(version))
+    assert body is not None
+    _, document = codec.unseal(body, path="x")
+    document.update(claims)
+    text = json.dumps(document, separators=(",", ":")).encode()
+    seal = hashlib.sha256(text).hexdigest().encode()
+    store.put(paths.slot(version), b'{"checksum":"' + seal + b'",\n"decision":' + text + b"}\n")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"completed_ms": -1},
+        {"completed_ms": 253_402_300_799_999},
+        {"completed_ms": 1 << 80},
+        {"completed_ms": 1.5},
+        {"instant": "99991231235959999-0123456789abcdef"},
+        {"instant": "00010101000000000-0123456789abcdef"},
+    ],
+)
+def test_a_decision_with_an_absurd_time_is_damage_and_named(
+    store: MemoryStore, claims: dict[str, object]
+) -> None:
+    """INV-01: readers, writers and verify name the slot."""
+    upsert(client(store))
+    forge(store, 1, **claims)
+    for use in (
+        lambda: Table(client(store)).scan(),
+        lambda: upsert(client(store)),
+        lambda: clean(client(store)),
+    ):
+        with pytest.raises(CorruptMetadataError) as caught:
+            use()
+        assert caught.value.path == paths.slot(1)
+    problems = verify(client(store), data=False).problems
+    assert paths.slot(1) in {problem.path for problem in problems}
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"completed_ms": TIME_MS_MAX}, {"instant": f"{time_text(TIME_MS_MAX)}-0123456789abcdef"}],
+)
+def test_a_table_whose_times_are_used_up_says_so(
+    store: MemoryStore, claims: dict[str, object]
+) -> None:
+    upsert(client(store))
+    forge(store, 1, **claims)
+    assert Table(client(store)).scan().version == 1
+    with pytest.raises(CorruptMetadataError, match="nothing can come after") as caught:
+        upsert(client(store))
+    assert caught.value.path == paths.slot(1)
+
+
+@pytest.mark.parametrize("ms", [-1, TIME_MS_MAX + 1, 1 << 80])
+def test_times_beyond_the_bounds_are_errors_of_ours(ms: int) -> None:
+    with pytest.raises(FormatError):
+        time_text(ms)
+    with pytest.raises(FormatError):
+        time_ms("99991231000000000")
+    with pytest.raises(FormatError):
+        Instant.parse("19691231235959999-0123456789abcdef")
+    assert time_ms(time_text(TIME_MS_MAX)) == TIME_MS_MAX
+    assert after(5, 3, where="x") == 5
+    assert after(3, 3, where="x") == 4
+    with pytest.raises(TableError):
+        after(TIME_MS_MAX, TIME_MS_MAX, where="x")
+
+
+def test_verify_notes_a_table_that_is_ahead_of_its_clock(
+    daily: MemoryStore, clock: SimClock
+) -> None:
+    assert verify(client(daily), data=False).notes == ()
+    upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
+    (note,) = verify(client(daily), data=False).notes
+    assert note.path == paths.slot(2)
+    assert "31536000 s in the future" in note.message
+
+
+def test_the_dead_of_a_clock_that_was_ahead_are_ended_in_time(
+    daily: MemoryStore, clock: SimClock
+) -> None:
+    """Their records seemed alive for a year, and kept every file that was live since."""
+    ahead = at(daily, clock, ahead_ms=YEAR_MS)
+    dead = Work.begin(client(ahead), mark="dead").txn
+    lease = ReadPin(client(ahead), 1)
+    upsert(client(daily, clock), mark="1")
+    first = client(daily, clock)
+    assert clean(first).rollback.spared == (dead.instant,)
+    clock.advance(TTL_S - 1)
+    assert [each.version for each in load_read_pins(client(daily))] == [lease.version]
+    clock.advance(2)
+    assert [each.instant for each in clean(client(daily, clock)).rollback.ended] == [dead.instant]
+    assert load_read_pins(client(daily)) == []
+
+
+def test_the_living_of_a_clock_that_was_ahead_are_spared(
+    daily: MemoryStore, clock: SimClock
+) -> None:
+    ahead = at(daily, clock, ahead_ms=YEAR_MS)
+    work = Work.begin(client(ahead), mark="alive")
+    for _ in range(30):
+        clean(client(daily, clock))
+        clock.advance(60)
+        daily.put(paths.heartbeat(work.txn.instant), b"1")
+    assert work.commit().version == 2
+
+
+@pytest.mark.parametrize("ttl_s", ["NaN", "1e300", "-1", "0", "Infinity"])
+def test_a_lease_with_an_absurd_time_is_one_that_cannot_be_read(
+    daily: MemoryStore, clock: SimClock, ttl_s: str
+) -> None:
+    path = f"{paths.LEASES}/{7:020d}-{'a' * 16}"
+    daily.put(path, f'{{"version":7,"ttl_s":{ttl_s},"host":"h","pid":1}}'.encode())
+    (lease,) = load_read_pins(client(daily, clock))
+    assert (lease.version, lease.expired) == (0, False)
+    clock.advance(TTL_S + 1)
+    (lease,) = load_read_pins(client(daily, clock))
+    assert lease.expired

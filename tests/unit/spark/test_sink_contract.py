@@ -1,0 +1,32 @@
+"""A write through the data source keeps the contract that it was begun under (INV-12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from plait import Table
+from plait.errors import ContractError
+from plait.spark.sink import Job
+from plait.txn.properties import change_table
+from plait.write.request import WriteRequest
+
+
+def test_it_is_not_committed_after_the_contract_changed(tmp_path: Path) -> None:
+    """Its driver opens the table anew to commit: what counts is how it was opened to begin."""
+    uri = str(tmp_path / "t")
+    table = Table.create(uri, "id bigint")
+    order = WriteRequest.of("append", table.handle.cache.known().table.spec)
+    job = Job.prepare(table, order, StructType([StructField("id", LongType())]))
+    change_table(
+        table.handle, lambda t: replace(t, contract=replace(t.contract, failed_writes="lazy"))
+    )
+    job.commit([])  # the same contract again
+    later = Job.prepare(table, order, StructType([StructField("id", LongType())]))
+    change_table(table.handle, lambda t: replace(t, contract=replace(t.contract, lock="none")))
+    with pytest.raises(ContractError):
+        later.commit([])
+    assert Table.open(uri).history(1)[0].operation == "rollback"

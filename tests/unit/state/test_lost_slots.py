@@ -1,0 +1,179 @@
+"""Slots that were emptied or removed by hand: named, and never written over (INV-01, INV-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import CorruptMetadataError, TableError
+from plait.storage.memory import forget
+from plait.storage.port import Store
+from plait.testing import CountingStore, open_wrapped
+from plait.timeline import paths
+
+ROWS = pa.table({"id": pa.array([1], pa.int64())})
+ACTS: dict[str, Callable[[Table], object]] = {
+    "version": lambda table: table.version,
+    "scan": lambda table: table.scan().to_arrow(),
+    "append": lambda table: table.append(ROWS),
+    "clean": lambda table: table.clean(),
+    "transaction": lambda table: table.transaction().__enter__(),
+}
+
+
+@pytest.fixture(params=["disk", "memory"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "disk":
+        return str(tmp_path / "t")
+    forget(f"memory://{request.node.name}")
+    return f"memory://{request.node.name}"
+
+
+def made(uri: str, versions: int) -> Store:
+    table = Table.create(uri, ROWS.schema)
+    while table.version < versions:
+        table.append(ROWS)
+    return table._handle.store
+
+
+def slots(store: Store) -> dict[str, bytes | None]:
+    return {info.path: store.find(info.path) for info in store.list(paths.TIMELINE)}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("aged", [True, False], ids=["aged", "fresh"])
+def test_a_slot_that_is_gone_while_later_ones_are_there_is_damage(
+    uri: str, act: str, *, aged: bool
+) -> None:
+    """INV-02: nobody publishes into the gap, which would make the table unreadable for good."""
+    store = made(uri, 1)
+    table = Table.open(uri)
+    for _ in range(3):
+        Table.open(uri).append(ROWS)
+    store.delete([paths.slot(2)])
+    before = slots(store)
+    with pytest.raises(CorruptMetadataError) as caught:
+        ACTS[act](table if aged else Table.open(uri))
+    assert caught.value.path == paths.slot(2)
+    assert slots(store) == before
+
+
+@pytest.mark.parametrize("gone", [2, 5, 30])
+def test_a_wide_gap_is_seen_too(uri: str, gone: int) -> None:
+    store = made(uri, 2 * gone + 3)
+    store.delete([info.path for info in store.list(paths.META) if "checkpoint" in info.path])
+    store.delete([paths.slot(version) for version in range(1, 1 + gone)])
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(uri).append(ROWS)
+    assert caught.value.path == paths.slot(1)
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("emptied", [1, 2, 3])
+@pytest.mark.parametrize("aged", [True, False], ids=["aged", "fresh"])
+def test_an_emptied_slot_that_no_checkpoint_covers_is_damage(
+    uri: str, act: str, emptied: int, *, aged: bool
+) -> None:
+    """INV-01: it never shows the version before it."""
+    store = made(uri, 0)
+    table = Table.open(uri)
+    for _ in range(3):
+        Table.open(uri).append(ROWS)
+    store.put(paths.slot(emptied), b"")
+    before = slots(store)
+    with pytest.raises(CorruptMetadataError) as caught:
+        ACTS[act](table if aged else Table.open(uri))
+    assert caught.value.path == paths.slot(emptied)
+    assert slots(store) == before
+
+
+def test_a_decision_that_meets_an_emptied_slot_is_not_reported_as_unknown(uri: str) -> None:
+    """INV-10: the slot is named; nothing was published."""
+    store = made(uri, 1)
+
+    def write() -> None:
+        with Table.open(uri).writer() as writer:
+            writer.write(ROWS)
+            store.put(paths.slot(2), b"")
+
+    with pytest.raises(CorruptMetadataError) as caught:
+        write()
+    assert caught.value.path == paths.slot(2)
+
+
+def test_the_first_slot_is_not_made_anew_over_a_table(uri: str) -> None:
+    store = made(uri, 2)
+    store.delete([paths.slot(0)])
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.create(uri, ROWS.schema)
+    assert caught.value.path == paths.slot(0)
+    with pytest.raises(CorruptMetadataError):
+        Table.open(uri)
+
+
+def test_a_slot_that_comes_while_the_next_is_looked_for_is_no_gap(uri: str) -> None:
+    """Both came since the first look: the file is read then."""
+    store = made(uri, 1)
+    last = store.find(paths.slot(1))
+    assert last is not None
+    for later in (paths.slot(2), paths.slot(9_999)):
+        assert store.find(paths.slot(1), later=[later]) == last
+    assert store.find(paths.slot(5), later=paths.slots_after(5)) is None
+
+
+def test_looking_for_a_gap_is_not_a_call_of_its_own(uri: str) -> None:
+    made(uri, 1)
+    table, store = open_wrapped(uri, CountingStore)
+    store.reset()
+    assert table.version == 1
+    assert store.counts("metadata") == {"find": 1}
+
+
+def test_a_later_checkpoint_is_caught_up_with_after_an_emptied_slot(uri: str) -> None:
+    """The head is reached, not only the checkpoint."""
+    store = made(uri, 1)
+    behind = Table.open(uri)
+    ahead = Table.open(uri)
+    for _ in range(3):
+        ahead.append(ROWS)
+    ahead._handle.cache.checkpoint(1)
+    for _ in range(2):
+        ahead.append(ROWS)
+    store.put(paths.slot(2), b"")
+    try:
+        assert behind.version == 6
+    except TableError as error:  # pragma: no cover - the message helps
+        pytest.fail(str(error))
+
+
+def test_a_checkpoint_of_another_table_is_named_with_the_slot_that_does_not_fit(
+    tmp_path: Path,
+) -> None:
+    """INV-01: nobody can tell which of the two was replaced."""
+    properties = {"checkpoint.interval": "2"}
+    tables = [Table.create(str(tmp_path / n), ROWS.schema, properties=properties) for n in "ab"]
+    for table in tables:
+        while table.version < 3:
+            table.append(ROWS)
+    mine, other = (Path(tmp_path, name, paths.checkpoint(2)) for name in "ab")
+    mine.write_bytes(other.read_bytes())
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(str(tmp_path / "a")).scan()
+    assert (caught.value.path, caught.value.before) == (paths.slot(3), paths.checkpoint(2))
+
+
+def test_a_manifest_that_is_missing_is_named_with_the_slot_that_names_it(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot of another table names manifests that are not here."""
+    monkeypatch.setattr("plait.timeline.log.INLINE_ROWS_MAX", 0)
+    store = made(uri, 1)
+    (manifest,) = [i.path for i in store.list(paths.MANIFESTS) if i.path.endswith("added.parquet")]
+    store.delete([manifest])
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(uri).scan()
+    assert (caught.value.path, caught.value.decision) == (manifest, paths.slot(1))

@@ -1,0 +1,108 @@
+"""Metadata that is sealed and cannot be true: refused by name, or taken for what is safe."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import CorruptMetadataError, TableError, UnsupportedFeatureError
+from plait.storage.local import LocalStore
+from plait.timeline import paths
+from plait.txn.read_pin import load_read_pins
+from tests.support.forge import rewrite
+
+ROWS = pa.table({"id": pa.array([1], pa.int64())})
+Edit = Callable[[dict[str, object]], object]
+EDITS: dict[str, Edit] = {
+    "base of 64 bits": lambda d: d.update(base=2**63),
+    "huge base": lambda d: d.update(base=10**400),
+    "time of 64 bits": lambda d: d.update(completed_ms=2**63),
+    "schema id of 40 bits": lambda d: d.update(schema_id=2**40),
+    "schema id below zero": lambda d: d.update(schema_id=-1),
+    "bucket spec of 32 bits": lambda d: d.update(bucket_spec_id=2**31),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    table = Table.create(str(tmp_path / "t"), ROWS.schema)
+    table.append(ROWS)
+    return str(tmp_path / "t")
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_number_that_cannot_be_is_refused_by_name(root: str, edit: str) -> None:
+    path = rewrite(LocalStore(root), 1, EDITS[edit])
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(root)
+    assert caught.value.path == path
+
+
+def test_a_field_that_is_there_twice_is_refused(root: str) -> None:
+    """Readers would differ in which one they take."""
+    store = LocalStore(root)
+    path = paths.slot(1)
+    from plait.timeline import codec
+
+    _, document = codec.unseal(store.find(path) or b"", path=path)
+    inner = json.dumps(document)[:-1].encode() + b',"base":0}'
+    digest = codec.checksum_of(inner).encode()
+    store.put(path, b'{"checksum":"%s",\n"decision":%s}\n' % (digest, inner))
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(root)
+    assert caught.value.path == path
+
+
+def test_a_schema_that_names_a_column_twice_is_refused(root: str) -> None:
+    def twice(document: dict[str, object]) -> None:
+        schema = document["table"]["schemas"][0]  # type: ignore[index]
+        schema["fields"] = [schema["fields"][0], {**schema["fields"][0], "id": 2}]
+
+    rewrite(LocalStore(root), 0, twice)
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(root)
+    assert caught.value.path == paths.slot(0)
+
+
+@pytest.mark.parametrize("ttl", [math.nan, 1e300, math.inf, -1])
+def test_a_lease_runs_out_whatever_it_says(root: str, ttl: float) -> None:
+    store = LocalStore(root)
+    path = f"{paths.LEASES}/{0:020d}-{'a' * 16}"
+    store.put(path, json.dumps({"version": 0, "ttl_s": ttl, "host": "h", "pid": 1}).encode())
+    assert [lease.expired for lease in load_read_pins(Table.open(root)._handle)] == [False]
+    os.utime(Path(root, path), (1, 1))
+    handle = Table.open(root)._handle
+    load_read_pins(handle)
+    age = next(iter(handle.store.list(paths.LEASES))).modified_ms
+    assert age == 1_000
+
+
+def test_a_file_of_the_year_9999_does_not_seem_young_for_ever(root: str) -> None:
+    path = f"{paths.LEASES}/{0:020d}-{'a' * 16}"
+    store = LocalStore(root)
+    store.put(path, b"{}")
+    os.utime(Path(root, path), (253_402_300_000, 253_402_300_000))
+    assert [info.modified_ms for info in store.list(paths.LEASES)] == [0]
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{}", b"[" * 5_000, b'{"format":1}', b"\xff"])
+def test_the_identity_is_checked_when_a_table_opens(root: str, body: bytes | None) -> None:
+    file = Path(root, paths.TABLE)
+    file.unlink() if body is None else file.write_bytes(body)
+    with pytest.raises(TableError) as caught:
+        Table.open(root)
+    assert caught.value.facts["path"] == paths.TABLE
+
+
+def test_a_newer_format_is_refused(root: str) -> None:
+    file = Path(root, paths.TABLE)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
+    with pytest.raises(UnsupportedFeatureError):
+        Table.open(root)

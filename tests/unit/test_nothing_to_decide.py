@@ -1,0 +1,266 @@
+"""What wrote no file before it was refused, or changed nothing, leaves no trace in the history."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from plait import (
+    ConflictError,
+    DuplicateKeyError,
+    Insert,
+    SchemaMismatchError,
+    Table,
+    Update,
+)
+from plait.model.changes import WriteStatus
+from plait.model.decision import SCOPE_BUCKETS, Scope
+from plait.model.instant import Action, Operation
+from plait.storage.port import Store
+from plait.testing.wrapper import WrappedStore
+from plait.timeline import paths
+from plait.txn.rollback import find_outcome
+from plait.txn.transaction import OptimisticTransaction, Request
+from plait.write.group_commit import Gathered, decide
+from plait.write.request import WriteRequest
+from tests.support.protocol import client, create, memory
+
+NUMBERS = itertools.count()
+KINDS = pytest.mark.parametrize("kind", ["cow", "mor"])
+Write = Callable[[Table], object]
+
+
+def make(kind: str = "cow", *, isolation: str = "snapshot") -> Table:
+    table = Table.create(
+        f"memory://nothing-{next(NUMBERS)}",
+        "id bigint, rev bigint",
+        record_key="id",
+        ordering="rev",
+        buckets=1,
+        table_type=kind,
+        isolation=isolation,
+    )
+    table.upsert(rows([1, 2], 5))
+    return table
+
+
+def rows(ids: list[int], rev: int) -> pa.Table:
+    return pa.table({"id": ids, "rev": [rev] * len(ids)})
+
+
+def pending(table: Table) -> list[str]:
+    return [info.path for info in table.handle.store.list(paths.PENDING)]
+
+
+def files(table: Table) -> int:
+    return sum(1 for info in table.handle.store.list("") if ".meta/" not in info.path)
+
+
+def test_refused_inserts_leave_no_version() -> None:
+    """Three of them made the versions 3 to 6."""
+    table = make()
+    before = files(table)
+    for _ in range(3):
+        with pytest.raises(DuplicateKeyError):
+            table.insert(rows([2], 1))
+    assert table.version == 1
+    assert pending(table) == []
+    assert files(table) == before
+    assert table.verify().clean
+
+
+def test_writer_that_raised_before_it_wrote_leaves_no_version() -> None:
+    table = make()
+    with pytest.raises(ZeroDivisionError), table.writer("upsert"):
+        _ = 1 // 0
+    with pytest.raises(SchemaMismatchError), table.writer("upsert") as writer:
+        writer.write(pa.table({"nothing": [1]}))
+    with pytest.raises(SchemaMismatchError), table.transaction() as tx:
+        tx.upsert(pa.table({"nothing": [1]}))
+    with table.transaction():
+        pass
+    assert table.version == 1
+    assert pending(table) == []
+
+
+def test_refused_write_that_staged_a_file_is_rolled_back() -> None:
+    """INV-06: its file is deleted because a decision says so."""
+    table = make()
+    writer = table.writer("upsert").__enter__()
+    writer.write(rows([1], 9))
+    table.upsert(rows([1], 10))
+    with pytest.raises(ConflictError):
+        writer.__exit__(None, None, None)
+    assert table.history(1)[0].operation == Operation.ROLLBACK
+    assert pending(table) == []
+    assert table.verify().clean
+
+
+UNCHANGED: dict[str, Write] = {
+    "no rows": lambda t: t.upsert(rows([], 9).cast(t.schema.remove_metadata())),
+    "absent keys": lambda t: t.delete(keys=pa.table({"id": [7]})),
+    "no match": lambda t: t.delete(where="id = 7"),
+    "no update": lambda t: t.update({"rev": "0"}, where="id = 7"),
+    "no clause": lambda t: t.merge(rows([1], 1), matched=[Update(when="s.rev > t.rev")]),
+    "nothing to insert": lambda t: t.merge(rows([1], 1), not_matched=[Insert()]),
+    "partial": lambda t: t.upsert(rows([1], 1), missing_columns="keep"),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_operation_that_changed_nothing_makes_no_version(
+    kind: str, isolation: str, name: str
+) -> None:
+    table = make(kind, isolation=isolation)
+    before = files(table)
+    result = UNCHANGED[name](table)
+    assert result.version == 1, "its base"  # type: ignore[attr-defined]
+    assert (result.attempts, result.rebased) == (0, 0)  # type: ignore[attr-defined]
+    assert table.version == 1
+    assert (pending(table), files(table)) == ([], before)
+    assert table.verify().clean
+
+
+def test_upsert_whose_rows_all_lose_makes_no_version() -> None:
+    """On a copy-on-write table: on the other its log files are condemned by a decision."""
+    table = make()
+    before = files(table)
+    assert table.upsert(rows([1, 2], 4)).version == 1
+    assert table.insert(rows([1, 2], 9), on_duplicate="skip").version == 1
+    assert (table.version, files(table)) == (1, before)
+
+
+def test_upsert_that_changes_the_last_row_of_many_loses_none() -> None:
+    """Rounds of a merge in which nothing changed are read again, not left out."""
+    table = make()
+    table.set({"write.buffer.size": "4MiB"})
+    count = 400_000
+    table.upsert(pa.table({"id": range(count), "rev": [6] * count}))
+    before = table.version
+    revs = [1] * (count - 1) + [7]
+    table.upsert(pa.table({"id": range(count), "rev": revs}))
+    assert table.version == before + 1
+    found = table.scan().to_arrow().sort_by("id")
+    assert found.num_rows == count
+    assert found["rev"].to_pylist() == [6] * (count - 1) + [7]
+
+
+@KINDS
+def test_commit_id_of_what_changed_nothing_is_recorded(kind: str) -> None:
+    table = make(kind)
+    first = table.delete(where="id = 7", commit_id="once")
+    assert first.version == 2
+    table.upsert(rows([7], 1))
+    assert table.delete(where="id = 7", commit_id="once").version == 2
+    assert table.scan().count() == 3, "the first result, for ever"
+
+
+def test_token_of_what_changed_nothing_is_recorded() -> None:
+    table = make()
+    stream = table.stream("s")
+    with stream.writer("upsert", after=None, end="1") as epoch:
+        epoch.write(rows([1], 1))
+    assert stream.position is not None
+    assert table.version == 2
+
+
+def test_what_rests_on_an_older_read_is_judged_although_it_changed_nothing() -> None:
+    """INV-07: an insert that was skipped for a row that came since the read must hear of it."""
+    table = make()
+    seen = table.version
+    table.upsert(rows([3], 1))
+    with pytest.raises(ConflictError):
+        table.insert(rows([3], 2), on_duplicate="skip", read_from=seen)
+
+
+def test_recoverer_that_ended_us_meanwhile_does_no_harm() -> None:
+    table = make()
+    writer = table.writer("upsert").__enter__()
+    other = Table.open(table.handle.store.spec.uri)
+    other.rollback(writer.instant)
+    writer.__exit__(ValueError, ValueError("mine"), None)
+    assert pending(table) == []
+    assert table.history(1)[0].operation == Operation.ROLLBACK
+    assert table.verify().clean
+
+
+def test_job_of_several_tasks_that_changed_nothing_is_decided() -> None:
+    """INV-06: a task that still runs would leave a file of an instant that nobody knows of."""
+    table = make()
+    txn = OptimisticTransaction.begin(table.handle, Request(Operation.UPSERT, Action.COMMIT))
+    txn.distributed = True
+    assert txn.stand_at_base(WriteStatus()) is None
+    result = txn.commit(WriteStatus(), Scope(SCOPE_BUCKETS), None)
+    assert table.version == result.version == 2
+    assert find_outcome(table.handle, table.handle.cache.refresh(), txn.instant, 0) is not None
+    assert pending(table) == []
+
+
+class Slow(WrappedStore):
+    """Holds a task's inflight records back until the pending record is gone, or for two seconds."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.arrived, self.gone = threading.Event(), threading.Event()
+
+    def put(self, path: str, body: bytes) -> None:
+        if ".inflight" in path:
+            self.arrived.set()
+            self.gone.wait(2)
+        super().put(path, body)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        super().delete(paths)
+        self.gone.set()
+
+
+def upsert_in_block(table: Table, rows: pa.RecordBatchReader) -> None:
+    with table.transaction() as tx:
+        tx.upsert(rows)
+
+
+@pytest.mark.parametrize("upsert", [Table.upsert, upsert_in_block])
+def test_flush_that_is_under_way_when_the_writer_gives_up_leaves_no_file(
+    upsert: Callable[[Table, pa.RecordBatchReader], object],
+) -> None:
+    """INV-06: the flush named its file after the records of its instant were gone."""
+    store = memory()
+    create(store, table_type="mor", partition_by=("p",), properties={"write.buffer.size": "4MiB"})
+    slow = Slow(store)
+    table = Table(client(slow))
+    count = 50_000
+    many = pa.table({"id": range(count), "value": ["some text"] * count, "p": ["a"] * count})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(40):
+            for batch in many.to_batches(max_chunksize=5_000):
+                if slow.arrived.is_set():
+                    raise ZeroDivisionError
+                yield batch
+
+    rows = pa.RecordBatchReader.from_batches(many.schema, batches())
+    with pytest.raises(ZeroDivisionError):
+        upsert(table, rows)
+    assert slow.arrived.is_set()
+    assert (pending(table), files(table)) == ([], 0)
+    assert table.history(1)[0].operation == Operation.ROLLBACK
+    assert table.verify().clean
+
+
+def test_instant_of_several_processes_that_changes_nothing_is_decided() -> None:
+    """INV-06: an attempt that nobody waits for may still write, under an instant with no record."""
+    table = make()
+    spec = table.handle.cache.known().table.spec
+    order = WriteRequest.of("upsert", spec)
+    begun = OptimisticTransaction.begin(table.handle, Request(order.operation, Action.COMMIT))
+    instant = begun.detach()
+    result = decide(table.handle, order, instant, Gathered(spec), after=lambda: None)
+    assert result.version == 2
+    assert table.history(1)[0].instant.nonce == instant.nonce
+    assert pending(table) == []

@@ -1,0 +1,63 @@
+"""Reads of a transaction hold leases, as every other read does (INV-05)."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.txn.read_pin import load_read_pins
+
+_PLACES = itertools.count()
+
+
+@pytest.mark.parametrize("ended", ["committed", "rolled back", "applied before"])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_scan_of_a_transaction_stays_readable_after_its_block(
+    table_type: str, ended: str
+) -> None:
+    """INV-05: like every other scan it holds a lease, and so does a reader made of it."""
+    table = _leased(table_type)
+    rows = table.scan().to_arrow().sort_by("id")
+    if ended == "applied before":
+        table.upsert(pa.table({"id": [9], "v": [9]}), commit_id="again")
+        rows = table.scan().to_arrow().sort_by("id")
+    with contextlib.suppress(ZeroDivisionError), table.transaction(commit_id="again") as tx:
+        scan, reader = tx.scan(), tx.scan(columns=["id"]).to_reader()
+        if ended == "rolled back":
+            raise ZeroDivisionError
+        tx.delete(where="id = 1")
+    for number in range(3):
+        table.upsert(pa.table({"id": [1, 2, 3, 9], "v": [number] * 4}))
+        table.clean()
+    assert scan.to_arrow().sort_by("id") == rows
+    assert sorted(reader.read_all()["id"].to_pylist()) == rows["id"].to_pylist()
+    del scan, reader
+    gc.collect()
+    assert load_read_pins(table.handle) == []
+    assert table.clean().deleted
+
+
+def test_a_transaction_that_reads_twice_takes_one_lease() -> None:
+    table = _leased("cow")
+    with table.transaction() as tx:
+        scans = [tx.scan(), tx.scan()]
+        assert len(load_read_pins(table.handle)) == 1
+    assert len(load_read_pins(table.handle)) == 1
+    scans.clear()
+    gc.collect()
+    assert load_read_pins(table.handle) == []
+
+
+def _leased(table_type: str) -> Table:
+    little = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+    place = f"memory://leased-{next(_PLACES)}"
+    table = Table.create(
+        place, "id bigint, v bigint", record_key=["id"], table_type=table_type, properties=little
+    )
+    table.upsert(pa.table({"id": [1, 2, 3], "v": [0, 0, 0]}))
+    return table
