@@ -45,7 +45,9 @@ CONSTANTS
   FalseDeath,  \* whether recoverers may take the living for dead
   PlacesKnown, \* whether writers know at begin which places they will write
   AnyHorizon,  \* whether a clean may keep more than the newest version readable
-  SameToken,   \* whether all writers carry one and the same stream token
+  SameToken,   \* whether all writers are the same epoch of one stream
+  OtherRows,   \* those writers whose rows are not the rows that the others have in that epoch
+  Clocks,      \* what the store's clock may say at a publish: it may be set, forth and back
   Without      \* the rules left out: none, unless a rule's need is to be shown
 
 Rules == {
@@ -59,7 +61,9 @@ Rules == {
   "read_back",              \* a lost reply is resolved by reading the slot back
   "bucket_unit",            \* conflicts are judged by bucket, not by file
   "tokens_stay",            \* a restore takes no token back
+  "rows_compared",          \* an epoch that was applied is a replay only with the same rows
   "previous_checkpoint",    \* a checkpoint is let go when two newer ones were read back
+  "nothing_staged",         \* only an instant without a file is forgotten without a decision
   "announce_first",         \* a place is named in a record before a file appears in it
   "archive_included",       \* whoever looks for a decision looks in the archive too
   "archive_behind_both",    \* slots are emptied only behind both checkpoints that are kept
@@ -68,6 +72,8 @@ Rules == {
   "lease_first",            \* a reader takes its lease before it looks at the head
   "missing_is_error",       \* a missing file is an error, never fewer rows
   "services_yield",         \* a writer that meets a service goes on; it does not fail
+  "times_grow",             \* a decision is completed later than the one before, whatever clocks say
+  "settled",                \* a time ends a change read only once a commit is as late
   "arbitrate",              \* without put-if-absent, the lock service decides who has a slot
   "copy_first"              \* a lent slot is copied to the store before the next is taken
 }
@@ -75,6 +81,7 @@ Rule(name) == name \notin Without
 
 ASSUME /\ Without \subseteq Rules
        /\ Services \subseteq Writers
+       /\ OtherRows \subseteq Writers
        /\ Past \in 1..3
 
 VARIABLES
@@ -106,17 +113,17 @@ Min(S) == CHOOSE x \in S : \A y \in S : x <= y
 File(w, b, n) == [by |-> w, at |-> b, n |-> n]
 
 \* A decision.  Every kind has all fields; those that say nothing are empty.
-Nothing == [kind |-> "none", by |-> "none", time |-> 0, base |-> 0, buckets |-> {}, adds |-> {},
-            drops |-> {}, token |-> "none", ends |-> "none", places |-> {}, condemns |-> {},
+Nothing == [kind |-> "none", by |-> "none", time |-> 0, done |-> 0, base |-> 0, buckets |-> {}, adds |-> {},
+            drops |-> {}, token |-> "none", rows |-> "none", ends |-> {}, places |-> {}, condemns |-> {},
             gone |-> {}, upto |-> 0]
 
 \* The table's past: created empty; one file written; that file replaced.
 Bucket0 == CHOOSE b \in Buckets : TRUE
 History == <<
-  [Nothing EXCEPT !.kind = "create", !.time = 1],
-  [Nothing EXCEPT !.kind = "commit", !.by = "past", !.time = 2, !.base = 1, !.buckets = {Bucket0},
+  [Nothing EXCEPT !.kind = "create", !.time = 1, !.done = 1],
+  [Nothing EXCEPT !.kind = "commit", !.by = "past", !.time = 2, !.done = 2, !.base = 1, !.buckets = {Bucket0},
                   !.adds = {File("past", Bucket0, 1)}, !.token = "past 1"],
-  [Nothing EXCEPT !.kind = "commit", !.by = "past", !.time = 3, !.base = 2, !.buckets = {Bucket0},
+  [Nothing EXCEPT !.kind = "commit", !.by = "past", !.time = 3, !.done = 3, !.base = 2, !.buckets = {Bucket0},
                   !.adds = {File("past", Bucket0, 2)}, !.drops = {File("past", Bucket0, 1)},
                   !.token = "past 2"]>>
 
@@ -130,12 +137,17 @@ Noted(v) == UNION {log[u].gone : u \in 1..v} \* condemned files that a decision 
 Horizon(v) == Max({1} \cup {log[u].upto : u \in {x \in 1..v : log[x].kind = "clean"}})
 Savepoints(v) == {log[u].upto : u \in {x \in 1..v : log[x].kind = "savepoint"}}
 NewestTime(v) == Max({log[u].time : u \in 1..v})
+\* The newest version that was completed by a time.
+VersionAt(t, v) == Max({0} \cup {u \in 1..v : log[u].done <= t})
 IsWrite(d) == d.kind \in {"commit", "service"}
 
 \* A token is known for ever: also what a restore undid may not be applied a second time.
 Undone(u, v) == \E r \in (u + 1)..v : log[r].kind = "restore" /\ log[r].upto < u
 Tokens(v) == {log[u].token : u \in {x \in 1..v :
                  IsWrite(log[x]) /\ (Rule("tokens_stay") \/ ~Undone(x, v))}}
+
+\* The digest of an epoch's rows is in the state for ever too.
+RowsOf(t, v) == {log[u].rows : u \in {x \in 1..v : IsWrite(log[x]) /\ log[x].token = t}}
 
 Whole == checkpoints \ damaged
 
@@ -147,7 +159,7 @@ HeadFrom(k) ==
 
 \* What a client finds out about an instant in the decisions of (from, to].
 Reads(u) == Rule("archive_included") \/ u \notin emptied
-RolledBack(i, from, to) == \/ \E u \in (from + 1)..to : Reads(u) /\ log[u].ends = i
+RolledBack(i, from, to) == \/ \E u \in (from + 1)..to : Reads(u) /\ i \in log[u].ends
                            \/ <<i, "rollback">> \in records \* only where rollbacks have no slot
 Committed(i, from, to) == \E u \in (from + 1)..to : Reads(u) /\ IsWrite(log[u]) /\ log[u].by = i
 
@@ -167,10 +179,14 @@ Known == IF Stale THEN 1..HeadFrom(1) ELSE {HeadFrom(1)}
 
 CanPut(v) == v <= MaxVersion /\ IF PutIfAbsent THEN v \notin present ELSE v > Len(log)
 
-\* Requests still under way for this slot can no longer win it: they are forgotten.
+\* Requests still under way for this slot can no longer win it: they are forgotten.  The decision
+\* is completed when the store's clock says, but later than the one before.
 Put(v, d) ==
   /\ CanPut(v)
-  /\ log' = IF v <= Len(log) THEN [log EXCEPT ![v] = d] ELSE Append(log, d)
+  /\ \E c \in Clocks :
+       LET done == IF Rule("times_grow") THEN Max({c, log[v - 1].done + 1}) ELSE c
+           timed == [d EXCEPT !.done = done]
+       IN  log' = IF v <= Len(log) THEN [log EXCEPT ![v] = timed] ELSE Append(log, timed)
   /\ present' = IF PutIfAbsent THEN present \cup {v} ELSE present
   /\ wire' = {w \in wire : me[w].seen + 1 # v}
   /\ UNCHANGED emptied
@@ -193,6 +209,11 @@ FinishCopy(a) ==
 (* to unsure, or to roll when it gives up.                                 *)
 
 Token(w) == IF SameToken THEN "token" ELSE w
+Rows(w) == IF w \in OtherRows THEN "other rows" ELSE "rows"
+
+\* The first result, for the same rows; an error for others.
+Seen(w, h) == IF Rule("rows_compared") /\ Rows(w) \notin RowsOf(Token(w), h)
+              THEN "failed" ELSE "applied before"
 OwnRecords(w) == {<<w, "begin">>} \cup {<<w, b>> : b \in me[w].named}
 
 \* Begin: the pending record first.  It names v0, the version that the client knows.
@@ -215,7 +236,7 @@ Look(w) ==
                THEN [me EXCEPT ![w].pc = "sweep", ![w].told = "failed", ![w].aim = w,
                                ![w].saw = OwnRecords(w)]
                ELSE IF Token(w) \in Tokens(h)
-               THEN [me EXCEPT ![w].pc = "roll", ![w].told = "applied before", ![w].aim = w,
+               THEN [me EXCEPT ![w].pc = "roll", ![w].told = Seen(w, h), ![w].aim = w,
                                ![w].saw = OwnRecords(w)]
                ELSE [me EXCEPT ![w].pc = "stage", ![w].base = h, ![w].seen = h]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
@@ -288,7 +309,7 @@ Validate(w) ==
          THEN me' = [me EXCEPT ![w].pc = "sweep", ![w].told = "failed", ![w].aim = w,
                                ![w].saw = OwnRecords(w)]
          ELSE IF Token(w) \in Tokens(h) /\ ~Committed(w, me[w].seen, h)
-         THEN me' = GiveUp(w, "applied before")
+         THEN me' = GiveUp(w, Seen(w, h))
          ELSE IF met = {} THEN me' = [me EXCEPT ![w].seen = h]
          ELSE \/ may_redo /\ me' = Redo(w, h, met)
               \/ ~(harmless /\ Rule("services_yield")) /\ me' = GiveUp(w, "failed")
@@ -307,6 +328,7 @@ Decision(w) ==
   [Nothing EXCEPT
      !.kind = IF w \in Services THEN "service" ELSE "commit", !.by = w, !.time = TimeOf(w),
      !.base = me[w].base, !.buckets = me[w].wants, !.adds = me[w].staged, !.token = Token(w),
+     !.rows = Rows(w),
      !.drops = Replaced(w) \cup {f \in files : f.by = w /\ f \notin me[w].staged}]
 
 \* Publish the slot after what was seen.  The reply may get lost: then the writer is unsure, and
@@ -368,6 +390,18 @@ Finish(w) ==
   /\ me' = [me EXCEPT ![w].pc = "end"]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
+\* Refused before a file was named, or nothing changes: there is nothing to decide, and the records
+\* go without a decision.  A recoverer that saw them may still publish a rollback; it ends nothing.
+Untouched(w) == me[w].staged = {} /\ me[w].round = 1
+Leave(w) ==
+  /\ \/ me[w].pc = "stage"
+     \/ me[w].pc = "roll" /\ me[w].aim = w
+  /\ Untouched(w) \/ ~Rule("nothing_staged")
+  /\ records' = records \ OwnRecords(w)
+  /\ me' = [me EXCEPT ![w].pc = "end",
+                      ![w].told = IF me[w].pc = "stage" THEN "nothing" ELSE @]
+  /\ UNCHANGED <<slots, files, leases, kept, wire>>
+
 \* Only where recoverers are never wrong does the model have to know who is dead.
 Crash(w) ==
   /\ ~FalseDeath
@@ -403,12 +437,23 @@ RollLook(a) ==
 
 \* The rollback takes a slot like a commit does.  So an instant that was rolled back can never
 \* commit, and one that committed can never be rolled back: the loser sees the other's decision.
+\* A recoverer may end others that it takes for dead by the same decision; what they leave is
+\* removed by whoever looks at them next, and finds them rolled back.
+Others(a) ==
+  IF a \notin Recoverers THEN {}
+  ELSE {i \in Pending \ {me[a].aim} :
+          /\ FalseDeath \/ me[i].pc = "dead"
+          /\ ~RolledBack(i, RecordV0(i), me[a].seen) /\ ~Committed(i, RecordV0(i), me[a].seen)}
+
 RollPublish(a) ==
   /\ me[a].pc = "rollback"
   /\ IF Rule("rollback_in_slots")
-     THEN Put(me[a].seen + 1,
-              [Nothing EXCEPT !.kind = "rollback", !.by = a, !.time = NewestTime(me[a].seen) + 1,
-                 !.base = me[a].seen, !.ends = me[a].aim, !.places = Places(me[a].saw)])
+     THEN /\ \E more \in SUBSET Others(a) :
+               Put(me[a].seen + 1,
+                   [Nothing EXCEPT !.kind = "rollback", !.by = a,
+                      !.time = NewestTime(me[a].seen) + 1, !.base = me[a].seen,
+                      !.ends = {me[a].aim} \cup more,
+                      !.places = Places(me[a].saw \cup UNION {RecordsOf(i) : i \in more})])
           /\ UNCHANGED records
      ELSE records' = records \cup {<<me[a].aim, "rollback">>} /\ UNCHANGED <<slots, wire>>
   /\ me' = [me EXCEPT ![a].pc = "sweep"]
@@ -507,7 +552,7 @@ CleanListLeases(c) ==
 \* files of those who were rolled back go along: they are provably theirs.
 NeededFrom(c) ==
   Min({MaxVersion + 1} \cup {x[2] : x \in {y \in me[c].listed : y[1] \in Pending \/ y \in leases}})
-Late(v) == {f \in files : \E u \in 1..v : log[u].ends = f.by /\ f.at \in log[u].places}
+Late(v) == {f \in files : \E u \in 1..v : f.by \in log[u].ends /\ f.at \in log[u].places}
 Deletable(c) ==
   LET v == me[c].seen
       condemned == IF Rule("decision_before_delete") THEN Condemned(v) ELSE me[c].staged
@@ -570,6 +615,16 @@ Read(d) ==
                  ![d].told = IF whole \/ ~Rule("missing_is_error") THEN "rows" ELSE "error"]
   /\ leases' = leases \ {<<d, me[d].v0>>}
   /\ UNCHANGED <<slots, records, files, kept, wire>>
+
+\* A change read up to a time.  The next one begins at that time: what it means must not change.
+ReadUpTo(d) ==
+  /\ me[d].pc = "idle"
+  /\ Cardinality(Clocks) > 1
+  /\ LET h == HeadFrom(1)
+     IN  \E t \in 1..Max(Clocks) :
+           /\ Rule("settled") => t <= log[h].done
+           /\ me' = [me EXCEPT ![d].pc = "bound", ![d].upto = t, ![d].base = VersionAt(t, h)]
+  /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
 (* A keeper.  Checkpoints save the replay of history; the archive takes    *)
@@ -684,13 +739,14 @@ Init ==
 WriterStep(w) ==
   \/ Begin(w) \/ Look(w) \/ LookTooEarly(w) \/ BeginTooLate(w) \/ Announce(w) \/ Stage(w)
   \/ Validate(w) \/ Publish(w) \/ PublishSlowly(w) \/ Arrive(w) \/ ReadBack(w) \/ LookThenPut(w)
-  \/ Finish(w) \/ Crash(w)
+  \/ Finish(w) \/ Leave(w) \/ Crash(w)
 RollStep(a) ==
   RollLook(a) \/ RollPublish(a) \/ RollAgain(a) \/ Sweep(a) \/ Forget(a) \/ FinishCopy(a)
 CleanerStep(c) ==
   \/ CleanPlan(c) \/ CleanPublish(c) \/ CleanAgain(c)
   \/ CleanListRecords(c) \/ CleanListLeases(c) \/ CleanDelete(c)
-ReaderStep(d) == Lease(d) \/ Pin(d) \/ PinTooEarly(d) \/ Expire(d) \/ Read(d)
+ReaderStep(d) ==
+  Lease(d) \/ Pin(d) \/ PinTooEarly(d) \/ Expire(d) \/ Read(d) \/ ReadUpTo(d)
 KeeperStep(k) ==
   \/ Checkpoint(k) \/ Damage(k) \/ Collect(k)
   \/ ArchivePlan(k) \/ ArchivePublish(k) \/ ArchiveAgain(k) \/ Empty(k)
@@ -725,7 +781,7 @@ INV_02 == /\ \A v \in present : v > 1 => v - 1 \in present \cup emptied
 
 \* INV-03 An instant is decided at most once ...
 INV_03 == \A w \in Writers :
-  Cardinality({v \in Versions : (IsWrite(log[v]) /\ log[v].by = w) \/ log[v].ends = w})
+  Cardinality({v \in Versions : (IsWrite(log[v]) /\ log[v].by = w) \/ w \in log[v].ends})
     + Cardinality({x \in records : x = <<w, "rollback">>}) <= 1
 \* ... and no two were completed under one time.
 TimesUnique == \A u, v \in Versions : log[u].time = log[v].time => u = v
@@ -733,10 +789,13 @@ TimesUnique == \A u, v \in Versions : log[u].time = log[v].time => u = v
 \* INV-04 A reader at version v sees exactly the files that decisions up to v name.
 INV_04 == \A d \in Readers : me[d].told = "rows" => me[d].result = Live(me[d].base)
 
+\* A bound that was handed out stays true: no commit comes between two reads that share it.
+BoundsStay == \A d \in Readers : me[d].pc = "bound" => VersionAt(me[d].upto, Len(log)) = me[d].base
+
 \* INV-05 No file that a retained version, a savepoint, a lease or a writer's base needs is ever
 \* deleted.
 Working(w) == /\ me[w].pc \in {"stage", "ready", "unsure", "looked"}
-              /\ \A v \in Versions : log[v].ends # w /\ ~(IsWrite(log[v]) /\ log[v].by = w)
+              /\ \A v \in Versions : w \notin log[v].ends /\ ~(IsWrite(log[v]) /\ log[v].by = w)
 Needed == (Horizon(Len(log))..Len(log)) \cup Savepoints(Len(log))
           \cup {me[d].base : d \in {x \in Readers : me[x].pc = "reading"
                                                     /\ <<x, me[x].v0>> \in leases}}
@@ -745,7 +804,7 @@ INV_05 == \A v \in Needed : Live(v) \subseteq files
 
 \* INV-06 Only what a published decision condemned, or whose instant one rolled back, is deleted.
 INV_06 == [][\A f \in files \ files' :
-               \E v \in Versions : f \in log[v].condemns \/ log[v].ends = f.by]_files
+               \E v \in Versions : f \in log[v].condemns \/ f.by \in log[v].ends]_files
 
 \* INV-07 No conflicting decision lies between a commit's base and its version.
 Conflict(d, e) == IsWrite(d) /\ (e.kind = "restore" \/ (IsWrite(e) /\ d.buckets \cap e.buckets # {}))
@@ -758,12 +817,16 @@ INV_08 == \A b \in Buckets : Cardinality({f \in Live(Len(log)) : f.at = b}) <= 1
 INV_09 == \A u, v \in Versions :
   IsWrite(log[u]) /\ IsWrite(log[v]) /\ log[u].token = log[v].token => u = v
 
+\* Who is told that its epoch was applied before can leave its rows: they are in the table.
+ReplaysAreTrue == \A w \in Writers : me[w].told = "applied before" =>
+  \E v \in Versions : IsWrite(log[v]) /\ log[v].token = Token(w) /\ log[v].rows = Rows(w)
+
 \* INV-10 "Not committed" is never told of what landed or may yet land, nor "committed" of what
 \* did not.
 INV_10 == \A w \in Writers :
   LET landed == \E v \in Versions : IsWrite(log[v]) /\ log[v].by = w
   IN  /\ me[w].told = "committed" => landed
-      /\ me[w].told \in {"failed", "applied before"} => ~landed
+      /\ me[w].told \in {"failed", "applied before", "nothing"} => ~landed
 
 \* INV-11 Losing a checkpoint costs time, never the table: every emptied slot has a whole
 \* checkpoint behind which it lies.
@@ -771,7 +834,7 @@ INV_11 == emptied = {} \/ \E v \in Whole : v >= Max(emptied)
 
 \* A writer never fails because of a service.
 ServicesYield == \A w \in Writers \ Services : me[w].told = "failed" =>
-  \E v \in Versions : \/ log[v].ends = w /\ log[v].by # w
+  \E v \in Versions : \/ w \in log[v].ends /\ log[v].by # w
                       \/ /\ v > me[w].base
                          /\ \/ log[v].kind = "restore"
                             \/ log[v].kind = "commit" /\ log[v].buckets \cap me[w].wants # {}
@@ -780,6 +843,6 @@ ServicesYield == \A w \in Writers \ Services : me[w].told = "failed" =>
 \* less than the others: a file that nobody finds costs room, never rows.
 NoOrphans == \A f \in files :
   \/ \E v \in Versions : f \in log[v].adds \/ f \in log[v].drops
-  \/ \E v \in Versions : log[v].ends = f.by /\ f.at \in log[v].places
+  \/ \E v \in Versions : f.by \in log[v].ends /\ f.at \in log[v].places
   \/ f.by \in Pending
 =============================================================================
