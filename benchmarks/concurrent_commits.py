@@ -30,7 +30,7 @@ import pyarrow as pa
 from plait import Table
 from plait.locks.port import Held
 from plait.testing import CountingStore, open_wrapped
-from plait.txn.site import Site
+from plait.txn.table_handle import TableHandle
 
 RESULTS = Path(__file__).with_name("results") / "concurrent_commits.json"
 ROWS = 100
@@ -151,9 +151,9 @@ def make_delta(place: str) -> None:
 class Watched:
     """The lock of a table; remembers which storage calls were made while it was held."""
 
-    def __init__(self, site: Site, store: CountingStore) -> None:
-        self._lock, self._store = site.lock, store
-        self.name = site.lock.name
+    def __init__(self, handle: TableHandle, store: CountingStore) -> None:
+        self._lock, self._store = handle.lock, store
+        self.name = handle.lock.name
         self.under: list[str] = []
 
     @contextmanager
@@ -180,8 +180,8 @@ def calls_under_the_lock(until: list[int]) -> dict[str, dict[str, int]]:
             number += 1
             quick.append(batch(0, number).slice(0, 1))
         table, store = open_wrapped(uri, CountingStore)
-        watched = Watched(table.site, store)
-        object.__setattr__(table.site, "lock", watched)
+        watched = Watched(table.handle, store)
+        object.__setattr__(table.handle, "lock", watched)
         with table.writer() as writer:
             writer.write(batch(1, number))
             quick.append(batch(2, number))  # takes the slot that the writer aims at

@@ -70,14 +70,14 @@ class Workers:
                 self.peak_bytes = max(self.peak_bytes, int(line.split()[1]) * 1024)
 
     def stop(self) -> int:
-        """Give the most that one of them held."""
+        """Return the most that one of them held."""
         self._done.set()
         self._thread.join()
         return self.peak_bytes
 
 
 def _step(rows: int, changed: int) -> int:
-    """Give the distance of keys to upsert; it is odd, so that every second is a new one."""
+    """Return the distance of keys to upsert; it is odd, so that every second is a new one."""
     return max(1, 2 * rows // changed) | 1
 
 

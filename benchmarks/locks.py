@@ -70,7 +70,7 @@ def processes(lock: str, store: Store, turns: int, place: Path) -> dict[str, obj
 
 
 def summary(taken: list[Turn]) -> dict[str, object]:
-    """Give turns a second, how unfair it was, and whether two held it at once."""
+    """Return turns a second, how unfair it was, and whether two held it at once."""
     took = max(left for _, left, *_ in taken) - min(entered for entered, *_ in taken)
     return {
         "turns": len(taken),

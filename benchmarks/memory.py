@@ -49,7 +49,7 @@ def batches(total_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def peak_bytes() -> int:
-    """Give the most memory that this process ever held.
+    """Return the most memory that this process ever held.
 
     Not ``ru_maxrss``: that survives exec, so a child would answer with its parent's peak.
     """

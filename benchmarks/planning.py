@@ -28,10 +28,10 @@ from plait.model.changes import ADDED, BASE, KEYS_FILES, TOUCHED, Changes, Write
 from plait.model.decision import SCOPE_BUCKETS, Scope
 from plait.model.instant import Action, Operation
 from plait.services.upkeep import after_commit
-from plait.spark.packed import PackedSnapshot
 from plait.spark.route import Route
-from plait.txn.transaction import Request, Transaction
-from plait.write.staged import together
+from plait.spark.snapshot_transfer import PackedSnapshot
+from plait.txn.transaction import OptimisticTransaction, Request
+from plait.write.combine import combine_tasks
 
 RESULTS = Path(__file__).with_name("results") / "planning.json"
 PARTITIONS, TASKS = 1_000, 200
@@ -48,7 +48,7 @@ def filled(uri: str, buckets: int) -> Table:
         buckets=each,
         properties={"checkpoint.interval": "1"},
     )
-    txn = Transaction.begin(table.site, Request(Operation.INSERT, Action.COMMIT))
+    txn = OptimisticTransaction.begin(table.handle, Request(Operation.INSERT, Action.COMMIT))
     places = [(str(day),) for day in range(PARTITIONS)]
     txn.announce(places)
     names = [
@@ -66,14 +66,14 @@ def filled(uri: str, buckets: int) -> Table:
     touched = pa.table([texts, numbers, *keys], schema=TOUCHED)
     status = WriteStatus(Changes(added=added, touched=touched), WriteStats(files_added=count))
     txn.commit(status, Scope(SCOPE_BUCKETS), None)
-    after_commit(table.site)
+    after_commit(table.handle)
     return table
 
 
 def measured(table: Table) -> dict[str, Callable[[], object]]:
     """Name what is timed."""
-    uri = table.site.store.spec.uri
-    snapshot = table.site.cache.snapshot()
+    uri = table.handle.store.spec.uri
+    snapshot = table.handle.cache.snapshot()
     spec = snapshot.spec
 
     def plan_write() -> None:
@@ -92,7 +92,7 @@ def measured(table: Table) -> dict[str, Callable[[], object]]:
         "plan a scan by bounds": lambda: table.scan(where="id < 5000").plan,
         "plan a look-up": lambda: table.scan(where="day = 7 AND id = 5").plan,
         "plan a write": plan_write,
-        "put the statuses together": lambda: together(shares, keyed=True),
+        "put the statuses together": lambda: combine_tasks(shares, keyed=True),
     }
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/small_commits.py [--commits 200] [--until 2000]
 
-Appends of 100 rows x 9 columns to a local disk. Calls are counted by the storage port at version
-10 and at version ``--until``; time is taken commit by commit, Plait and deltalake in turn, so that
-a slow moment of the machine meets both. Results: benchmarks/results/small_commits.json.
+Appends of 100 rows x 9 columns to a local disk. The storage port counts the calls at version 10
+and at version ``--until``; if they differ, the program exits with 1. Plait and deltalake commit in
+turn, so that a slow moment of the machine meets both. Results:
+benchmarks/results/small_commits.json.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -59,8 +61,8 @@ def counted(uri: str, number: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Run and print."""
+def main() -> int:
+    """Run and print; return 1 if a late commit makes more calls than an early one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=200)
     parser.add_argument("--until", type=int, default=2000)
@@ -107,7 +109,11 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
     shutil.rmtree(place)
+    if counts[10] != counts[options.until]:
+        print(f"storage calls of a commit grow with the table's history: {counts}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -128,7 +128,7 @@ class Bench:
         return sum_of(merged)[1]
 
     def result(self, **facts: int) -> dict[str, object]:
-        """Give medians and their ratios."""
+        """Return medians and their ratios."""
         median = {name: round(statistics.median(each), 3) for name, each in self.times.items()}
         ratios = {
             ("bulk insert", "plain parquet write"),

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def python_of(place: Path) -> Path:
-    """Give the interpreter of the environment."""
+    """Return the interpreter of the environment."""
     return place / "bin" / "python"
 
 
@@ -81,7 +81,7 @@ def install(place: Path, wanted: frozenset[str]) -> None:
 
 
 def installed(note: Path, digest: str) -> frozenset[str]:
-    """Give the extras that are there already, in the versions that are wanted now."""
+    """Return the extras that are there already, in the versions that are wanted now."""
     if not note.exists():
         return frozenset()
     known = json.loads(note.read_text())

@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT))
 from plait import Table  # noqa: E402 - the tests' operations are not installed
 from plait.errors import TableNotFoundError  # noqa: E402
 from plait.services.rollback import roll_back_failed  # noqa: E402
-from plait.testing import Call  # noqa: E402
+from plait.testing import StoreCall  # noqa: E402
+from plait.timeline.paths import TIMELINE  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
     Case,
@@ -28,9 +29,9 @@ from tests.support.operations import (  # noqa: E402
     calls_of,
     create_attempts,
     create_calls,
+    ids,
     listed,
     more,
-    prepared,
 )
 
 PAGE = ROOT / "docs" / "operations" / "crashes.md"
@@ -43,8 +44,9 @@ place: the table opens, `verify` finds no problem, a reader sees all of the chan
 and the next write works. What lies around is removed as the last column says; until then it costs
 space, nothing else. A crash after a call is one before the next, so that each place stands once.
 
-- **recovery**: lazy, by the next checkpoint or clean of anyone, once the dead were silent for
-  `heartbeat.timeout`; at once with `tablectl rollback --failed`.
+- **recovery**: lazy, by the next checkpoint, the first commit of a `recovery.interval`, or a clean
+  of anyone, once the dead were silent for `heartbeat.timeout` or their process is known to have
+  ended; at once with `tablectl rollback --failed`.
 - **clean**: the next `clean`.
 - **next write**: whoever does the same again.
 - **nobody**: it stays. A lease is ignored once it ran out.
@@ -103,7 +105,7 @@ def page() -> str:
 
 
 def section(
-    name: str, calls: Sequence[Call], before: Sequence[Place], after: Sequence[Place]
+    name: str, calls: Sequence[StoreCall], before: Sequence[Place], after: Sequence[Place]
 ) -> str:
     """Write the places of one operation as a table."""
     lines = [
@@ -155,11 +157,16 @@ def seen(uri: str, case: Case | None, end: str) -> tuple[str, set[str]]:
     ends = {plain(path) for path in listed(end)}
     if case is None:
         return "the table", ends
-    start = {plain(path) for path in prepared(case.key, case.table_type)}
-    versions = sum(path.startswith(".meta/timeline/") for path in start)
-    if table.version < versions:
-        return "the table as it was", start
-    return "the change", ends
+    start = {plain(path) for path in case.prepared()}
+    slots = {path for path in map(plain, listed(uri)) if path.startswith(f"{TIMELINE}/")}
+    if case.after == case.before:
+        changed = len(slots) > sum(path.startswith(f"{TIMELINE}/") for path in start)
+    else:
+        changed = ids(table) == case.after  # a decision may have ended another writer alone
+    if not changed:
+        return "the table as it was", start | slots
+    of_the_dead = {plain(path) for path in case.files()} - start
+    return "the change", ends - of_the_dead
 
 
 def plain(path: str) -> str:
@@ -172,7 +179,7 @@ def removers(uri: str, left: Sequence[str]) -> Iterator[str]:
     table = Table.open(uri)
     there = set(left)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("recovery", lambda: roll_back_failed(table.site, reason="dead", everything=True)),
+        ("recovery", lambda: roll_back_failed(table.handle, reason="dead", everything=True)),
         ("clean", table.clean),
         ("next write", lambda: more(table)),
     )
@@ -195,7 +202,7 @@ def kinds(paths: Sequence[str]) -> str:
     )
 
 
-def brief(call: Call) -> str:
+def brief(call: StoreCall) -> str:
     """Write a call without the marks that differ from table to table."""
     path = re.sub(r"leases/\d{20}-[0-9a-f]{16}", "leases/VERSION-NONCE", call.path)
     path = re.sub(r"\d{17}-[0-9a-f]{16}", "INSTANT", path)

@@ -20,6 +20,25 @@ from plait.model.options import OPTIONS
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
+INTERNAL = frozenset(
+    {
+        "ChangeScan.divided",
+        "ChangeScan.keep",
+        "ChangeScan.store",
+        "ChangeScan.where",
+        "ChangeScan.window",
+        "Pinned.store",
+        "Scan.keep",
+        "Scan.plan",
+        "Scan.read_predicate",
+        "Scan.snapshot",
+        "Scan.store",
+        "Stream.writer_of",
+        "Table.resume",
+        "Table.handle",
+    }
+)
+"""Members without an underscore that only Plait's own engines use; not public interface."""
 NOTE = "<!-- made by scripts/reference.py (make reference); do not edit -->\n\n"
 
 
@@ -61,6 +80,7 @@ def conflicts_page() -> str:
         "",
         "What it means for a commit that another was first, by policy. *Apart*: they wrote in the",
         "same bucket, but not the same keys. *Same*: they wrote a key of ours, or nobody can tell.",
+        "A [policy of one's own](../how-to/own-policy.md) decides where rows meet rows.",
         "",
         *(f"- **{verdict.value}**: {MEANING[verdict]}" for verdict in Verdict),
         "",
@@ -122,11 +142,18 @@ def options_page() -> str:
 
 def api_page() -> str:
     """Make the page of the public names."""
-    parts = ["# Python API\n", "`plait` gives `Table`, `CommitResult` and the errors.\n"]
-    for name in plait.__all__:
-        value = getattr(plait, name)
-        if inspect.isclass(value) and not issubclass(value, (Exception, plait.Retry)):
-            parts.append(class_section(name, value))
+    parts = [
+        "# Python API\n",
+        "Import every name on this page from `plait`: `Table`, the types that its methods take and",
+        "return, and the errors. What is not on this page may change without notice.\n",
+    ]
+    classes = {
+        name: value
+        for name in ("Table", *plait.__all__)
+        if inspect.isclass(value := getattr(plait, name))
+        and not issubclass(value, (Exception, plait.Retry))
+    }
+    parts += [class_section(name, value) for name, value in classes.items()]
     parts.append("## Errors\n")
     parts.append("What each means, and what to do: [errors](errors.md).\n")
     parts.append(f"```text\n{error_tree()}\n```\n")
@@ -134,13 +161,19 @@ def api_page() -> str:
 
 
 def class_section(name: str, kind: type) -> str:
-    """Give a section for a class, with its public methods in the order of the source."""
+    """Return a section for a class, with its public methods in the order of the source."""
     parts = [f"## {name}\n", prose(kind)]
     if is_dataclass(kind):
         parts += [f"- `{each.name}`: {each.type}" for each in fields(kind)] + [""]
+    elif issubclass(kind, tuple):
+        names = {key: hint.__forward_arg__ for key, hint in kind.__annotations__.items()}
+        parts += [f"- `{key}`: {value}" for key, value in names.items()] + [""]
     bases = [base for base in kind.__mro__ if base.__module__.startswith("plait.")]
-    for method_name, raw in [item for base in bases for item in vars(base).items()]:
-        if method_name.startswith("_"):
+    members: dict[str, object] = {}
+    for key, member in [item for base in bases for item in vars(base).items()]:
+        members.setdefault(key, member)  # what a class overrides is shown once
+    for method_name, raw in members.items():
+        if method_name.startswith("_") or f"{name}.{method_name}" in INTERNAL:
             continue
         value = raw.__func__ if isinstance(raw, classmethod) else raw
         if isinstance(value, property):
@@ -152,7 +185,7 @@ def class_section(name: str, kind: type) -> str:
 
 
 def signature(name: str, function: Callable[..., object]) -> str:
-    """Give the signature as code, one parameter a line."""
+    """Return the signature as code, one parameter a line."""
     found = inspect.signature(function)
     lines, keyword_only = [], False
     for each in found.parameters.values():
@@ -168,7 +201,7 @@ def signature(name: str, function: Callable[..., object]) -> str:
 
 
 def prose(value: object) -> str:
-    """Give a docstring as Markdown: sections as lists, examples as code."""
+    """Return a docstring as Markdown: sections as lists, examples as code."""
     return "\n".join(markdown_lines(inspect.getdoc(value) or "")) + "\n"
 
 
@@ -196,7 +229,7 @@ def markdown_line(line: str) -> str:
 
 
 def error_tree() -> str:
-    """Give the drawing in the docstring of ``plait.errors``."""
+    """Return the drawing in the docstring of ``plait.errors``."""
     doc = inspect.getdoc(plait.errors) or ""
     return "\n".join(line[4:] for line in doc.splitlines() if line.startswith("    "))
 

@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT))
 import pyarrow as pa  # noqa: E402 - the tests' scenarios are not installed
 
 from plait.ports import SystemClock  # noqa: E402
-from plait.testing.scheduler import Report, Scenario, explore, replay  # noqa: E402
 from tests.interleave.scenarios import scenarios, short_scenarios  # noqa: E402
+from tests.scheduler import Report, Scenario, explore, replay  # noqa: E402
 
 ROUND = 200
 HEAD = (

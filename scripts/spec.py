@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +45,9 @@ RULES = (
     Rule("read_back", "core", "INV_10"),
     Rule("bucket_unit", "core", "INV_07"),
     Rule("tokens_stay", "tokens", "INV_09"),
+    Rule("rows_compared", "takeover", "ReplaysAreTrue"),
     Rule("previous_checkpoint", "archive", "INV_11"),
+    Rule("nothing_staged", "recovery", "NoOrphans"),
     Rule("announce_first", "recovery", "NoOrphans"),
     Rule("archive_included", "archive", "INV_03"),
     Rule("archive_behind_both", "archive", "INV_11"),
@@ -53,6 +56,11 @@ RULES = (
     Rule("lease_first", "clean", "INV_05"),
     Rule("missing_is_error", "clean", "INV_04"),
     Rule("services_yield", "services", "ServicesYield"),
+    Rule("times_grow", "bounds", "BoundsStay"),
+    Rule("settled", "bounds", "BoundsStay"),
+    Rule("record_first", "single", "Alone"),
+    Rule("older_waits", "single", "Alone"),
+    Rule("dead_are_ended", "single", "Alone"),
     Rule("arbitrate", "noputif", "INV_01"),
     Rule("copy_first", "noputif", "INV_03"),
 )
@@ -84,7 +92,7 @@ def main() -> int:
 
 
 def models(folder: str = "models") -> dict[str, Path]:
-    """Give the configurations of the models by name."""
+    """Return the configurations of the models by name."""
     place = SPEC / folder if folder == "models" else SPEC / "models" / folder
     return {path.stem: path for path in sorted(place.glob("*.cfg"))}
 
@@ -95,7 +103,8 @@ def check_models(tlc: Tlc, chosen: dict[str, Path], limit_s: float) -> list[str]
     fine = True
     for name, path in chosen.items():
         config = path.read_text(encoding="utf-8")
-        result = run(tlc, [MODULE], "commit", config, limit_s=limit_s)
+        module = module_of(config)
+        result = run(tlc, [module], module.stem, config, limit_s=limit_s)
         verdict = "holds" if result.complete else f"FAILED: {result.broken or 'did not end'}"
         report(name, result, verdict)
         if not result.complete:
@@ -111,7 +120,8 @@ def check_rules(tlc: Tlc, rules: list[Rule], *, story: bool = False) -> list[str
     fine = True
     for rule in rules:
         config = without(models()[rule.model].read_text(encoding="utf-8"), rule.name)
-        result = run(tlc, [MODULE], "commit", config, limit_s=MODEL_S, jit=False)
+        module = module_of(config)
+        result = run(tlc, [module], module.stem, config, limit_s=MODEL_S, jit=False)
         as_said = result.broken == rule.breaks
         found = result.broken or ("NOTHING" if result.complete else "AN ERROR")
         verdict = f"breaks {found} in {result.steps} steps"
@@ -132,8 +142,14 @@ def report(name: str, result: Result, verdict: str) -> None:
     print(f"{name:<42}{result.states:>10,} states {result.seconds:7.1f} s   {verdict}", flush=True)
 
 
+def module_of(config: str) -> Path:
+    """Find the module that a configuration is of, as its first comment says; else the commit's."""
+    named = re.search(r"in the module (\w+)", about(config))
+    return SPEC / f"{named[1]}.tla" if named else MODULE
+
+
 def about(config: str) -> str:
-    """Give the comment that a configuration begins with."""
+    """Return the comment that a configuration begins with."""
     lines = config.split("\n")
     count = next(at for at, line in enumerate(lines) if not line.startswith("\\*"))
     return " ".join(line.removeprefix("\\*").strip() for line in lines[:count])

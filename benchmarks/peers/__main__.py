@@ -96,7 +96,7 @@ def _run(
 
 
 def summary(lines: list[dict[str, object]]) -> dict[str, object]:
-    """Give medians a system, and each beside plain Parquet on its own Spark."""
+    """Return the medians of each system, and each beside plain Parquet on its own Spark."""
     runs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         runs[str(line["system"])][str(line["what"])].append(float(str(line["seconds"])))

@@ -14,7 +14,7 @@ SPARKS = {"4.1": ("pyspark==4.1.4",), "3.5": ("pyspark==3.5.9", "setuptools<81")
 
 
 def python_for(spark: str, place: Path) -> Path:
-    """Give an interpreter that has this Spark; make its environment the first time."""
+    """Return an interpreter that has this Spark; make its environment the first time."""
     if spark not in SPARKS:
         return Path(sys.executable)
     home = place / f"spark-{spark}"
@@ -28,7 +28,7 @@ def python_for(spark: str, place: Path) -> Path:
 
 
 def jars_of(peer: str | None, place: Path) -> list[Path]:
-    """Give the jars of a peer; Maven fetches them the first time."""
+    """Return the jars of a peer; Maven fetches them the first time."""
     if peer is None:
         return []
     folder = place / "jars" / peer

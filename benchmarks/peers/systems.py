@@ -38,7 +38,7 @@ class System:
         self.session: SparkSession
 
     def settings(self) -> dict[str, str]:
-        """Give what its session needs."""
+        """Return what its session needs."""
         return {}
 
     def at(self, table: str) -> str:
