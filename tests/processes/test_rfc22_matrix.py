@@ -124,7 +124,7 @@ class Play:
     def ended_by(self, nonce: str) -> int | None:
         """Return the process that rolled an instant back."""
         for entry in self.table.history():
-            if str(entry.ended).endswith(nonce):
+            if any(each.nonce == nonce for each in entry.ended):
                 return int(str(entry.client["pid"]))
         return None
 
@@ -274,7 +274,7 @@ def see_it_cleaned(cast: Play, dead: str, cleaner: Hand) -> None:
     if writers == "single":
         assert cast.ended_by(dead) == first.pid
         newest = [entry for entry in cast.table.history() if entry.action != "clean"]
-        ends = [entry for entry in newest if str(entry.ended).endswith(dead)]
+        ends = [entry for entry in newest if any(each.nonce == dead for each in entry.ended)]
         assert ends[0].version < newest[0].version, "before the next one wrote"
     if failed_writes == "eager":
         assert cast.files_of(dead) == [], "nobody cleaned, and nobody needs to"

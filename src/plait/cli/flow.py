@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait.model.history import HistoryEntry, TimelineView, iso
+from plait.model.instant import Instant
 
 BAR_WIDTH = 24
 
@@ -28,8 +29,8 @@ class TimeSpan:
     """How often buckets were done again because another had touched them first."""
     overlapped: tuple[int, ...]
     """Versions of others that were published after it began and before it was."""
-    ended: str | None
-    """The instant that it rolled back."""
+    ended: str
+    """The instant that it rolled back, and how many more; "" if it is no rollback."""
 
     @property
     def duration_ms(self) -> int:
@@ -49,7 +50,7 @@ class TimeSpan:
     @property
     def note(self) -> str:
         """What is special about it."""
-        if self.ended is not None:
+        if self.ended:
             return f"rolled back {self.ended}"
         if self.redone:
             return f"conflict: redone {times(self.redone)}"
@@ -76,7 +77,7 @@ def _span(entry: HistoryEntry, timeline: TimelineView) -> TimeSpan:
         attempts=_count(client.get("attempts"), 1),
         redone=_count(client.get("redone"), 0),
         overlapped=tuple(other.version for other in timeline.overlapping(entry)),
-        ended=entry.ended,
+        ended=some(entry.ended),
     )
 
 
@@ -92,6 +93,19 @@ def who(application: object, host: object, pid: object) -> str:
     """
     place = "/".join(str(part) for part in (host, pid) if part not in (None, "", 0))
     return f"{application} ({place})" if application else place or "-"
+
+
+def some(instants: tuple[Instant, ...]) -> str:
+    """Name the first of some instants, and how many more there are; "" for none.
+
+    >>> first = Instant.parse("20260102030405006-0123456789abcdef")
+    >>> some((first,)), some((first, first, first))[-10:]
+    ('20260102030405006-0123456789abcdef', 'and 2 more')
+    """
+    if not instants:
+        return ""
+    first, *others = instants
+    return f"{first} and {len(others)} more" if others else str(first)
 
 
 def meet(one: TimeSpan, other: TimeSpan) -> bool:

@@ -32,8 +32,8 @@ class HistoryEntry:
     base: int
     """The version that it was validated from, after any rebase."""
     commit_id: str | None
-    ended: str | None
-    """The instant that a rollback ended."""
+    ended: tuple[Instant, ...]
+    """Every instant that it rolled back."""
     stats: dict[str, int]
     client: dict[str, object]
 
@@ -55,7 +55,7 @@ class HistoryEntry:
             "base": self.base,
             "began": self.began,
             "commit_id": self.commit_id,
-            "ended": self.ended,
+            "ended": [str(instant) for instant in self.ended],
             "stats": self.stats,
             "client": self.client,
         }

@@ -90,7 +90,7 @@ def _entry(row: Mapping[str, object]) -> HistoryEntry:
         completed_ms=int(str(row["completed_ms"])),
         base=int(str(row["base"])),
         commit_id=None if row["commit_id"] is None else str(row["commit_id"]),
-        ended=None if row["ended"] is None else str(row["ended"]),
+        ended=tuple(map(Instant.parse, str(row["ended"] or "").split())),
         stats=json.loads(str(row["stats"])),
         client=json.loads(str(row["client"])),
     )

@@ -88,8 +88,8 @@ def _refusals_are_confirmed(
 ) -> Counter[str]:
     """Each refusal has its reason in the timeline, and what was refused did not land."""
     by_version = {entry.version: entry for entry in history}
-    committed = {str(e.instant).rsplit("-", 1)[-1] for e in history if e.ended is None}
-    ended = {str(e.ended).rsplit("-", 1)[-1]: e for e in history if e.ended is not None}
+    committed = {str(e.instant).rsplit("-", 1)[-1] for e in history if not e.ended}
+    ended = {instant.nonce for e in history for instant in e.ended}
     counts: Counter[str] = Counter()
     for line in (line for each in lines.values() for line in each if "refused" in line):
         kind, facts = str(line["type"]), line["facts"]

@@ -247,7 +247,7 @@ def test_rollback_of_the_failed_ends_the_dead_and_spares_the_living(tablectl, ta
     assert ran.data["ended"] == [{"instant": dead, "outcome": "rolled_back", "files_deleted": 0}]
     view = Table.open(table).timeline
     assert [str(entry.instant) for entry in view.pending] == [alive]
-    assert view.decided[-1].ended == dead
+    assert [str(each) for each in view.decided[-1].ended] == [dead]
     again = tablectl("rollback", table, "--failed", "--yes", "--json")
     assert (again.code, again.data["ended"]) == (0, [])
 

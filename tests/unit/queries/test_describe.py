@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait.queries.describe import load_timeline
-from plait.services.rollback import roll_back
+from plait.services.rollback import roll_back_failed
 from plait.storage.memory import MemoryStore
 from tests.support.protocol import Work, client, upsert
 
@@ -13,15 +13,15 @@ def test_history_tells_who_committed_under_which_id_and_whom_a_rollback_ended(
 ) -> None:
     named = upsert(client(store), commit_id="batch-42")
     upsert(client(store))
-    dead = Work.begin(client(store)).txn.instant
-    roll_back(client(store), dead, reason="test")
+    dead = {Work.begin(client(store)).txn.instant for _ in range(3)}
+    roll_back_failed(client(store), reason="test", everything=True)
     told = [
-        (entry.version, entry.action, entry.commit_id, entry.ended)
+        (entry.version, entry.action, entry.commit_id, set(entry.ended))
         for entry in load_timeline(client(store)).decided
     ]
     assert told[1:] == [
-        (1, "commit", "batch-42", None),
-        (2, "commit", None, None),
-        (3, "rollback", None, str(dead)),
+        (1, "commit", "batch-42", set()),
+        (2, "commit", None, set()),
+        (3, "rollback", None, dead),
     ]
     assert load_timeline(client(store)).decided[1].instant == named.instant

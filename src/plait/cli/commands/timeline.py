@@ -6,7 +6,7 @@ import click
 
 from plait.cli.application import Application
 from plait.cli.command import command
-from plait.cli.flow import TimeSpan, axis, bar, lay_out, who
+from plait.cli.flow import TimeSpan, axis, bar, lay_out, some, who
 from plait.cli.opening import open_table
 from plait.cli.view import Grid, duration, number, time_short
 from plait.model.history import HistoryEntry, PendingEntry
@@ -41,7 +41,7 @@ def history(app: Application, uri: str, storage: dict[str, str], limit: int) -> 
 
 def _row(entry: HistoryEntry) -> list[object]:
     stats, client = entry.stats, entry.client
-    operation = entry.operation + (f" of {entry.ended}" if entry.ended else "")
+    operation = entry.operation + (f" of {some(entry.ended)}" if entry.ended else "")
     return [
         entry.version,
         time_short(entry.completed_ms),
