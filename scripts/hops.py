@@ -1,28 +1,42 @@
-"""Count the files and calls of Plait that an upsert, a scan and a conflict pass through.
+"""Count the files and calls of Plait that each of six operations passes through.
 
-``python scripts/hops.py``: two rows each, on a table in memory; ``--files`` lists the files in the
-order in which they are entered. What a reader must know to follow an operation is what it enters.
+``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
+the order in which they are entered. These are the files that a reader must know to follow the
+operation. ``docs/architecture.md`` names the most important ones, and a test compares the two.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import pyarrow as pa
 
 import plait
-from plait import RetryableConflictError, Table
+from plait import Table
+from plait.stream.transport import Hub
+from plait.testing import open_wrapped
+from plait.testing.wrapper import WrappedStore
 
 ROOT = Path(plait.__file__).parent
 ROWS = pa.table({"id": [1, 2], "value": [10, 20]})
+OTHER_ROWS = pa.table({"id": [3], "value": [30]})
+
+
+class StoreOfTomorrow(WrappedStore):
+    """A store whose clock is a day ahead."""
+
+    def now_ms(self) -> int:
+        """Return the time of the inner store, and a day."""
+        return self.inner.now_ms() + 24 * 3600 * 1000
 
 
 class Hops:
-    """The calls of Plait's own functions, by file, in the order in which files are entered."""
+    """The calls of Plait's own functions in one thread, by file, in the order of first entry."""
 
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
@@ -32,16 +46,28 @@ class Hops:
         del argument
         path = frame.f_code.co_filename
         if event == "call" and path.startswith(str(ROOT)) and frame.f_code.co_name != "<module>":
-            name = str(Path(path).relative_to(ROOT))
-            self.files[name] = self.files.get(name, 0) + 1
+            name = Path(path).relative_to(ROOT).as_posix()
+            if not name.startswith("testing/"):
+                self.files[name] = self.files.get(name, 0) + 1
 
-    def of(self, act: Callable[[Table], object], table: Table) -> None:
+    def count(self, act: Callable[[Table], object], table: Table) -> None:
         """Count what an act calls in this thread."""
         sys.setprofile(self)
         try:
             act(table)
         finally:
             sys.setprofile(None)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leave out what a block does: another client's part, or the set-up."""
+    profile = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(profile)
 
 
 def make(name: str) -> Table:
@@ -52,43 +78,99 @@ def make(name: str) -> Table:
     return table
 
 
+def another_client(table: Table) -> Table:
+    """Open the same table as another client."""
+    return Table.open(str(table.describe()["uri"]))
+
+
+def upsert(table: Table) -> None:
+    """Change two rows."""
+    table.upsert(ROWS)
+
+
+def scan(table: Table) -> None:
+    """Read all rows."""
+    table.scan().to_arrow()
+
+
 def conflict(table: Table) -> None:
-    """Lose to another commit of the same keys."""
-    try:
-        with table.writer("upsert") as writer:
-            writer.write(ROWS)
-            sys.setprofile(None)
-            Table.open(str(table.describe()["uri"])).upsert(ROWS)
-            sys.setprofile(HOPS["conflict"])
-    except RetryableConflictError:
-        return
-    message = "the commit met no conflict"
-    raise AssertionError(message)
+    """Meet a commit of another key in the same bucket, and redo that bucket."""
+    with table.writer("upsert") as writer:
+        writer.write(ROWS)
+        with uncounted():
+            another_client(table).upsert(OTHER_ROWS)
+    require(writer.result.rebased == 1, "the commit redid no bucket")
 
 
-HOPS = {name: Hops() for name in ("upsert", "scan", "conflict")}
+def epoch(table: Table) -> None:
+    """Decide one epoch of a stream with a coordinator and one writer."""
+    hub = Hub()
+    stream = table.stream("hops")
+    with stream.coordinator(hub.coordinator(), "append") as coordinator:
+        writer = stream.participant(hub.writer(), "writer")
+        while not writer.ready:
+            writer.poll()
+            coordinator.poll()
+        writer.write(OTHER_ROWS, start="", end="1")
+        coordinator.checkpoint(wait_s=0)
+        writer.poll()
+        writer.settle()
+        require(coordinator.complete() is not None, "no epoch was decided")
+        writer.close()
 
 
-def measure() -> dict[str, Hops]:
-    """Run each once, after a first time that loads modules."""
-    for name, act in (
-        ("upsert", lambda table: table.upsert(ROWS)),
-        ("scan", lambda table: table.scan().to_arrow()),
-        ("conflict", conflict),
-    ):
+def rollback(table: Table) -> None:
+    """Roll back the instant of a writer that has been silent for a day."""
+    with uncounted():
+        silent = table.writer("upsert")
+        silent.__enter__().write(ROWS)
+        tomorrow, _ = open_wrapped(str(table.describe()["uri"]), StoreOfTomorrow)
+    require(len(tomorrow.rollback().ended) == 1, "no instant was rolled back")
+
+
+def clean(table: Table) -> None:
+    """Delete the files that no version needs any more."""
+    with uncounted():
+        table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+        table.upsert(ROWS)
+    require(bool(table.clean().deleted), "no file was deleted")
+
+
+def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O
+    """Stop when an operation did not do what it is to show."""
+    if not true:
+        raise AssertionError(message)
+
+
+OPERATIONS: Mapping[str, Callable[[Table], None]] = {
+    "upsert": upsert,
+    "scan": scan,
+    "conflict": conflict,
+    "stream epoch": epoch,
+    "rollback": rollback,
+    "clean": clean,
+}
+
+
+def measure(*names: str) -> dict[str, Hops]:
+    """Run each operation twice, and count the second time: the first one loads modules."""
+    measured = {}
+    for name in names or OPERATIONS:
+        act = OPERATIONS[name]
         act(make(f"{name}-first"))
-        HOPS[name].files.clear()
-        HOPS[name].of(act, make(name))
-    return HOPS
+        table = make(name)
+        measured[name] = Hops()
+        measured[name].count(act, table)
+    return measured
 
 
 def main() -> None:
-    """Print a line each."""
+    """Print one line for each operation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", action="store_true", help="list the files too")
     listed = parser.parse_args().files
     for name, hops in measure().items():
-        print(f"{name:<10}{len(hops.files):4} files {sum(hops.files.values()):6} calls")
+        print(f"{name:<13}{len(hops.files):4} files {sum(hops.files.values()):6} calls")
         if listed:
             for file, calls in hops.files.items():
                 print(f"    {calls:5}  {file}")
