@@ -6,7 +6,7 @@ from pathlib import Path
 
 from examples.quickstart.roles import DOOMED, ROLES
 from examples.quickstart.run import Outcome
-from plait.cli.flow import TimeSpan, axis, bar, lay_out, meet, times
+from plait.cli.flow import TimeSpan, axis, bar, lay_out, times
 from plait.cli.view import Block, Grid, Prose, duration
 
 _NEXT = """\
@@ -132,3 +132,8 @@ def data(outcome: Outcome, table: Path) -> dict[str, object]:
             for entry, span in zip(outcome.timeline.decided, lay_out(outcome.timeline), strict=True)
         ],
     }
+
+
+def meet(one: TimeSpan, other: TimeSpan) -> bool:
+    """Tell whether each began before the other was published."""
+    return one.began < other.version and other.began < one.version

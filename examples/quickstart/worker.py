@@ -13,8 +13,11 @@ from pathlib import Path
 from examples.quickstart.channel import Channel
 from examples.quickstart.processes import die_with_parent
 from examples.quickstart.roles import SOURCE_DDL, Role, role_of
-from plait.cli.opening import open_observed
+from plait.ports import Ports
 from plait.spark import session
+from plait.storage import open_store
+from plait.table import Table
+from plait.txn.table_handle import open_handle
 
 _SPARK = {
     "spark.driver.memory": "700m",
@@ -58,7 +61,7 @@ def spark_rows(role: Role, csv: str) -> object:
 
 def run(role: Role, uri: str, rows: object, channel: Channel) -> None:
     """Begin, wait for the others, write, publish."""
-    table = open_observed(uri, Reporter(channel, role))
+    table = Table(open_handle(open_store(uri), Ports(observer=Reporter(channel, role))))
     with table.writer("upsert", on_conflict="retry") as writer:
         channel.say("begun", instant=str(writer.instant))
         channel.wait_for_go()

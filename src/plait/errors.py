@@ -12,7 +12,6 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  `- CorruptMetadataError            path, expected, found
     |- SchemaError                        columns and values
     |  |- SchemaMismatchError             the input does not have the table's columns
-    |  |- IncompatibleEvolutionError      this change would make old data unreadable
     |  `- BadRecordError                  column, sample
     |- PredicateError(ValueError)         a predicate that cannot be understood
     |- ContractError                      ours and the table's
@@ -27,7 +26,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  `- OffsetGapError
     |- InstantError
     |  |- InstantNotFoundError
-    |  |- InstantExpiredError             cleaned or archived
+    |  |- InstantExpiredError             older than what the table retains
     |  `- IllegalTransitionError          rollback of the committed, commit of the rolled back
     |- CommitError
     |  |- ConflictError                   ours, theirs, file groups, verdict
@@ -39,12 +38,8 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  `- TransactionClosedError
     |- LockError
     |  |- LockTimeoutError(TimeoutError)
-    |  |- LeaseLostError
-    |  |- FencedError
     |  `- LockUnavailableError
-    |- ServiceError
-    |  |- PlanStaleError
-    |  `- RetentionViolationError         what still needs it
+    |- PlanStaleError                     the table moved on since a service planned
     `- StorageError(OSError)
        |- CapabilityMissingError          e.g. the store lacks put-if-absent
        `- ClockUnavailableError           the store does not tell its time, or an absurd one
@@ -56,58 +51,7 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import ClassVar, Self
-
-__all__ = [
-    "BadRecordError",
-    "CapabilityMissingError",
-    "ClockUnavailableError",
-    "CommitError",
-    "CommitOutcomeUnknownError",
-    "CommitRetriesExhaustedError",
-    "ConflictError",
-    "ContractError",
-    "CoordinatorFencedError",
-    "CorruptMetadataError",
-    "DeletedRowsError",
-    "DuplicateKeyError",
-    "EpochRewoundError",
-    "EpochUnknownError",
-    "FencedError",
-    "FormatError",
-    "IllegalTransitionError",
-    "IncompatibleConflictError",
-    "IncompatibleEvolutionError",
-    "InstantError",
-    "InstantExpiredError",
-    "InstantNotFoundError",
-    "InvariantError",
-    "LeaseLostError",
-    "LockError",
-    "LockTimeoutError",
-    "LockUnavailableError",
-    "MissingDependencyError",
-    "OffsetGapError",
-    "OptionError",
-    "PlanStaleError",
-    "PolicyError",
-    "PredicateError",
-    "RetentionViolationError",
-    "Retry",
-    "RetryableConflictError",
-    "RolledBackError",
-    "SchemaError",
-    "SchemaMismatchError",
-    "ServiceError",
-    "SingleWriterError",
-    "StorageError",
-    "StreamError",
-    "TableError",
-    "TableExistsError",
-    "TableNotFoundError",
-    "TransactionClosedError",
-    "UnsupportedFeatureError",
-]
+from typing import ClassVar
 
 
 class Retry(enum.StrEnum):
@@ -183,10 +127,6 @@ class TableError(Exception):
         """Return the message with its hint, on one line."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with all facts."""
-        return _rebuild, (type(self), self.message, self.hint, self.facts)
-
     def to_dict(self) -> dict[str, object]:
         """Return the error as plain values, for JSON output."""
         return {
@@ -197,17 +137,6 @@ class TableError(Exception):
             "retry": self.retry.value,
             "facts": {key: _plain(value) for key, value in self.facts.items()},
         }
-
-    @classmethod
-    def of(cls, message: str, *, hint: str = "", **facts: object) -> Self:
-        """Make the error; the named form of the constructor for use in expressions."""
-        return cls(message, hint=hint, **facts)
-
-
-def _rebuild(
-    cls: type[TableError], message: str, hint: str, facts: dict[str, object]
-) -> TableError:
-    return cls(message, hint=hint, **facts)
 
 
 def _plain(value: object) -> object:
@@ -276,12 +205,6 @@ class SchemaMismatchError(SchemaError):
     """The input does not have the table's columns. Facts: column, expected, found."""
 
     code = "schema_mismatch"
-
-
-class IncompatibleEvolutionError(SchemaError):
-    """The change of schema would make old data unreadable. Facts: column, change."""
-
-    code = "evolution"
 
 
 class BadRecordError(SchemaError):
@@ -457,41 +380,17 @@ class LockTimeoutError(LockError, TimeoutError):
     code = "lock_timeout"
 
 
-class LeaseLostError(LockError):
-    """A lease ran out or was taken while held. Facts: reason."""
-
-    code = "lease_lost"
-
-
-class FencedError(LockError):
-    """A newer holder is there. Facts: held, seen."""
-
-    code = "fenced"
-
-
 class LockUnavailableError(LockError):
     """The lock service cannot be reached."""
 
     code = "lock_unavailable"
 
 
-class ServiceError(TableError):
-    """A table service cannot run."""
-
-    code = "service"
-
-
-class PlanStaleError(ServiceError):
+class PlanStaleError(TableError):
     """The table moved on since the service planned. Plan again."""
 
     code = "plan_stale"
     retry = Retry.REPLAN
-
-
-class RetentionViolationError(ServiceError):
-    """What would be removed is still needed. Facts: needed_by."""
-
-    code = "retention"
 
 
 class StorageError(TableError, OSError):

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from plait import Table
 from plait.model.contract import Contract
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.table_handle import open_handle
 from tests.compat.rows import plain
+from tests.support.memory import forget
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 Row = dict[str, object]

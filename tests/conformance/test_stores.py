@@ -10,10 +10,10 @@ from plait.model.plan import StoreSpec
 from plait.storage import open_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
-from plait.storage.memory import forget
 from plait.storage.port import Store
 from plait.testing import CountingStore, FaultStore, SharedStoreKit, StoreKit
 from tests.services.s3 import S3Server
+from tests.support.memory import forget
 
 
 class TestLocalStore(StoreKit):

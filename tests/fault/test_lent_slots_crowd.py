@@ -11,11 +11,12 @@ import pytest
 from plait.errors import LockUnavailableError, TableError
 from plait.ports import Ports
 from plait.services.rollback import roll_back_failed
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.table import Table
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table, versions_in
+from tests.support.memory import forget
 
 CLIENTS, COMMITS = 4, 6
 KINDS = ("crash_before", "crash_after", "error", "lost_reply")

@@ -11,7 +11,7 @@ from plait.model.instant import Instant
 from plait.ports import Ports
 from plait.state.cache import StateCache
 from plait.state.state import TableState
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing.ports import SeqIds
 from plait.txn.table_handle import TableHandle
@@ -22,6 +22,7 @@ from tests.scheduler.points import CALL_EVENTS, Allowed, Lane, Strategy
 from tests.scheduler.ports import LaneBackground, LaneStore, Lock
 from tests.scheduler.run import Run
 from tests.scheduler.world import LaneClock, Process, World
+from tests.support.memory import forget
 
 _NAMES = itertools.count()
 

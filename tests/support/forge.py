@@ -54,7 +54,9 @@ def forge_column(store: Store, name: str) -> Schema:
     """Put a decision on top of the head that adds a column of whole numbers; give the schema."""
     shape = StateCache(store, sim_ports()).refresh().table
     old = shape.spec.schema
-    field = pa.field(name, pa.int64(), metadata={FIELD_ID: str(old.max_field_id + 1)})
+    field = pa.field(
+        name, pa.int64(), metadata={FIELD_ID: str(max(map(old.field_id, old.names)) + 1)}
+    )
     newer = Schema(old.id + 1, old.arrow.append(field))
     spec = replace(shape.spec, schema=newer)
     whole = replace(shape, spec=spec, schemas={**shape.schemas, newer.id: newer})

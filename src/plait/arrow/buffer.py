@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,10 +11,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.ingest import Intake
 from plait.arrow.memory import MAPPED_MIN, MemoryLimits, settled, taken
-from plait.arrow.split import Chunk, Group, split
-from plait.model.plan import TableSpec
+from plait.arrow.split import Chunk, Group
 
 
 @dataclass(slots=True)
@@ -49,34 +47,6 @@ class FlushPolicy:
         for group in groups:
             self.total -= self.sizes.pop(group)
             self.flushes += 1
-
-
-def predict_flushes(arrivals: Iterable[Mapping[Group, int]], limits: MemoryLimits) -> int:
-    """Count the flushes of a writer from the sizes of what it divides by bucket, in order.
-
-    The same number is in ``WriteStats.flushes`` of the finished writer.
-
-    >>> one = {((), 0): 60, ((), 1): 10}
-    >>> predict_flushes([one, one, one, one], MemoryLimits(bucket=100, buffer=150))
-    3
-    """
-    policy = FlushPolicy(limits)
-    for arrived in arrivals:
-        policy.add(arrived)
-    policy.rest()
-    return policy.flushes
-
-
-def plan_arrivals(
-    batches: Iterable[pa.RecordBatch], spec: TableSpec, limits: MemoryLimits
-) -> Iterator[dict[Group, int]]:
-    """Return the sizes that a writer of these checked batches counts, without writing them."""
-    intake = Intake(limits)
-    for batch in batches:
-        for rows in intake.add(batch):
-            yield split(rows, spec).sizes
-    for rows in intake.rest():
-        yield split(rows, spec).sizes
 
 
 class Ledger:

@@ -79,7 +79,6 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.MissingDependencyError: Exit.USAGE,
     errors.PredicateError: Exit.USAGE,
     errors.SchemaError: Exit.USAGE,
-    errors.IncompatibleEvolutionError: Exit.REFUSED,
     errors.PolicyError: Exit.REFUSED,
     errors.DuplicateKeyError: Exit.USAGE,
     errors.TableNotFoundError: Exit.NOT_FOUND,
@@ -93,7 +92,6 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.CommitOutcomeUnknownError: Exit.UNKNOWN,
     errors.TransactionClosedError: Exit.BUG,
     errors.LockError: Exit.LOCK,
-    errors.ServiceError: Exit.REFUSED,
     errors.PlanStaleError: Exit.CONFLICT,
     errors.StorageError: Exit.STORAGE,
 }

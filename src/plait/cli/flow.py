@@ -108,11 +108,6 @@ def some(instants: tuple[Instant, ...]) -> str:
     return f"{first} and {len(others)} more" if others else str(first)
 
 
-def meet(one: TimeSpan, other: TimeSpan) -> bool:
-    """Tell whether each began before the other was published."""
-    return one.began < other.version and other.began < one.version
-
-
 def times(count: int) -> str:
     """Write how often.
 

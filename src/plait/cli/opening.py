@@ -1,4 +1,4 @@
-"""Tables as commands open them: as the caller expects them, watched, or although damaged."""
+"""Tables as commands open them: as the caller expects them, or although damaged."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from collections.abc import Mapping
 
 from plait.cli.application import Application
 from plait.errors import FormatError
-from plait.ports import Observer, Ports
+from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
-from plait.txn.table_handle import make_handle, open_handle
-
-
-def open_observed(uri: str, observer: Observer) -> Table:
-    """Open a table whose commits tell an observer of their phases."""
-    return Table(open_handle(open_store(uri), Ports(observer=observer)))
+from plait.txn.table_handle import make_handle
 
 
 def open_table(app: Application, uri: str, storage: Mapping[str, str]) -> Table:

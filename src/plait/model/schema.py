@@ -106,11 +106,6 @@ class Schema:
         """Return the id of a column."""
         return _id_of(self.arrow.field(name))
 
-    @property
-    def max_field_id(self) -> int:
-        """The largest field id in use."""
-        return max(_ids(self.arrow))
-
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
         return {"id": self.id, "fields": [_field_json(field) for field in self.arrow]}

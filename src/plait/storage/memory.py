@@ -34,12 +34,6 @@ _SPACES: dict[str, _Space] = {}
 _SPACES_MUTEX = threading.Lock()
 
 
-def forget(uri: str) -> None:
-    """Drop everything that is stored under a name, and free its memory."""
-    with _SPACES_MUTEX:
-        _SPACES.pop(uri.rstrip("/"), None)
-
-
 class MemoryStore:
     """A table in a dictionary."""
 

@@ -73,23 +73,6 @@ class Timeline:
                 return
             yield decision
 
-    def find_head(self, guess: int) -> int:
-        """Find the newest version by galloping from any version that is known to exist.
-
-        A slot's name never goes away, so a free slot is the head, whoever looks: O(log n) reads.
-        """
-        step, low = 1, guess
-        while self._taken(low + step):
-            low, step = low + step, step * 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._taken(middle) else (low, middle)
-        return low
-
-    def _taken(self, version: int) -> bool:
-        return self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX) is not None
-
     def write_manifests(
         self, instant: Instant, attempt: str, tables: Mapping[str, pa.Table]
     ) -> dict[str, object]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from plait.arrow.buffer import FlushPolicy, plan_arrivals, predict_flushes
+from plait.arrow.buffer import FlushPolicy
 from plait.arrow.check import prepare
+from plait.arrow.ingest import Intake
 from plait.arrow.memory import MemoryLimits
+from plait.arrow.split import split
 from tests.support.livetable import LiveTable
 
 A, B, C = ((), 0), ((), 1), ((), 2)
@@ -59,7 +63,11 @@ def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_
     )
     limits = MemoryLimits.of(table.options)
     batches = prepare(data, table.spec, piece_bytes=limits.chunk)
-    expected = predict_flushes(plan_arrivals(batches, table.spec, limits), limits)
+    intake, policy = Intake(limits), FlushPolicy(limits)
+    for rows in chain(chain.from_iterable(map(intake.add, batches)), intake.rest()):
+        policy.add(split(rows, table.spec).sizes)
+    policy.rest()
+    expected = policy.flushes
     status = table.write("upsert" if key else "append", data)
     assert status.stats.flushes == expected
     assert expected >= 10

@@ -80,7 +80,6 @@ def test_exit_codes_are_the_documented_ones():
         (errors.CorruptMetadataError, 7),
         (errors.UnsupportedFeatureError, 7),
         (errors.IllegalTransitionError, 9),
-        (errors.RetentionViolationError, 9),
         (errors.CapabilityMissingError, 10),
         (errors.InvariantError, 1),
         (errors.OptionError, 2),

@@ -19,9 +19,10 @@ from examples.quickstart.check import check_overlap, compare, expect
 from examples.quickstart.place import MARKER, Place
 from examples.quickstart.processes import start
 from examples.quickstart.progress import Lines, Silent, progress_on
+from examples.quickstart.report import meet
 from examples.quickstart.status import Status
 from plait.cli.exits import CheckFailedError, RefusedError
-from plait.cli.flow import lay_out, meet
+from plait.cli.flow import lay_out
 from plait.cli.main import main
 from plait.cli.render import Streams
 from plait.errors import MissingDependencyError

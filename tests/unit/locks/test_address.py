@@ -13,9 +13,9 @@ from plait.locks.address import Address, lend
 from plait.locks.identity import place_name, table_name
 from plait.ports import Ports
 from plait.storage import open_store
-from plait.storage.memory import forget
 from plait.table import Table
 from plait.txn.commit_queue import CommitQueue
+from tests.support.memory import forget
 
 BAD = [
     "zookeeper",

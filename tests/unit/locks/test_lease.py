@@ -14,7 +14,7 @@ from plait.locks.port import Held
 from plait.locks.record import Claimant, LeaseRecord
 from plait.model.plan import StoreSpec
 from plait.storage import open_store
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.table import Table
 from plait.testing import (
@@ -27,6 +27,7 @@ from plait.testing import (
     SimulatedCrashError,
     sim_ports,
 )
+from tests.support.memory import forget
 
 URI = "memory://lease"
 TTL_S = 10.0

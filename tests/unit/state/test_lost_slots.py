@@ -10,10 +10,10 @@ import pytest
 
 from plait import Table
 from plait.errors import CorruptMetadataError, TableError
-from plait.storage.memory import forget
 from plait.storage.port import Store
 from plait.testing import CountingStore, open_wrapped
 from plait.timeline import paths
+from tests.support.memory import forget
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 ACTS: dict[str, Callable[[Table], object]] = {

@@ -15,9 +15,10 @@ from plait.model.plan import StoreSpec
 from plait.ports import SystemClock
 from plait.storage import open_store, probe
 from plait.storage.fsspec_store import FsspecStore
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.storage.port import FIND_BYTES_MAX, FileInfo
 from plait.testing import CountingStore
+from tests.support.memory import forget
 
 URI = "memory://probe"
 WAIT_S = 30.0

@@ -10,7 +10,6 @@ import pytest
 
 from plait.errors import StorageError
 from plait.storage import open_store
-from plait.storage.memory import forget
 from plait.storage.port import Store
 from plait.testing import (
     CountingStore,
@@ -22,6 +21,7 @@ from plait.testing import (
     SimulatedCrashError,
     StoreCall,
 )
+from tests.support.memory import forget
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from plait.errors import (
     TableExistsError,
 )
 from plait.locks import settle_lock
-from plait.storage.memory import MemoryStore, forget
+from plait.storage.memory import MemoryStore
 from plait.storage.port import Capabilities, Store
 from plait.table import Table
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, sim_ports
@@ -31,6 +31,7 @@ from tests.support.lending import (
     lent_table,
     versions_in,
 )
+from tests.support.memory import forget
 
 URI = "memory://lent"
 IDENTITY = b'{"format": 1, "id": "00112233445566778899aabbccddeeff"}'

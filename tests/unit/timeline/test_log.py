@@ -6,7 +6,6 @@ import pytest
 
 from plait.errors import CorruptMetadataError, InstantExpiredError
 from plait.storage.memory import MemoryStore
-from plait.testing import CountingStore
 from plait.timeline import codec, paths
 from plait.timeline.log import INLINE_ROWS_MAX, Timeline
 from tests.support.protocol import client, create, listed, memory, upsert
@@ -17,16 +16,6 @@ def taken(head: int) -> MemoryStore:
     for version in range(head + 1):
         store.put(paths.slot(version), b"?")
     return store
-
-
-@pytest.mark.parametrize("head", [0, 1, 2, 3, 7, 8, 100, 997])
-def test_the_head_is_found_from_any_guess_in_few_reads(head: int) -> None:
-    """INV-02: a free slot is the head, whoever looks."""
-    store = CountingStore(taken(head))
-    for guess in {0, head // 3, head // 2, head - 1, head} - {-1}:
-        store.reset()
-        assert Timeline(store).find_head(guess) == head
-        assert store.count("find") <= 2 * (max(head - guess, 1)).bit_length() + 1
 
 
 def test_a_free_slot_is_none_and_an_emptied_one_is_not() -> None:
