@@ -26,7 +26,7 @@ from plait.model.decision import (
     Span,
     Token,
 )
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import Action, Instant, Operation
 from plait.state.events import TABLES as EVENTS
 from plait.storage import open_store
 from plait.timeline import codec
@@ -114,7 +114,6 @@ def whole(**changes: object) -> dict[str, object]:
     decision = Decision(
         version=1,
         instant=NOBODY,
-        outcome=Outcome.COMMITTED,
         action=Action.COMMIT,
         operation=Operation.UPSERT,
         base=0,
@@ -125,7 +124,6 @@ def whole(**changes: object) -> dict[str, object]:
         read_set=ReadSet(0, (None, PREDICATE)),
         commit_id="id",
         tokens=(Token("app", 0, "", "1", (Span("s", "", "1"),), Digest(1, 1)),),
-        fence=1,
         rolled_back=(RolledBack(NOBODY, "why", (("a", None),)),),
         cleaned=Cleaned(0, ((path, 0),), (path,)),
         reserved=Reserved(NOBODY, SCOPE, ((("a", None), -1),)),
@@ -168,7 +166,6 @@ def test_columns_of_a_section_are_those_of_its_schema(name: str) -> None:
 
 def test_words_of_the_schemas_are_those_of_the_code() -> None:
     decision = DEFS["decision"]["properties"]
-    assert set(decision["outcome"]["enum"]) == set(Outcome)
     assert set(decision["action"]["enum"]) == set(Action)
     assert set(decision["operation"]["enum"]) == set(Operation)
     assert tuple(DEFS["feature"]["enum"]) == codec.FEATURES

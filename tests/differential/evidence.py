@@ -49,7 +49,6 @@ class Version:
     """Read while it was the head."""
     time: str
     nonce: str
-    committed: bool
     operation: str
     began: int
     commit_id: str | None
@@ -150,7 +149,6 @@ class _Looker:
             ),
             decision.instant.time,
             decision.instant.nonce,
-            decision.outcome.value == "committed",
             decision.operation.value,
             began,
             decision.commit_id,

@@ -23,7 +23,7 @@ from plait.model.decision import (
     Scope,
     Token,
 )
-from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation, Outcome
+from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
@@ -85,7 +85,6 @@ DECISIONS = st.builds(
     Decision,
     version=COUNT,
     instant=INSTANT,
-    outcome=st.sampled_from(Outcome),
     action=st.sampled_from(Action),
     operation=st.sampled_from(Operation),
     base=st.integers(-1, 2**62),
@@ -102,7 +101,6 @@ DECISIONS = st.builds(
     bucket_spec_id=st.integers(0, 100),
     commit_id=st.one_of(st.none(), TEXT),
     tokens=st.lists(st.builds(Token, TEXT, COUNT, TEXT, TEXT), max_size=2).map(tuple),
-    fence=st.one_of(st.none(), COUNT),
     rolled_back=st.lists(
         st.builds(RolledBack, INSTANT, TEXT, st.lists(PARTITION, max_size=2).map(tuple)), max_size=3
     ).map(tuple),
@@ -158,15 +156,14 @@ def test_sections_mean_the_same_inline_and_in_manifests(staged: Changes) -> None
     store = memory()
     timeline = Timeline(store)
     base = Decision(
-        0,
-        Instant.at(0, "0" * 16),
-        Outcome.COMMITTED,
-        Action.COMMIT,
-        Operation.UPSERT,
-        -1,
-        0,
-        "",
-        "",
+        version=0,
+        instant=Instant.at(0, "0" * 16),
+        action=Action.COMMIT,
+        operation=Operation.UPSERT,
+        base=-1,
+        completed_ms=0,
+        attempt="",
+        previous="",
     )
     decision = replace(base, changes=staged)
     repeated = {name: pa.concat_tables([t] * 300) for name, t in staged.tables().items()}
@@ -272,15 +269,14 @@ def _places(value: object) -> list[tuple[object, object]]:
 def test_the_json_of_a_decision_has_no_spaces_and_no_escapes() -> None:
     """The bytes are what the specification says."""
     decision = Decision(
-        0,
-        Instant.at(0, "0" * 16),
-        Outcome.COMMITTED,
-        Action.COMMIT,
-        Operation.UPSERT,
-        -1,
-        0,
-        "é",
-        "",
+        version=0,
+        instant=Instant.at(0, "0" * 16),
+        action=Action.COMMIT,
+        operation=Operation.UPSERT,
+        base=-1,
+        completed_ms=0,
+        attempt="é",
+        previous="",
     )
     body = codec.encode(decision)
     assert "é".encode() in body

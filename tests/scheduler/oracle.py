@@ -26,7 +26,6 @@ from plait.errors import (
 from plait.model.changes import BASE
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
-from plait.model.instant import Outcome as Decided
 from plait.services.clean import CleanReport, clean
 from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.storage.port import Store
@@ -65,7 +64,6 @@ class Fact:
 
     version: int
     nonce: str
-    committed: bool
     operation: Operation
     base: int
     added: tuple[tuple[str, str, str], ...]
@@ -86,7 +84,6 @@ def fact_of(decision: Decision) -> Fact:
     return Fact(
         decision.version,
         decision.instant.nonce,
-        decision.outcome is Decided.COMMITTED,
         decision.operation,
         decision.base,
         tuple((r["path"], f"{r['partition']}/{r['bucket']}", r["kind"]) for r in rows),

@@ -18,7 +18,7 @@ from plait.model.changes import (
     Changes,
 )
 from plait.model.decision import Cleaned, Decision
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
@@ -163,11 +163,10 @@ class History:
     def _decide(self, changes: Changes, cleaned: Cleaned | None) -> None:
         version = self.version + 1
         decision = Decision(
-            version,
-            Instant.at(1_700_000_000_000 + version, f"{version:016x}"),
-            Outcome.COMMITTED,
-            Action.CLEAN if cleaned else Action.COMMIT,
-            Operation.CLEAN if cleaned else Operation.UPSERT,
+            version=version,
+            instant=Instant.at(1_700_000_000_000 + version, f"{version:016x}"),
+            action=Action.CLEAN if cleaned else Action.COMMIT,
+            operation=Operation.CLEAN if cleaned else Operation.UPSERT,
             base=version - 1,
             completed_ms=self.state.completed_ms + 1,
             attempt=str(version),

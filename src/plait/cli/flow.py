@@ -17,7 +17,6 @@ class TimeSpan:
     version: int
     instant: str
     operation: str
-    outcome: str
     who: str
     pid: object
     began: int
@@ -68,7 +67,6 @@ def _span(entry: HistoryEntry, timeline: TimelineView) -> TimeSpan:
         version=entry.version,
         instant=str(entry.instant),
         operation=entry.operation,
-        outcome=entry.outcome,
         who=who(client.get("application"), client.get("host"), client.get("pid")),
         pid=client.get("pid"),
         began=entry.began,

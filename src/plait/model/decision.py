@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, Self
 
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import Action, Instant, Operation
+from plait.model.plan import TableSpec
 
 SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
     "buckets",
@@ -148,46 +149,74 @@ class ReadSet:
         return bool(self.reads)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One entry of the timeline."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What is to be decided; the slot that it wins makes a ``Decision`` of it."""
 
-    version: int
     instant: Instant
-    outcome: Outcome
     action: Action
     operation: Operation
     base: int
     """The version that the work was validated from; everything after it was in the window."""
-    completed_ms: int
-    attempt: str
-    """Unique to one publish call: tells whether the bytes in the slot are ours."""
-    previous: str
-    """Checksum of the decision before; "" at version 0."""
     changes: Changes = field(default_factory=Changes)
     scope: Scope = field(default_factory=Scope)
     read_set: ReadSet | None = None
-    schema_id: int = 0
-    bucket_spec_id: int = 0
     commit_id: str | None = None
     tokens: tuple[Token, ...] = ()
-    fence: int | None = None
     rolled_back: tuple[RolledBack, ...] = ()
     """Every instant that this decision ends: one of a writer that gives up, many of the dead."""
     cleaned: Cleaned | None = None
     reserved: Reserved | None = None
     table: dict[str, object] | None = None
-    """Table-level parts that this decision sets: schema, bucket_spec, contract, properties, ..."""
+    """The definition of the table, where this decision sets it: schemas, bucket spec, ..."""
     stats: WriteStats = field(default_factory=WriteStats)
     client: dict[str, object] = field(default_factory=dict)
-    features: tuple[str, ...] = ()
-    checksum: str = ""
-    """Of the bytes as published; filled in by the codec."""
 
     def find_ended(self, instant: Instant) -> RolledBack | None:
         """Return what this decision says of an instant that it rolls back; None if it does not."""
         found = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
         return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Draft):
+    """One entry of the timeline."""
+
+    version: int
+    completed_ms: int
+    attempt: str
+    """Unique to one publish call: tells whether the bytes in the slot are ours."""
+    previous: str
+    """Checksum of the decision before; "" at version 0."""
+    schema_id: int = 0
+    """Of the schema that the table has at this version."""
+    bucket_spec_id: int = 0
+    """Of the layout that the table has at this version."""
+    features: tuple[str, ...] = ()
+    checksum: str = ""
+    """Of the bytes as published; filled in by the codec."""
+
+    @classmethod
+    def of(
+        cls,
+        draft: Draft,
+        spec: TableSpec,
+        *,
+        version: int,
+        completed_ms: int,
+        attempt: str,
+        previous: str,
+    ) -> Self:
+        """Make the decision that stands in a slot if the draft wins it; ``spec`` holds then."""
+        return cls(
+            **{part.name: getattr(draft, part.name) for part in fields(Draft)},
+            version=version,
+            completed_ms=completed_ms,
+            attempt=attempt,
+            previous=previous,
+            schema_id=spec.schema.id,
+            bucket_spec_id=spec.buckets.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

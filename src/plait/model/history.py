@@ -27,7 +27,6 @@ class HistoryEntry:
     instant: Instant
     action: str
     operation: str
-    outcome: str
     completed_ms: int
     base: int
     """The version that it was validated from, after any rebase."""
@@ -50,7 +49,6 @@ class HistoryEntry:
             "instant": str(self.instant),
             "action": self.action,
             "operation": self.operation,
-            "outcome": self.outcome,
             "completed": iso(self.completed_ms),
             "base": self.base,
             "began": self.began,

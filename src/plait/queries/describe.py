@@ -86,7 +86,6 @@ def _entry(row: Mapping[str, object]) -> HistoryEntry:
         instant=Instant.parse(str(row["instant"])),
         action=str(row["action"]),
         operation=str(row["operation"]),
-        outcome=str(row["outcome"]),
         completed_ms=int(str(row["completed_ms"])),
         base=int(str(row["base"])),
         commit_id=None if row["commit_id"] is None else str(row["commit_id"]),

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.files.names import parse_path
 from plait.model.bucket import partition_path
-from plait.model.decision import Cleaned, Decision
-from plait.model.instant import Action, Operation, Outcome
+from plait.model.decision import Cleaned, Draft
+from plait.model.instant import Action, Operation
 from plait.services.ages import current_before
 from plait.services.leftovers import delete_leftovers, require_deletable
 from plait.services.rollback import RollbackReport, roll_back_failed
@@ -198,23 +198,18 @@ def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, 
 
 def _draft(
     handle: TableHandle, state: TableState, plan: CleanPlan, gone: list[str]
-) -> Decision | None:
+) -> Draft | None:
     now = _plan(handle, state)
     horizon = min(plan.horizon, now.horizon)
     condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
     deleted = tuple(path for path, _ in now.waiting if path in set(gone))
     if not condemned and not deleted and horizon == state.horizon:
         return None
-    return Decision(
-        version=0,
+    return Draft(
         instant=handle.new_instant(state),
-        outcome=Outcome.COMMITTED,
         action=Action.CLEAN,
         operation=Operation.CLEAN,
         base=state.version,
-        completed_ms=0,
-        attempt="",
-        previous="",
         cleaned=Cleaned(horizon, condemned, deleted),
         client=client(),
     )

@@ -27,7 +27,6 @@ COMMITS = pa.schema(
     [
         _VERSION,
         pa.field("instant", pa.string(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
         pa.field("action", pa.string(), nullable=False),
         pa.field("operation", pa.string(), nullable=False),
         pa.field("base", pa.int64(), nullable=False),
@@ -207,7 +206,6 @@ def _commit(decision: Decision) -> dict[str, object]:
     return {
         "version": decision.version,
         "instant": str(decision.instant),
-        "outcome": decision.outcome.value,
         "action": decision.action.value,
         "operation": decision.operation.value,
         "base": decision.base,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plait.model.decision import Decision, Token
-from plait.model.instant import Outcome
 from plait.model.stream import Audit, EpochEntry, StreamProblem, find_gap
 from plait.txn.table_handle import TableHandle
 
@@ -22,8 +21,6 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
     problems: list[StreamProblem] = []
     last: Token | None = None
     for decision in decisions:
-        if decision.outcome is not Outcome.COMMITTED:
-            continue
         for token in decision.tokens:
             if token.application != application:
                 continue

@@ -34,7 +34,7 @@ from plait.model.decision import (
     Scope,
     Token,
 )
-from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation, Outcome
+from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.storage.port import check_path
 from plait.timeline.columns import from_json, to_json
 
@@ -148,7 +148,6 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
     document: dict[str, object] = {
         "version": decision.version,
         "instant": str(decision.instant),
-        "outcome": decision.outcome.value,
         "action": decision.action.value,
         "operation": decision.operation.value,
         "base": decision.base,
@@ -166,7 +165,6 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
     optional = {
         "commit_id": decision.commit_id,
         "read_set": _read_set(decision.read_set),
-        "fence": decision.fence,
         "table": decision.table,
         "tokens": [token.to_dict() for token in decision.tokens] or None,
         "rolled_back": [_rolled_back(each) for each in decision.rolled_back] or None,
@@ -233,7 +231,6 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
-        outcome=Outcome(_typed(document["outcome"], str)),
         action=Action(_typed(document["action"], str)),
         operation=Operation(_typed(document["operation"], str)),
         base=_typed(document["base"], int),
@@ -247,7 +244,6 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         bucket_spec_id=_id(document["bucket_spec_id"]),
         commit_id=_optional(document.get("commit_id"), str),
         tokens=tuple(map(_token, _typed(document.get("tokens", []), list))),
-        fence=_optional(document.get("fence"), int),
         rolled_back=tuple(_parse_rolled_back(_typed(each, dict)) for each in _typed(back, list)),
         cleaned=None if cleaned is None else _parse_cleaned(_typed(cleaned, dict)),
         reserved=None if reserved is None else parse_reserved(_typed(reserved, dict)),

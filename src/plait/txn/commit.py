@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from plait.errors import CommitError, CommitOutcomeUnknownError, CommitRetriesExhaustedError
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import Decision, Scope, Token
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.decision import Decision, Draft, Scope, Token
+from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import Snapshot
 from plait.state.state import TableState
 from plait.txn.commit_queue import CommitQueue
@@ -225,21 +225,14 @@ class Commit:
         time = free_time(self.instant.time, judge.taken)
         manifests = self.manifests.of(status)
         rests = judge.read_set.explicit or judge.read_set.version != judge.base
-        draft = Decision(
-            version=0,
+        draft = Draft(
             instant=Instant(time, self.instant.nonce),
-            outcome=Outcome.COMMITTED,
             action=subject.action,
             operation=subject.operation,
             base=judge.base,
-            completed_ms=0,
-            attempt="",
-            previous="",
             changes=status.changes,
             scope=subject.scope,
             read_set=judge.read_set if rests else None,
-            schema_id=head.table.spec.schema.id,
-            bucket_spec_id=head.table.spec.buckets.id,
             commit_id=subject.commit_id,
             tokens=sealed(subject.tokens, status.digest),
             stats=status.stats,

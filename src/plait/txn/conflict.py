@@ -25,7 +25,7 @@ from plait.model.decision import (
     ReadSet,
     Scope,
 )
-from plait.model.instant import Instant, Operation, Outcome
+from plait.model.instant import Instant, Operation
 from plait.model.plan import TableSpec
 from plait.model.policy import APART as APART_KEYS
 from plait.model.policy import SAME as SAME_KEYS
@@ -182,8 +182,6 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
 
     Without ``compare`` nobody can tell keys apart, so any may be the same.
     """
-    if theirs.outcome is not Outcome.COMMITTED:
-        return None
     cell = ours.cell(theirs)
     if cell.meets is Meets.NEVER:
         return None

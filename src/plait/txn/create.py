@@ -7,7 +7,7 @@ import json
 from plait.errors import TableExistsError
 from plait.locks.identity import FORMAT_VERSION
 from plait.model.decision import Decision
-from plait.model.instant import Action, Instant, Operation, Outcome, time_text
+from plait.model.instant import Action, Instant, Operation, time_text
 from plait.ports import Ports
 from plait.state.state import TableDef, TableState
 from plait.storage.port import Store
@@ -33,10 +33,11 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     decision = Decision(
         version=0,
         instant=Instant(time_text(now), ports.ids.nonce()),
-        outcome=Outcome.COMMITTED,
         action=Action.CREATE,
         operation=Operation.CREATE,
         base=-1,
+        schema_id=table.spec.schema.id,
+        bucket_spec_id=table.spec.buckets.id,
         completed_ms=now,
         attempt=ports.ids.nonce(),
         previous="",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from plait.errors import InvariantError
-from plait.model.decision import CommitResult, Decision
-from plait.model.instant import Action, Operation, Outcome
+from plait.model.decision import CommitResult, Draft
+from plait.model.instant import Action, Operation
 from plait.state.state import TableDef, TableState
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
@@ -29,17 +29,12 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
 def change_table(handle: TableHandle, change: Callable[[TableDef], TableDef]) -> CommitResult:
     """Publish a change of the definition; it is computed anew from each head that is met."""
 
-    def draft(state: TableState) -> Decision:
-        return Decision(
-            version=0,
+    def draft(state: TableState) -> Draft:
+        return Draft(
             instant=handle.new_instant(state),
-            outcome=Outcome.COMMITTED,
             action=Action.PROPERTY,
             operation=Operation.PROPERTY,
             base=state.version,
-            completed_ms=0,
-            attempt="",
-            previous="",
             table=change(state.table).to_dict(),
             client=client(),
         )

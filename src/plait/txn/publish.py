@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from plait.errors import CommitOutcomeUnknownError, InstantExpiredError, StorageError
-from plait.model.decision import Decision
+from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
-from plait.state.state import TableState
+from plait.state.state import TableDef, TableState
 from plait.timeline import codec, paths
 from plait.txn.table_handle import TableHandle
 
@@ -36,12 +36,13 @@ class Lost:
 def publish(
     handle: TableHandle,
     state: TableState,
-    draft: Decision,
+    draft: Draft,
     manifests: Mapping[str, object] | None = None,
 ) -> Won | Lost:
     """Try to make ``draft`` the decision after ``state``.
 
-    Version, completion time and the link to the decision before are filled in here. Every
+    What hangs on the slot is filled in here: version, completion time, the link to the decision
+    before, and the ids of the schema and layout that the table has from then on. Every
     decision comes by here, so this is where the contract is judged: the one at ``state`` is the
     one at the new version, or the slot is lost (INV-12).
 
@@ -52,12 +53,16 @@ def publish(
     """
     handle.require_contract(state.table.contract)
     now_ms, before = handle.store.now_ms(), paths.slot(state.version)
-    decision = replace(
+    table = state.table
+    if draft.table is not None:
+        table = TableDef.from_dict(draft.table, where="the new definition")
+    decision = Decision.of(
         draft,
+        table.spec,
         version=state.version + 1,
         completed_ms=after(now_ms, state.completed_ms, where=before),
-        previous=state.checksum,
         attempt=handle.ports.ids.nonce(),
+        previous=state.checksum,
     )
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.FEATURES)

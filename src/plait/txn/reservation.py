@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.model.decision import Decision, Reserved
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.decision import Draft, Reserved
+from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.txn.conflict import Intent, meeting
 from plait.txn.service import publish_service
@@ -46,20 +46,15 @@ def publish_reservation(
     """
     reserved = Reserved(holder, intent.scope, tuple(sorted(intent.buckets, key=str)))
 
-    def draft(state: TableState) -> Decision | None:
+    def draft(state: TableState) -> Draft | None:
         mine = [r for r in state.reservations if r.reserved.holder.nonce == holder.nonce]
         if mine or _ended(handle, state, holder, since):
             return None
-        return Decision(
-            version=0,
+        return Draft(
             instant=handle.new_instant(state),
-            outcome=Outcome.COMMITTED,
             action=Action.RESERVATION,
             operation=Operation.RESERVE,
             base=state.version,
-            completed_ms=0,
-            attempt="",
-            previous="",
             reserved=reserved,
             client=client(),
         )

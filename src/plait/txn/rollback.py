@@ -9,7 +9,7 @@ from plait.errors import CorruptMetadataError, InstantExpiredError
 from plait.files.names import parse_path
 from plait.model.bucket import Partition, partition_path
 from plait.model.changes import WriteStatus
-from plait.model.decision import Decision, RolledBack
+from plait.model.decision import Draft, RolledBack
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.state import TableState
 from plait.timeline import paths as timeline
@@ -62,21 +62,16 @@ def publish_rollbacks(
     """
     decided: dict[Instant, Outcome] = {}
 
-    def draft(state: TableState) -> Decision | None:
+    def draft(state: TableState) -> Draft | None:
         decided.update(find_outcomes(handle, state, [each.instant for each in wanted], since))
         ended = tuple(each for each in wanted if each.instant not in decided)
         if not ended:
             return None
-        return Decision(
-            version=0,
+        return Draft(
             instant=handle.new_instant(state),
-            outcome=Outcome.COMMITTED,
             action=Action.ROLLBACK,
             operation=Operation.ROLLBACK,
             base=state.version,
-            completed_ms=0,
-            attempt="",
-            previous="",
             rolled_back=ended,
             client={**client(), **(facts or {})},
         )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plait.errors import CommitRetriesExhaustedError
-from plait.model.decision import Decision
+from plait.model.decision import Decision, Draft
 from plait.state.state import TableState
 from plait.txn.publish import Lost, publish
 from plait.txn.table_handle import TableHandle
 
-Draft = Callable[[TableState], Decision | None]
 
-
-def publish_service(handle: TableHandle, draft: Draft) -> Decision | None:
-    """Publish what ``draft`` says of the head, again on each new head; None if it says no.
+def publish_service(
+    handle: TableHandle, make: Callable[[TableState], Draft | None]
+) -> Decision | None:
+    """Publish what ``make`` drafts for the head, anew on each new head; None if it drafts nothing.
 
     Raises:
         ContractError: this client was opened under another contract.
@@ -26,10 +26,10 @@ def publish_service(handle: TableHandle, draft: Draft) -> Decision | None:
     rounds = 0
     while True:
         state = handle.cache.refresh()
-        decision = draft(state)
-        if decision is None:
+        draft = make(state)
+        if draft is None:
             return None
-        outcome = publish(handle, state, decision)
+        outcome = publish(handle, state, draft)
         if not isinstance(outcome, Lost):
             handle.cache.advance(outcome.decision)
             return outcome.decision

@@ -162,7 +162,7 @@ def test_history_json_has_the_documented_fields_newest_first(tablectl, table):
     assert data["more"] is False
     newest = data["entries"][0]
     assert {
-        "version", "instant", "action", "operation", "outcome", "completed", "base", "commit_id",
+        "version", "instant", "action", "operation", "completed", "base", "commit_id",
         "ended", "stats", "client",
     } <= set(newest)  # fmt: skip
     assert ISO.fullmatch(newest["completed"])

@@ -11,7 +11,7 @@ import pytest
 from plait.errors import CommitError, CorruptMetadataError, UnsupportedFeatureError
 from plait.model.changes import ADDED, Changes
 from plait.model.decision import Decision
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import Action, Instant, Operation
 from plait.timeline import codec
 from plait.timeline.log import Timeline
 from tests.support.forge import seal
@@ -27,7 +27,6 @@ def decision(**fields: object) -> Decision:
     return Decision(
         version=3,
         instant=Instant.at(0, "0" * 16),
-        outcome=Outcome.COMMITTED,
         action=Action.COMMIT,
         operation=Operation.UPSERT,
         base=2,
@@ -148,8 +147,8 @@ EDITS: dict[str, Edit] = {
     "version as bool": lambda d: d.update(version=True),
     "instant that is none": lambda d: d.update(instant="20260101-x"),
     "month 13": lambda d: d.update(instant="20261301000000000-0000000000000000"),
-    "unknown outcome": lambda d: d.update(outcome="perhaps"),
-    "outcome as list": lambda d: d.update(outcome=[]),
+    "unknown action": lambda d: d.update(action="perhaps"),
+    "action as list": lambda d: d.update(action=[]),
     "unknown section": lambda d: d.update(changes={"else": {}}),
     "unknown column": lambda d: added(d).update(color=["red"]),
     "columns of two lengths": lambda d: added(d).update(rows=[1, 2]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plait.errors import (
@@ -301,15 +303,11 @@ def test_two_overwrites_of_an_empty_place_conflict(store: MemoryStore) -> None:
 def test_what_changes_every_write_is_not_retried_bucket_by_bucket(store: MemoryStore) -> None:
     """INV-07: the staged files have the old schema."""
     work = Work.begin(client(store), on_conflict="retry")
-    forge(store, lambda d: d.__class__(**{**_fields(d), "operation": Operation.SCHEMA}), like=0)
+    forge(store, lambda d: replace(d, operation=Operation.SCHEMA), like=0)
     with pytest.raises(RetryableConflictError):
         work.commit()
     assert work.hand.rounds == [None]
     sound(store)
-
-
-def _fields(value: object) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__slots__}  # type: ignore[attr-defined]  # a slotted dataclass
 
 
 # --- being rolled back ----------------------------------------------------------------------
@@ -455,11 +453,7 @@ def test_a_change_of_the_contract_stops_writers_that_began_before(store: MemoryS
     table = client(store).cache.refresh().table.to_dict()
     table["contract"] = Contract("single_writer", "none", "eager").to_dict()
 
-    def change(decision: object) -> object:
-        fields = {**_fields(decision), "table": table, "operation": Operation.PROPERTY}
-        return decision.__class__(**fields)
-
-    forge(store, change, like=0)  # type: ignore[arg-type]  # decisions both
+    forge(store, lambda d: replace(d, table=table, operation=Operation.PROPERTY), like=0)
     with pytest.raises(ContractError):
         work.commit()
     assert live_marks(store) == []

@@ -22,7 +22,7 @@ from plait.model.decision import (
     ReadSet,
     Scope,
 )
-from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.txn.conflict import Compare, Intent, conflict_error, decide
@@ -56,15 +56,13 @@ def theirs(
     scope: Scope,
     *buckets: BucketId,
     operation: Operation = Operation.UPSERT,
-    outcome: Outcome = Outcome.COMMITTED,
     version: int = 7,
 ) -> Decision:
     return Decision(
-        version,
-        Instant.at(version, "b" * 16),
-        outcome,
-        Action.COMMIT,
-        operation,
+        version=version,
+        instant=Instant.at(version, "b" * 16),
+        action=Action.COMMIT,
+        operation=operation,
         base=version - 1,
         completed_ms=version,
         attempt="",
@@ -203,10 +201,6 @@ def partitioned() -> TableSpec:
 )
 def test_a_writer_never_fails_because_of_a_service(operation: Operation) -> None:
     assert decide(intent(TABLE, A0), theirs(TABLE, A0, operation=operation)) is None
-
-
-def test_what_was_rolled_back_is_in_nobodys_way() -> None:
-    assert decide(intent(TABLE, A0), theirs(TABLE, A0, outcome=Outcome.ROLLED_BACK)) is None
 
 
 @pytest.mark.parametrize(

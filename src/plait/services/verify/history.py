@@ -21,7 +21,6 @@ from plait.errors import (
 from plait.model.bucket import BucketId
 from plait.model.changes import KEYS_ALL, Changes
 from plait.model.decision import Decision, ReadSet
-from plait.model.instant import Outcome
 from plait.services.verify.report import Findings
 from plait.state.state import TableDef
 from plait.storage.port import Store
@@ -50,7 +49,7 @@ class Windows:
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
-        elif decision.outcome is Outcome.COMMITTED and decision.operation in (*DATA, *REWRITES):
+        elif decision.operation in (*DATA, *REWRITES):
             self._judge(decision, table, path)
             if table is not None and decision.read_set is not None:
                 self._judge_reads(decision, decision.read_set, table, path)

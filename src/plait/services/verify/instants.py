@@ -11,7 +11,6 @@ import numpy.typing as npt
 import xxhash
 
 from plait.model.decision import Decision
-from plait.model.instant import Outcome
 from plait.services.verify.report import Findings
 from plait.timeline import paths
 
@@ -58,8 +57,7 @@ class Instants:
     def take(self, decision: Decision, findings: Findings) -> None:
         """Take the next decision."""
         version = decision.version
-        if decision.outcome is Outcome.COMMITTED:
-            self.committed.add(int(decision.instant.nonce, 16), version)
+        self.committed.add(int(decision.instant.nonce, 16), version)
         self._times.add(int(decision.instant.time), version)
         for ended in decision.rolled_back:
             self.ended.add(int(ended.instant.nonce, 16), version)
