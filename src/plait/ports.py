@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import os
 import secrets
 import threading
@@ -117,6 +118,33 @@ class SystemIds:
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
         return secrets.randbelow(1 << 30) / (1 << 30)
+
+
+class Backoff:
+    """Pauses between attempts, each about twice as long as the one before, up to ``most_s``.
+
+    Each is spread between half and one and a half of its length, so that clients that failed
+    together do not come back together.
+
+    >>> backoff = Backoff(SystemClock(), SystemIds(), 0.001, 0.003)
+    >>> backoff.pause(); backoff.pause(); backoff.length_s
+    0.003
+    """
+
+    def __init__(self, clock: Clock, ids: Ids, first_s: float, most_s: float) -> None:
+        self._clock, self._ids = clock, ids
+        self._first_s, self._most_s = first_s, most_s
+        self.length_s = first_s
+        """The length of the next pause."""
+
+    def pause(self, left_s: float = math.inf) -> None:
+        """Wait, but not longer than ``left_s``."""
+        self._clock.sleep(min(self.length_s * (0.5 + self._ids.jitter()), left_s))
+        self.length_s = min(2 * self.length_s, self._most_s)
+
+    def restart(self) -> None:
+        """Begin with the first length again, because something moved."""
+        self.length_s = self._first_s
 
 
 class NullObserver:
@@ -269,3 +297,7 @@ class Ports:
     ids: Ids = field(default_factory=SystemIds)
     observer: Observer = field(default_factory=NullObserver)
     background: Background = field(default_factory=lambda: _BACKGROUND)
+
+    def backoff(self, first_s: float, most_s: float) -> Backoff:
+        """Return pauses by this clock."""
+        return Backoff(self.clock, self.ids, first_s, most_s)

@@ -38,7 +38,7 @@ class FileLock:
 
     def __init__(self, root: str, ports: Ports) -> None:
         self._path = f"{root.rstrip('/')}/{_FOLDER}/commit"
-        self._clock, self._ids = ports.clock, ports.ids
+        self._clock, self._ports = ports.clock, ports
         self._disk = Disk(root, ports.ids)
         self._store = LocalStore(root, clock=ports.clock, ids=ports.ids)
         self._threads = fifo_lock(f"file:{os.path.realpath(root)}")
@@ -77,15 +77,15 @@ class FileLock:
             raise self._unavailable(error) from error
 
     def _wait(self, deadline: float) -> Locked | None:
-        ticket = self._queue.join()
+        ticket, backoff = self._queue.join(), self._ports.backoff(_POLL_S, _POLL_S_MAX)
         try:
             while True:
                 ahead = ticket.ahead()
                 locked = None if ahead else try_lock(self._path)
                 if locked is not None or self._clock.monotonic() >= deadline:
                     return locked
-                pause_s = min(_POLL_S * (1 + ahead), _POLL_S_MAX)
-                self._clock.sleep(pause_s * (0.5 + self._ids.jitter()))
+                backoff.length_s = min(_POLL_S * (1 + ahead), _POLL_S_MAX)
+                backoff.pause()
         finally:
             ticket.leave()
 

@@ -39,7 +39,7 @@ _TTL = Option("lease", "time", "15s", "silence after which a holder has lost it"
 _RENEWALS = 3
 _TRIES = 8
 _ERRORS_MAX = 4
-_POLL_S, _POLL_S_MAX, _POLL_GROWTH = 0.02, 0.25, 1.5
+_POLL_S, _POLL_S_MAX = 0.02, 0.25
 _log = logging.getLogger(__name__)
 
 
@@ -118,14 +118,14 @@ class _Claim:
     """One attempt to get the lease, and what it has seen of the others."""
 
     def __init__(self, store: Store, ports: Ports, ttl_s: float, owner: str) -> None:
-        self._store, self._ttl_s = store, ttl_s
+        self._store, self._ttl_s, self._ports = store, ttl_s, ports
         self.clock, self._ids = ports.clock, ports.ids
         who = f"{owner} (process {os.getpid()} on {socket.gethostname()})"
         self.me = Claimant.of(ports.ids.nonce(), who)
         self.pid = os.getpid()
         self._sign: tuple[str, int, int] | None = None
         self._since = 0.0
-        self._pause_s = _POLL_S
+        self._backoff = ports.backoff(_POLL_S, _POLL_S_MAX)
         self._began = 0.0
         self._wrote = False
 
@@ -143,8 +143,7 @@ class _Claim:
                 held = None
             if held is not None or self.clock.monotonic() >= deadline:
                 return held
-            self.clock.sleep(self._pause_s * (0.5 + self._ids.jitter()))
-            self._pause_s = min(self._pause_s * _POLL_GROWTH, _POLL_S_MAX)
+            self._backoff.pause()
 
     def _try(self, *, late: bool) -> LeaseHeld | None:
         """Look once, and take the lease or a place in the queue."""
@@ -174,7 +173,8 @@ class _Claim:
         """Judge by what was seen, since when, on this machine's monotonic clock."""
         now = self.clock.monotonic()
         if record.sign != self._sign:
-            self._sign, self._since, self._pause_s = record.sign, now, _POLL_S
+            self._sign, self._since = record.sign, now
+            self._backoff.restart()
         patience_s = CLAIM_S * record.place_of(self.me.nonce)
         if record.holder is not None:
             patience_s += record.ttl_s * DRIFT
@@ -202,6 +202,7 @@ class _Claim:
 
     def change(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> LeaseRecord | None:
         """Change the record, whoever else does; None if there is nothing to change."""
+        backoff = self._ports.backoff(_POLL_S, _POLL_S_MAX)
         for _ in range(_TRIES):
             body = self.find()
             before = None if body is None else self.decode(body)
@@ -210,7 +211,7 @@ class _Claim:
                 return None
             if self.swap(body, after):
                 return after
-            self.clock.sleep(_POLL_S * (0.5 + self._ids.jitter()))
+            backoff.pause()
         message = f"{PATH} changed again and again"
         raise StorageError(message, hint="it is tried again", path=PATH)
 

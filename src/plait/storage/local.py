@@ -24,7 +24,7 @@ from plait.errors import (
     StorageError,
 )
 from plait.model.plan import StoreSpec
-from plait.ports import Clock, Ids, SystemClock, SystemIds
+from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.declared import COHERENT, declared_of
 from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
 from plait.storage.files import LocalFiles
@@ -43,7 +43,7 @@ from plait.storage.tree import (
 
 TEMP_AGE_MS_MAX = 24 * 3600 * 1000
 SWAP_WAIT_S_MAX = 10.0
-_SWAP_POLL_S = 0.001
+_SWAP_POLL_S, _SWAP_POLL_S_MAX = 0.001, 0.02
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _JUMP_MS = 50
 """On a local disk asking is cheap."""
@@ -75,8 +75,8 @@ class LocalStore:
         self.root = os.path.abspath(root)
         self._spec = StoreSpec(self.root, options)
         self._base = self.root.rstrip("/") + "/"
-        self._clock = clock or SystemClock()
-        self._disk = Disk(self.root, ids or SystemIds(), nameless=nameless)
+        self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
+        self._disk = Disk(self.root, self._ids, nameless=nameless)
 
     @property
     def spec(self) -> StoreSpec:
@@ -168,11 +168,12 @@ class LocalStore:
                 message, hint=hint, capability="compare_and_swap", uri=self.spec.uri
             )
         deadline = self._clock.monotonic() + SWAP_WAIT_S_MAX
+        backoff = Backoff(self._clock, self._ids, _SWAP_POLL_S, _SWAP_POLL_S_MAX)
         try:
             while (swapped := self._disk.swap(path, body, expected)) is None:
                 if self._clock.monotonic() > deadline:
                     raise TimeoutError(None, "another process holds its directory")
-                self._clock.sleep(_SWAP_POLL_S)
+                backoff.pause()
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError, TableError
 from plait.model.plan import StoreSpec
-from plait.ports import Clock, Ids, SystemClock, SystemIds
+from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
 from plait.storage.skew import ServerClock, no_clock
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TEMP_PREFIX = ".plait-tmp-"
 ATTEMPTS_MAX = 6
 RETRY_S_MAX = 30.0
-_BACKOFF_S = 0.1
+_PAUSE_S, _PAUSE_S_MAX = 0.2, 5.0
 _READ_BLOCK, _WRITE_BLOCK = 1 << 20, 8 << 20
 _CLOCK_FILE = ".meta/hints/clock"
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -159,9 +159,10 @@ class ObjectStore:
             self._make_parents(path)
         deadline = self._clock.monotonic() + RETRY_S_MAX
         cause: Exception | None = None
+        backoff = self._backoff()
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
-                self._pause(attempt)
+                backoff.pause()
             try:
                 self._create(full, body)
             except self.foreign as error:
@@ -178,8 +179,8 @@ class ObjectStore:
         hint = "it may appear later; read it before writing anew"
         raise StorageError(message, hint=hint, path=path) from cause
 
-    def _pause(self, attempt: int) -> None:
-        self._clock.sleep(_BACKOFF_S * 2**attempt * (0.5 + self._ids.jitter()))
+    def _backoff(self) -> Backoff:
+        return Backoff(self._clock, self._ids, _PAUSE_S, _PAUSE_S_MAX)
 
     def _create(self, full: str, body: bytes) -> None:
         self._files.pipe_file(full, body, mode="create")

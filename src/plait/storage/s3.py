@@ -113,13 +113,14 @@ class S3Store(ObjectStore):
         key = self._key(check_path(path))
         there: bytes | None = None
         cause: Exception | None = None
+        backoff = self._backoff()
         for attempt in range(ATTEMPTS_MAX):
             try:
                 there, tag = self._load_tagged(key, max(len(body), len(expected)))
                 if there != expected or attempt == ATTEMPTS_MAX - 1:
                     break
                 if attempt > 1:  # the first failure is most often another writer's success
-                    self._pause(attempt)
+                    backoff.pause()
                 self._files.call_s3(
                     "put_object", Bucket=self._bucket, Key=key, Body=body, IfMatch=tag
                 )

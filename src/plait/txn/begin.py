@@ -74,7 +74,8 @@ def _admit(handle: TableHandle, record: PendingInstant, *, began: bool) -> None:
         began: it was let in before, in another process: whoever came since gives way.
     """
     clock = handle.ports.clock
-    until, pause_s = clock.monotonic() + _GRACE_S * (2 if began else 1), _POLL_S
+    until = clock.monotonic() + _GRACE_S * (2 if began else 1)
+    backoff = handle.ports.backoff(_POLL_S, _GRACE_S)
     while True:
         rivals = _rivals(handle, record)
         now_ms, default_s = handle.store.now_ms(), _timeout_s(handle)
@@ -84,8 +85,7 @@ def _admit(handle: TableHandle, record: PendingInstant, *, began: bool) -> None:
         oldest = min(living, key=lambda each: each.instant)
         if (not began and oldest.instant < record.instant) or clock.monotonic() >= until:
             raise _refused(oldest, now_ms, default_s)
-        clock.sleep(pause_s)
-        pause_s *= 2
+        backoff.pause()
     if rivals:
         _end_dead(handle, rivals)
 

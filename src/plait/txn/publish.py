@@ -17,6 +17,7 @@ from plait.timeline import codec, paths
 from plait.txn.table_handle import TableHandle
 
 _TRIES = 6
+_PAUSE_S, _PAUSE_S_MAX = 0.05, 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def publish(
     won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.FEATURES)
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
     error: StorageError | None = None
-    for attempt in range(_TRIES):
+    backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
+    for _ in range(_TRIES):
         try:
             if handle.store.put_if_absent(paths.slot(decision.version), body):
                 return Won(won)
@@ -86,7 +88,7 @@ def publish(
                 return Won(won)
             if theirs is not None:
                 return Lost(theirs)
-        handle.ports.clock.sleep(0.05 * 2**attempt * (0.5 + handle.ports.ids.jitter()))
+        backoff.pause()
     message = f"the store did not say whether version {decision.version} is ours"
     hint = "nothing was deleted; ask find_commit or `tablectl history` once it answers"
     raise CommitOutcomeUnknownError(

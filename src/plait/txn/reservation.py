@@ -109,10 +109,10 @@ class ReservationQueue:
             return False
         handle, left, clock = self.handle, first, self.handle.ports.clock
         began = moved = clock.monotonic()
-        pause_s = _POLL_S
+        backoff = handle.ports.backoff(_POLL_S, _POLL_S_MAX)
         handle.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
         while left and (now := clock.monotonic()) < until:
-            clock.sleep(min(pause_s * (0.5 + handle.ports.ids.jitter()), until - now))
+            backoff.pause(until - now)
             check_alive()
             looked, before = clock.monotonic(), len(left)
             left = [
@@ -122,7 +122,7 @@ class ReservationQueue:
                 moved = looked
             through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
             due_s = _due_s(len(left), through, looked - began, looked - moved, rest_s)
-            pause_s = min(max(rest_s, min(2 * pause_s, due_s)), _POLL_S_MAX)
+            backoff.length_s = min(max(rest_s, min(backoff.length_s, due_s)), _POLL_S_MAX)
         handle.sightings.keep(each.reserved.holder for each in handle.cache.known().reservations)
         return True
 

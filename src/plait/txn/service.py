@@ -10,6 +10,8 @@ from plait.state.state import TableState
 from plait.txn.publish import Lost, publish
 from plait.txn.table_handle import TableHandle
 
+_PAUSE_S, _PAUSE_S_MAX = 0.001, 0.1
+
 
 def publish_service(
     handle: TableHandle, make: Callable[[TableState], Draft | None]
@@ -21,7 +23,7 @@ def publish_service(
         CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         CommitOutcomeUnknownError: the store does not say.
     """
-    clock, ids = handle.ports.clock, handle.ports.ids
+    clock, backoff = handle.ports.clock, handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
     started = clock.monotonic()
     rounds = 0
     while True:
@@ -44,4 +46,4 @@ def publish_service(
                 attempts=rounds,
                 elapsed_ms=int(elapsed * 1000),
             )
-        clock.sleep(min(0.002 * rounds, 0.1) * ids.jitter())
+        backoff.pause()
