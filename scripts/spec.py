@@ -99,7 +99,7 @@ def models(folder: str = "models") -> dict[str, Path]:
 
 def check_models(tlc: Tlc, chosen: dict[str, Path], limit_s: float) -> list[str] | None:
     """Check that each model holds; give the rows of the page, None if one does not."""
-    rows = ["| model | on stage | states |", "|---|---|---|"]
+    rows = ["| model | actors and events | states |", "|---|---|---|"]
     fine = True
     for name, path in chosen.items():
         config = path.read_text(encoding="utf-8")
