@@ -28,7 +28,7 @@ class PlainStore(WrappedStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(put_if_absent=False, durable=True, shared=True, coherent=True)
+        return Capabilities(put_if_absent=False, coherent=True)
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         del body

@@ -146,7 +146,7 @@ def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
     return click.option(name, field, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
 
 
-_storage_option = pairs_option(
+storage_option = pairs_option(
     "--storage-option", "storage", "For the store, such as endpoint_url; may be repeated."
 )
 
@@ -169,7 +169,7 @@ _expect_option = click.option(
 
 def table_options(function: F) -> F:
     """Declare how a command opens its table: options of the store, and what is expected."""
-    return _storage_option(_expect_option(function))
+    return storage_option(_expect_option(function))
 
 
 class LazyGroup(click.Group):

@@ -41,6 +41,9 @@ ENTRIES = {
     "stream": CommandEntry(
         "plait.cli.commands.stream", "Prove that each epoch of a stream continues the last."
     ),
+    "probe": CommandEntry(
+        "plait.cli.commands.probe", "Race calls on a store to see whether it can be written."
+    ),
     "verify": CommandEntry(_SERVICES, "Check the invariants on the table as it is."),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }

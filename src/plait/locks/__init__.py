@@ -12,8 +12,7 @@ from plait.locks.process import ProcessLock
 from plait.locks.zookeeper import require_kazoo
 from plait.locks.zookeeper_queue import ZooKeeperLock
 from plait.ports import Ports
-from plait.storage import local_root
-from plait.storage.memory import SCHEME as MEMORY
+from plait.storage import in_this_process, local_root
 from plait.storage.port import Store
 
 __all__ = [
@@ -104,4 +103,4 @@ def default_lock(store: Store) -> str:
     """Name the best lock that a store can have: ``file``, ``process`` or ``none``."""
     if local_root(store.spec) is not None:
         return "file"
-    return "process" if store.spec.uri.startswith(MEMORY) else "none"
+    return "process" if in_this_process(store.spec) else "none"

@@ -21,7 +21,7 @@ from plait.spark.options import STORAGE, bare
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter
 from plait.spark.source import PlaitSource
-from plait.storage.url import plain_url
+from plait.storage.location import plain_url
 
 _KEPT = "plait"
 """The key beside a column that the options stand under."""

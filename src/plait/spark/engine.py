@@ -10,7 +10,7 @@ from plait.model.changes import Digest
 from plait.model.plan import WritePlan
 from plait.spark.frame import is_frame, is_session
 from plait.spark.staging import SparkStaging, digest_of_frame
-from plait.storage import open_store
+from plait.storage import in_this_process
 
 
 class SparkEngine:
@@ -33,7 +33,7 @@ class SparkEngine:
         Raises:
             CapabilityMissingError: executors, which are other processes, cannot reach the store.
         """
-        if not open_store(plan.store).capabilities.shared:
+        if in_this_process(plan.store):
             uri = plan.store.uri
             message = f"Spark's executors cannot reach {uri}: it is inside of this process"
             hint = "keep the table on a disk or in an object store"

@@ -23,7 +23,7 @@ from plait.spark.changes import changes_to_spark
 from plait.spark.frame import is_connect, spark_schema
 from plait.spark.masks import without_hidden
 from plait.spark.route import quoted
-from plait.storage import local_root
+from plait.storage import in_this_process, local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
         CapabilityMissingError: the table is inside of this process, where no executor is.
         PredicateError: the scan's predicate is a pyarrow expression.
     """
-    if not scan.store.capabilities.shared:
+    if in_this_process(scan.store.spec):
         uri = scan.store.spec.uri
         message = f"Spark's executors cannot reach {uri}: it is inside of this process"
         hint = "keep the table on a disk or in an object store, or read it with to_arrow()"

@@ -7,17 +7,28 @@ from collections.abc import Mapping
 
 from plait.errors import OptionError
 from plait.model.plan import StoreSpec
-from plait.storage.declared import DECLARE, declared_of, options_of
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
+from plait.storage.location import DECLARE, declared_of, is_url, options_of, plain_url
 from plait.storage.memory import SCHEME as MEMORY
-from plait.storage.memory import MemoryStore
+from plait.storage.memory import MemoryStore, in_this_process
+from plait.storage.objects import ObjectStore
 from plait.storage.port import Capabilities, FileInfo, Store, check_path
+from plait.storage.probe import ProbeReport, prove, run_probe
 from plait.storage.s3 import SCHEMES as S3
 from plait.storage.s3 import S3Store
-from plait.storage.url import is_url, plain_url
 
-__all__ = ["Capabilities", "FileInfo", "Store", "check_path", "local_root", "open_store"]
+__all__ = [
+    "Capabilities",
+    "FileInfo",
+    "ProbeReport",
+    "Store",
+    "check_path",
+    "in_this_process",
+    "local_root",
+    "open_store",
+    "probe_store",
+]
 
 
 def open_store(
@@ -56,6 +67,19 @@ def open_store(
     if create:
         store.check_root()
     return store
+
+
+def probe_store(store: Store) -> ProbeReport:
+    """Race real calls on a store, whatever is known or declared of it.
+
+    The processes of this host that open the same place need not probe it again.
+
+    Raises:
+        StorageError: the store cannot be written at all.
+    """
+    if isinstance(store, ObjectStore):
+        return prove(store.probe_subject())
+    return run_probe(store, reopen=lambda: open_store(store.spec))
 
 
 def local_root(spec: StoreSpec) -> str | None:

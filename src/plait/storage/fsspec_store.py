@@ -7,33 +7,26 @@ written to, and only after the probe saw nothing against them. Others can be rea
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow.fs as pafs
 
 from plait.errors import OptionError, StorageError
 from plait.model.plan import StoreSpec
-from plait.storage.declared import ATOMIC_CREATE, COHERENT, declared_of, options_of
 from plait.storage.disk import Disk
 from plait.storage.files import LocalFiles
+from plait.storage.location import ATOMIC_CREATE, COHERENT, adapter_missing, declared_of, options_of
 from plait.storage.objects import ObjectStore, Traits
-from plait.storage.port import Capabilities
-from plait.storage.probe import ProbeSubject, establish
 from plait.storage.tree import require_plain
-from plait.storage.url import adapter_missing
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from plait.ports import Clock, Ids
 
-_OBJECTS = Traits(writes_are_whole=True, has_directories=False, durable=True, coherent=True)
+_OBJECTS = Traits(writes_are_whole=True, has_directories=False, coherent=True)
 _ATOMIC = replace(_OBJECTS, create_is_atomic=True)
 KNOWN: Mapping[str, Traits] = {
     # gcsfs sends ifGenerationMatch=0, for small and for resumable uploads
@@ -88,36 +81,9 @@ class FsspecStore(ObjectStore):
             return pafs.PyFileSystem(LocalFiles(Disk(self._root, self._ids), self._root))
         return super().filesystem()
 
-    @cached_property
-    def capabilities(self) -> Capabilities:
-        """What is known of the adapter, less what the probe speaks against."""
-        traits = self.traits
-        fit = traits.create_is_atomic and self._probed()
-        return Capabilities(fit, traits.durable, traits.shared, coherent=traits.coherent)
-
-    def _probed(self) -> bool:
-        def reopen() -> FsspecStore:
-            return FsspecStore(self._spec, fresh=True)
-
-        subject = ProbeSubject(self, reopen, self._adapter(), self._place(), self.traits.shared)
-        return establish(subject).fit
-
-    def _adapter(self) -> str:
-        kind = type(self._files)
-        libraries = dict.fromkeys((kind.__module__.split(".")[0], "fsspec"))
-        versions = [f"{name} {_version(name)}" for name in libraries]
-        return f"{kind.__module__}.{kind.__qualname__}, {', '.join(versions)}"
-
-    def _place(self) -> str:
-        """Name server and bucket, and as whom, without showing a secret."""
-        scheme, _, rest = self._spec.uri.partition("://")
-        server = rest.split("/", 1)[0] or rest
-        options = json.dumps(options_of(self._spec), sort_keys=True, default=str)
-        return f"{scheme}://{server} {hashlib.sha256(options.encode()).hexdigest()[:12]}"
-
-
-def _version(library: str) -> str:
-    return str(getattr(sys.modules.get(library), "__version__", "?"))
+    def reopen(self) -> FsspecStore:
+        """Open the same place anew, sharing no cache and no connection."""
+        return FsspecStore(self._spec, fresh=True)
 
 
 def _open(

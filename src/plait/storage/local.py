@@ -25,9 +25,9 @@ from plait.errors import (
 )
 from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
-from plait.storage.declared import COHERENT, declared_of
 from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
 from plait.storage.files import LocalFiles
+from plait.storage.location import COHERENT, declared_of
 from plait.storage.mounts import find_mount
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
 from plait.storage.skew import JUMP_MS, ServerClock, no_clock
@@ -94,9 +94,7 @@ class LocalStore:
         mount = find_mount(self.root)
         coherent = mount is None or mount.coherent or COHERENT in declared_of(self._spec)
         swaps = mount is None or not mount.remote  # a lock on a directory goes no further
-        return Capabilities(
-            coherent, durable=True, shared=True, compare_and_swap=swaps, coherent=coherent
-        )
+        return Capabilities(coherent, compare_and_swap=swaps, coherent=coherent)
 
     def check_root(self) -> None:
         """Raise StorageError if the place of the table is taken by a file."""

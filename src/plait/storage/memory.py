@@ -22,6 +22,11 @@ from plait.storage.skew import sound_time
 SCHEME = "memory://"
 
 
+def in_this_process(spec: StoreSpec) -> bool:
+    """Tell whether other processes cannot reach a store."""
+    return spec.uri.startswith(SCHEME)
+
+
 @dataclass(slots=True)
 class _Space:
     """The files of one name: content and time of the last write."""
@@ -55,9 +60,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """Atomic, and gone with the process."""
-        return Capabilities(
-            put_if_absent=True, durable=False, shared=False, compare_and_swap=True, coherent=True
-        )
+        return Capabilities(put_if_absent=True, compare_and_swap=True, coherent=True)
 
     def find(
         self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import hashlib
+import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +25,9 @@ from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageEr
 from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
+from plait.storage.location import PROVEN, declared_of, options_of
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
+from plait.storage.probe import PASSED, ProbeSubject, establish
 from plait.storage.skew import ServerClock, no_clock
 
 if TYPE_CHECKING:
@@ -47,8 +52,8 @@ class Traits:
     """A file that is being written is not there before it is complete."""
     has_directories: bool = True
     """Files can be written only into directories that are there."""
-    durable: bool = False
-    shared: bool = True
+    swap_is_atomic: bool = False
+    """``replace`` is one conditional request to the server."""
     coherent: bool = False
     """Each read and listing sees every write that has finished."""
 
@@ -82,11 +87,36 @@ class ObjectStore:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What is known of this kind of store."""
+        """What is known of this kind of store, so far as its server keeps to it.
+
+        That is found by the probe, unless the server is known or the user declared that it was.
+        """
         traits = self.traits
+        if not traits.create_is_atomic:
+            return Capabilities(put_if_absent=False, coherent=traits.coherent)
+        proven = PROVEN in declared_of(self._spec) or self._server_is_known()
+        report = PASSED if proven else establish(self.probe_subject())
         return Capabilities(
-            traits.create_is_atomic, traits.durable, traits.shared, coherent=traits.coherent
+            report.fit,
+            compare_and_swap=traits.swap_is_atomic and report.swaps,
+            coherent=traits.coherent or report.fresh,
         )
+
+    def _server_is_known(self) -> bool:
+        """Tell whether the server is one that honours conditions."""
+        return False
+
+    def probe_subject(self) -> ProbeSubject:
+        """Return this store as the probe takes it."""
+        scheme, _, rest = self._spec.uri.partition("://")
+        options = json.dumps(options_of(self._spec), sort_keys=True, default=str)
+        mark = hashlib.sha256(options.encode()).hexdigest()[:12]
+        server = f"{scheme}://{rest.split('/', 1)[0] or rest} {mark}"
+        return ProbeSubject(self, self.reopen, _library_of(self._files), server)
+
+    def reopen(self) -> ObjectStore:
+        """Open the same place anew, sharing no cache and no connection."""
+        raise NotImplementedError
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
@@ -293,6 +323,15 @@ class _Streams(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:  # noqa: ARG002
         return pa.PythonFile(self.fs.open(path, "wb", block_size=_WRITE_BLOCK), mode="w")
+
+
+def _library_of(files: AbstractFileSystem) -> str:
+    """Name the adapter's class, and the versions of its library and of fsspec."""
+    kind = type(files)
+    libraries = dict.fromkeys((kind.__module__.split(".")[0], "fsspec"))
+    versions = [getattr(sys.modules.get(name), "__version__", "?") for name in libraries]
+    told = ", ".join(f"{name} {version}" for name, version in zip(libraries, versions, strict=True))
+    return f"{kind.__module__}.{kind.__qualname__}, {told}"
 
 
 def _file_info(path: str, facts: Mapping[str, object]) -> FileInfo | None:

@@ -33,14 +33,10 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do; found by the adapter's knowledge or by ``storage.probe``."""
+    """What a store can do: known of its kind, declared by the user, or found by the probe."""
 
     put_if_absent: bool
     """Atomic: one winner among any number of callers on any hosts, whole content or nothing."""
-    durable: bool
-    """What a call returned from survives a power cut of the machine that made it."""
-    shared: bool
-    """Other processes see the same files."""
     compare_and_swap: bool = False
     """``replace`` is atomic: of any number of callers that expect the same, one succeeds."""
     coherent: bool = False
@@ -57,7 +53,7 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do."""
+        """What this store can do; to know it a probe may write, so only writers ask."""
         ...
 
     def find(self, path: str, *, size_max: int = ..., later: Sequence[str] = ()) -> bytes | None:

@@ -17,10 +17,11 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from plait.errors import StorageError, TableError
-from plait.ports import Ids, SystemIds
+from plait.ports import SystemIds
+from plait.storage.memory import in_this_process
 from plait.storage.port import Store
 from plait.storage.race import BEFORE, RaceResult, race_processes, race_threads
 
@@ -55,11 +56,22 @@ class ProbeReport:
     @property
     def fit(self) -> bool:
         """Whether nothing speaks against writing a table here."""
-        return self.one_winner and self.whole and self.reads_fresh and self.lists_fresh
+        return self.one_winner and self.whole and self.fresh
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each read and listing saw what was written before."""
+        return self.reads_fresh and self.lists_fresh
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return asdict(self)
+
+
+PASSED = ProbeReport(
+    one_winner=True, whole=True, reads_fresh=True, lists_fresh=True, processes=0, swaps=True
+)
+"""What a probe would say of a server that needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +85,28 @@ class ProbeSubject:
     """Library and versions."""
     place: str
     """Server and bucket, and who asks."""
-    shared: bool = True
+    host: str = field(default_factory=socket.gethostname)
 
 
-def probe(
-    store: Store,
-    *,
-    reopen: Callable[[], Store],
-    shared: bool = True,
-    rounds: int | None = None,
-    ids: Ids | None = None,
-) -> ProbeReport:
+def run_probe(store: Store, *, reopen: Callable[[], Store]) -> ProbeReport:
     """Race real calls in a scratch directory below ``.meta/hints/``, and remove it.
 
     Raises:
         StorageError: the store cannot be written at all.
     """
-    scratch = f"{HINTS}/probe-{(ids or SystemIds()).nonce()}"
-    rounds = rounds or ROUNDS
+    scratch = f"{HINTS}/probe-{SystemIds().nonce()}"
+    alone = in_this_process(store.spec)
     others = [reopen() for _ in range(4)]
     try:
-        threads = race_threads(others, f"{scratch}/t", rounds=rounds, name="thread")
-        processes = _race_processes(store, scratch, rounds) if shared else None
-        reads, lists = _fresh(store, others[0], f"{scratch}/f", rounds)
-        swaps = threads.fair and _swaps(others, f"{scratch}/s", rounds)
+        threads = race_threads(others, f"{scratch}/t", rounds=ROUNDS, name="thread")
+        processes = None if alone else _race_processes(store, f"{scratch}/p")
+        reads, lists = _fresh(store, others[0], f"{scratch}/f")
+        swaps = threads.fair and _swaps(others, f"{scratch}/s")
     finally:
         _remove(store, scratch)
-    report = _report([threads, *([processes] if processes else [])], shared, reads, lists)
-    return replace(report, swaps=swaps)
-
-
-def _swaps(stores: list[Store], prefix: str, rounds: int) -> bool:
-    """Tell whether a swap has one winner, and none when something else is expected."""
-    if not race_threads(stores, prefix, rounds=rounds, name="swap", swap=True).fair:
-        return False
-    try:
-        return not stores[0].replace(f"{prefix}/0", b"late", expected=BEFORE)
-    except StorageError:
-        return False
-
-
-def _race_processes(store: Store, scratch: str, rounds: int) -> RaceResult | None:
-    return race_processes(store.spec, f"{scratch}/p", rounds=rounds, processes=PROCESSES)
-
-
-def _report(races: list[RaceResult], shared: bool, reads: bool, lists: bool) -> ProbeReport:  # noqa: FBT001 - answers, in order
+    races = [race for race in (threads, processes) if race is not None]
     notes = [error for race in races for error in race.errors][:5]
-    complete = len(races) == (2 if shared else 1)
+    complete = alone or processes is not None
     if not complete:
         notes.append("no processes could be started to race")
     return ProbeReport(
@@ -127,14 +114,29 @@ def _report(races: list[RaceResult], shared: bool, reads: bool, lists: bool) -> 
         whole=not any(race.torn for race in races),
         reads_fresh=reads,
         lists_fresh=lists,
-        processes=PROCESSES if shared and complete else 0,
+        processes=PROCESSES if processes is not None else 0,
+        swaps=swaps,
         notes=tuple(notes),
     )
 
 
-def _fresh(store: Store, other: Store, prefix: str, rounds: int) -> tuple[bool, bool]:
+def _swaps(stores: list[Store], prefix: str) -> bool:
+    """Tell whether a swap has one winner, and none when something else is expected."""
+    if not race_threads(stores, prefix, rounds=ROUNDS, name="swap", swap=True).fair:
+        return False
+    try:
+        return not stores[0].replace(f"{prefix}/0", b"late", expected=BEFORE)
+    except StorageError:
+        return False
+
+
+def _race_processes(store: Store, prefix: str) -> RaceResult | None:
+    return race_processes(store.spec, prefix, rounds=ROUNDS, processes=PROCESSES)
+
+
+def _fresh(store: Store, other: Store, prefix: str) -> tuple[bool, bool]:
     reads = lists = True
-    for number in range(rounds):
+    for number in range(ROUNDS):
         path = f"{prefix}/{number}/x"
         folder = f"{prefix}/{number}"
         reads = reads and other.find(path) is None
@@ -152,18 +154,14 @@ def _remove(store: Store, scratch: str) -> None:
         return
 
 
-def establish(subject: ProbeSubject, *, host: str | None = None) -> ProbeReport:
+def establish(subject: ProbeSubject) -> ProbeReport:
     """Return the report that holds here: this process's, this host's hint, or a new probe's."""
     key = (subject.adapter, subject.place)
     with _MUTEX:  # one probe at a time: others in this process wait for its result
         known = _KNOWN.get(key)
         if known is not None:
             return known
-        host = host or socket.gethostname()
-        report = _find_hint(subject, host)
-        if report is None:
-            report = probe(subject.store, reopen=subject.reopen, shared=subject.shared)
-            _write_hint(subject, host, report)
+        report = _find_hint(subject) or prove(subject)
         if report.fit:
             if len(_KNOWN) >= _KNOWN_MAX:
                 _KNOWN.clear()
@@ -171,32 +169,37 @@ def establish(subject: ProbeSubject, *, host: str | None = None) -> ProbeReport:
     return report
 
 
-def hint_path(subject: ProbeSubject, host: str) -> str:
+def prove(subject: ProbeSubject) -> ProbeReport:
+    """Probe anew, and keep the result for the processes of this host."""
+    report = run_probe(subject.store, reopen=subject.reopen)
+    _write_hint(subject, report)
+    return report
+
+
+def hint_path(subject: ProbeSubject) -> str:
     """Name the hint of a host and library."""
-    mark = "\n".join((str(PROBE_VERSION), host, subject.adapter, subject.place))
+    mark = "\n".join((str(PROBE_VERSION), subject.host, subject.adapter, subject.place))
     return f"{HINTS}/store-{hashlib.sha256(mark.encode()).hexdigest()[:16]}.json"
 
 
-def _find_hint(subject: ProbeSubject, host: str) -> ProbeReport | None:
+def _find_hint(subject: ProbeSubject) -> ProbeReport | None:
     try:
-        body = subject.store.find(hint_path(subject, host), size_max=_HINT_BYTES_MAX)
+        body = subject.store.find(hint_path(subject), size_max=_HINT_BYTES_MAX)
         document = json.loads(body or b"null")
-        if document["host"] != host or document["adapter"] != subject.adapter:
+        if document["host"] != subject.host or document["adapter"] != subject.adapter:
             return None
         found = document["report"]
         answers = [found[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
-        processes, swaps = int(found["processes"]), found["swaps"] is True
+        report = replace(PASSED, processes=int(found["processes"]), swaps=found["swaps"] is True)
     except (TableError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    if not all(answer is True for answer in answers):
-        return None
-    return ProbeReport(True, True, True, True, processes, swaps)  # noqa: FBT003 - all of them
+    return report if all(answer is True for answer in answers) else None
 
 
-def _write_hint(subject: ProbeSubject, host: str, report: ProbeReport) -> None:
-    document = {"host": host, "adapter": subject.adapter, "report": report.to_dict()}
+def _write_hint(subject: ProbeSubject, report: ProbeReport) -> None:
+    document = {"host": subject.host, "adapter": subject.adapter, "report": report.to_dict()}
     try:
-        subject.store.put(hint_path(subject, host), json.dumps(document, indent=1).encode())
+        subject.store.put(hint_path(subject), json.dumps(document, indent=1).encode())
         oldest_ms = subject.store.now_ms() - _HINT_AGE_MS_MAX
         old = [
             info.path

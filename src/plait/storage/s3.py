@@ -11,16 +11,16 @@ import email.utils
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from plait.errors import MissingDependencyError, OptionError, StorageError
 from plait.model.plan import StoreSpec
-from plait.storage.declared import options_of
+from plait.storage.location import options_of
 from plait.storage.objects import ATTEMPTS_MAX, ObjectStore, Traits
-from plait.storage.port import Capabilities, FileInfo, check_path
-from plait.storage.probe import ProbeReport, ProbeSubject, establish
+from plait.storage.port import FileInfo, check_path
+from plait.storage.probe import ProbeSubject
 from plait.storage.skew import no_clock
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class S3Store(ObjectStore):
     """A table below a prefix of a bucket; its options are those of ``s3fs.S3FileSystem``."""
 
     traits = Traits(
-        create_is_atomic=True, writes_are_whole=True, has_directories=False, durable=True
+        create_is_atomic=True, swap_is_atomic=True, writes_are_whole=True, has_directories=False
     )
 
     def __init__(
@@ -61,26 +61,19 @@ class S3Store(ObjectStore):
         root = f"{bucket}/{prefix}".rstrip("/")
         super().__init__(StoreSpec(uri, spec.options), files, root, clock=clock, ids=ids)
 
-    @cached_property
-    def capabilities(self) -> Capabilities:
-        """Known of Amazon; of any other endpoint, as the probe found."""
+    def _server_is_known(self) -> bool:
         with self._translated("reach", self._bucket):
             endpoint = str(self._files.s3.meta.endpoint_url)
-        if (urlsplit(endpoint).hostname or "").endswith(_AMAZON):
-            fit = fresh = swaps = True
-        else:
-            report = self._probed(endpoint)
-            fit, swaps = report.fit, report.swaps
-            fresh = report.reads_fresh and report.lists_fresh
-        return Capabilities(fit, durable=True, shared=True, compare_and_swap=swaps, coherent=fresh)
+        return (urlsplit(endpoint).hostname or "").endswith(_AMAZON)
 
-    def _probed(self, endpoint: str) -> ProbeReport:
-        def reopen() -> S3Store:
-            return S3Store(self._spec, fresh=True)
+    def probe_subject(self) -> ProbeSubject:
+        """Return this store as the probe takes it: its server is told by the endpoint."""
+        place = f"{self._files.s3.meta.endpoint_url}/{self._bucket}"
+        return replace(super().probe_subject(), place=place)
 
-        place = f"{endpoint}/{self._bucket}"
-        adapter = _versions()
-        return establish(ProbeSubject(self, reopen, adapter, place))
+    def reopen(self) -> S3Store:
+        """Open the same place anew, sharing no cache and no connection."""
+        return S3Store(self._spec, fresh=True)
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
@@ -196,12 +189,6 @@ def _split(uri: str) -> tuple[str, str]:
         hint = "s3://bucket/table; credentials go into storage_options as key and secret"
         raise OptionError(message, hint=hint, key="uri", value=uri)
     return bucket, prefix
-
-
-def _versions() -> str:
-    import s3fs  # noqa: PLC0415 - the extra's only place, and only when it is used
-
-    return f"s3fs {s3fs.__version__}"
 
 
 def _connect(

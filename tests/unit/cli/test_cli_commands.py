@@ -419,3 +419,20 @@ def test_create_if_not_exists_tells_when_the_table_is_not_as_expected(tablectl, 
     create = ("create", tmp_path / "t", "--schema", "id bigint", "--if-not-exists")
     assert tablectl(*create, "--expect", "lock=file").code == 0
     assert tablectl(*create, "--expect", "lock=none").code == 9
+
+
+# --- probe -----------------------------------------------------------------------------------
+
+
+def test_probe_tells_what_a_store_can_do(tablectl):
+    ran = tablectl("probe", "memory://probed", "--json")
+    data = _documented(ran, "memory://probed", "probe")
+    assert data["fit"]
+    assert data["swaps"]
+    assert "proven" in tablectl("probe", "memory://probed").err
+
+
+def test_probe_ends_in_its_own_code_where_no_table_can_be_written(tablectl, tmp_path):
+    ran = tablectl("probe", f"local://{tmp_path}")
+    assert ran.code == 8
+    assert "not known to have an atomic put-if-absent" in ran.out

@@ -19,8 +19,8 @@ from plait.model.plan import StoreSpec
 from plait.storage import local_root, open_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
+from plait.storage.location import adapter_missing
 from plait.storage.memory import MemoryStore
-from plait.storage.url import adapter_missing
 from tests.support.memory import forget
 
 

@@ -13,7 +13,7 @@ import pytest
 from plait.errors import CapabilityMissingError, StorageError
 from plait.model.plan import StoreSpec
 from plait.ports import SystemClock
-from plait.storage import open_store, probe
+from plait.storage import open_store, probe, probe_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.memory import MemoryStore
 from plait.storage.port import FIND_BYTES_MAX, FileInfo
@@ -71,11 +71,13 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def probed(kind: type[MemoryStore]) -> probe.ProbeReport:
-    return probe.probe(MemoryStore(URI), reopen=lambda: kind(URI), shared=False)
+    return probe.run_probe(MemoryStore(URI), reopen=lambda: kind(URI))
 
 
-def subject(store: MemoryStore | CountingStore, adapter: str = "a 1") -> probe.ProbeSubject:
-    return probe.ProbeSubject(store, lambda: MemoryStore(URI), adapter, "here", shared=False)
+def subject(
+    store: MemoryStore | CountingStore, adapter: str = "a 1", host: str = "h"
+) -> probe.ProbeSubject:
+    return probe.ProbeSubject(store, lambda: MemoryStore(URI), adapter, "here", host)
 
 
 def test_a_fit_store_passes_and_nothing_of_the_probe_is_left() -> None:
@@ -99,10 +101,10 @@ def test_cached_lookups_and_listings_are_found() -> None:
 
 
 def test_a_shared_store_is_not_fit_when_no_process_can_race(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    report = probe.probe(MemoryStore(URI), reopen=lambda: MemoryStore(URI), shared=True)
+    report = probe_store(open_store(tmp_path))
     assert not report.fit
     assert report.processes == 0
     assert report.notes
@@ -125,7 +127,7 @@ def test_a_probe_that_gets_no_thread_says_so_and_leaves_nobody_waiting(
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(StorageError, match="can't start new thread") as caught:
-        probe.probe(MemoryStore(URI), reopen=lambda: MemoryStore(URI), rounds=1)
+        probe.run_probe(MemoryStore(URI), reopen=lambda: MemoryStore(URI))
     assert "limit of threads" in caught.value.hint
     for thread in started:
         thread.join(WAIT_S)
@@ -134,10 +136,10 @@ def test_a_probe_that_gets_no_thread_says_so_and_leaves_nobody_waiting(
 
 
 def test_the_hint_spares_the_next_process_on_this_host_the_probe() -> None:
-    first = probe.establish(subject(MemoryStore(URI)), host="h")
+    first = probe.establish(subject(MemoryStore(URI)))
     probe._KNOWN.clear()  # as in a new process
     store = CountingStore(MemoryStore(URI))
-    assert probe.establish(subject(store), host="h").fit is first.fit is True
+    assert probe.establish(subject(store)).fit is first.fit is True
     assert store.counts() == {"find": 1}
 
 
@@ -145,10 +147,10 @@ def test_the_hint_spares_the_next_process_on_this_host_the_probe() -> None:
 def test_another_host_or_version_probes_again_and_keeps_its_own_hint(
     host: str, adapter: str
 ) -> None:
-    probe.establish(subject(MemoryStore(URI)), host="h")
+    probe.establish(subject(MemoryStore(URI)))
     probe._KNOWN.clear()
     store = CountingStore(MemoryStore(URI))
-    assert probe.establish(subject(store, adapter), host=host).fit
+    assert probe.establish(subject(store, adapter, host)).fit
     assert store.count("list") > 1
     assert len(list(MemoryStore(URI).list(probe.HINTS))) == 2
 
@@ -165,21 +167,21 @@ def test_another_host_or_version_probes_again_and_keeps_its_own_hint(
 def test_a_hint_that_cannot_be_read_costs_a_probe_and_no_more(body: bytes) -> None:
     """INV-11."""
     store = MemoryStore(URI)
-    path = probe.hint_path(subject(store), "h")
+    path = probe.hint_path(subject(store))
     store.put(path, body)
-    assert probe.establish(subject(store), host="h").fit
+    assert probe.establish(subject(store)).fit
     assert json.loads(store.find(path) or b"")["report"]["one_winner"] is True
 
 
 def test_a_hint_that_says_no_is_not_believed() -> None:
     store = MemoryStore(URI)
-    path = probe.hint_path(subject(store), "h")
-    probe.establish(subject(store), host="h")
+    path = probe.hint_path(subject(store))
+    probe.establish(subject(store))
     document = json.loads(store.find(path) or b"")
     document["report"]["one_winner"] = False
     store.put(path, json.dumps(document).encode())
     probe._KNOWN.clear()
-    assert probe.establish(subject(store), host="h").fit
+    assert probe.establish(subject(store)).fit
 
 
 def test_a_false_yes_gives_nothing_that_the_kind_of_store_does_not_have(tmp_path: Path) -> None:
@@ -198,6 +200,26 @@ def test_a_false_declaration_is_found_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert not open_store(uri, options).capabilities.put_if_absent
 
 
+def test_a_store_that_was_proven_is_not_probed_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probed(*_: object, **__: object) -> probe.ProbeReport:
+        message = "it was probed"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(probe, "run_probe", probed)
+    uri = f"local://{tmp_path}"
+    assert open_store(uri, {"plait.declare": "atomic-create proven"}).capabilities.put_if_absent
+    with pytest.raises(AssertionError, match="it was probed"):
+        open_store(uri, {"plait.declare": "atomic-create"}).capabilities  # noqa: B018 - it is asked
+
+
+def test_a_store_that_cannot_be_atomic_does_not_become_so_by_being_proven(tmp_path: Path) -> None:
+    """INV-11: the word spares the probe, and no more."""
+    store = open_store(f"local://{tmp_path}", {"plait.declare": "proven"})
+    assert not store.capabilities.put_if_absent
+
+
 class SwapsWithoutLooking(MemoryStore):
     """What a server makes of a condition that it does not know."""
 
@@ -211,11 +233,11 @@ def test_a_store_whose_swap_looks_at_nothing_is_found_out() -> None:
     def reopen() -> SwapsWithoutLooking:
         return SwapsWithoutLooking(URI)
 
-    report = probe.probe(reopen(), reopen=reopen, shared=False)
+    report = probe.run_probe(reopen(), reopen=reopen)
     assert report.fit
     assert not report.swaps
 
 
 def test_a_store_with_an_atomic_swap_is_found_to_have_it() -> None:
-    report = probe.probe(open_store(URI), reopen=lambda: open_store(URI), shared=False)
+    report = probe_store(open_store(URI))
     assert report.swaps

@@ -319,7 +319,7 @@ class Stale(PlainStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(put_if_absent=False, durable=True, shared=True)
+        return Capabilities(put_if_absent=False)
 
 
 def test_slots_are_lent_where_they_must_be_and_may_be(store: Store) -> None:

@@ -203,7 +203,7 @@ class Plain(WrappedStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(put_if_absent=False, durable=True, shared=True)
+        return Capabilities(put_if_absent=False)
 
 
 def test_a_store_without_atomic_slots_is_refused_for_writing(store: MemoryStore) -> None:

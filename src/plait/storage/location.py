@@ -1,4 +1,7 @@
-"""What the name of a place means: as in Spark, or refused with the way to say it here."""
+"""What the location of a table means, and the words that are declared of its store.
+
+A location means what it means in Spark, or it is refused with the way to say it here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 from typing import Final
 
 from plait.errors import MissingDependencyError, OptionError
+from plait.model.plan import StoreSpec
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _USER = re.compile(r"^([^:@]*:[/\\]*)?.*@", re.DOTALL)
@@ -51,6 +55,15 @@ _PACKAGES: Final = {
     "webhdfs": "requests",
 }
 """The package that brings a scheme to fsspec; a scheme's own name may be a stranger's package."""
+
+DECLARE = "plait.declare"
+COHERENT = "coherent"
+"""Of a network mount or an fsspec adapter: all see at once what anyone has finished writing."""
+ATOMIC_CREATE = "atomic-create"
+"""Of an fsspec adapter: ``pipe_file(mode="create")`` is one conditional write of a whole file."""
+PROVEN = "proven"
+"""Of a store that ``tablectl probe`` found fit: it is not probed when it is opened."""
+_WORDS = (COHERENT, ATOMIC_CREATE, PROVEN)
 
 
 def plain_url(text: str) -> str:
@@ -130,3 +143,19 @@ def adapter_missing(uri: str, error: Exception) -> MissingDependencyError | Opti
     message = f"no adapter is known for {scheme}:// ({error})"
     hint = "use a path, s3://, gs:// or abfss://; a scheme of your own needs an fsspec adapter"
     return OptionError(message, hint=hint, key="uri", value=uri)
+
+
+def declared_of(spec: StoreSpec) -> frozenset[str]:
+    """Return the words declared; raise OptionError for one that is not known."""
+    value = dict(spec.options).get(DECLARE, "")
+    words = frozenset(str(value).replace(",", " ").split())
+    if unknown := sorted(words - set(_WORDS)):
+        message = f"{DECLARE}={' '.join(unknown)!r} is not known"
+        hint = f"some of {', '.join(_WORDS)}"
+        raise OptionError(message, hint=hint, key=DECLARE, value=value)
+    return words
+
+
+def options_of(spec: StoreSpec) -> dict[str, object]:
+    """Return the options that are for the file system's library."""
+    return {key: value for key, value in spec.options if key != DECLARE}
