@@ -4,7 +4,7 @@
 
 For each table type a process of its own writes a stream with a small buffer. Its peak resident
 memory is compared with that of the same process writing one small batch (the base). Flushes are
-compared with what ``predict_flushes`` says, and every row must be there once. Results:
+compared with what the sizes of the buffer ask for, and every row must be there once. Results:
 benchmarks/results/memory.json.
 """
 

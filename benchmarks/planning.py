@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
-from plait.files.names import data_path
+from plait.files.data_file import data_path
 from plait.model.bucket import partition_text
 from plait.model.changes import ADDED, BASE, KEYS_FILES, TOUCHED, Changes, WriteStats, WriteStatus
 from plait.model.decision import SCOPE_BUCKETS, Scope

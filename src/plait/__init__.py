@@ -68,8 +68,7 @@ if TYPE_CHECKING:
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
-    from plait.read.pinned import Pinned
-    from plait.read.scan import Scan
+    from plait.read.scan import Pinned, Scan
     from plait.services.clean import CleanPlan, CleanReport
     from plait.services.rollback import RollbackReport, RolledBackInstant
     from plait.services.verify.report import Note, Problem, VerifyReport
@@ -191,7 +190,7 @@ _LAZY = {
     "Note": "plait.services.verify.report",
     "Participant": "plait.stream.participant",
     "PendingEntry": "plait.model.history",
-    "Pinned": "plait.read.pinned",
+    "Pinned": "plait.read.scan",
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
     "RollbackReport": "plait.services.rollback",

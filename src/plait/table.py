@@ -16,14 +16,13 @@ from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.model.locks import LockState
 from plait.model.schema import names_of
-from plait.queries.describe import describe, load_locks, load_timeline, pin
+from plait.queries.describe import describe, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
+from plait.queries.moments import Bound, Moment
 from plait.queries.opening import create_handle, open_expected, reopen
-from plait.read.change_window import pin_changes
+from plait.queries.pins import pin, pin_changes
 from plait.read.changes import ChangeScan
-from plait.read.moments import Bound, Moment
-from plait.read.pinned import Pinned
-from plait.read.scan import Scan
+from plait.read.scan import Pinned, Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
 from plait.services.rollback import RollbackReport, roll_back, roll_back_failed

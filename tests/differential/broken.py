@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow import merge, remove
+from plait.arrow import existing, merge
 from plait.arrow import operations as steps
 from plait.arrow.engine import ArrowStaging
 from plait.arrow.merge import DuplicateRule
@@ -343,7 +343,7 @@ BROKEN = (
     ),
     Broken(
         "a new mask takes the place of the old one",
-        ((remove, "union"),),
+        ((existing, "union"),),
         lambda _: lambda _old, new: new,
         19,
         frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
@@ -364,14 +364,14 @@ BROKEN = (
     ),
     Broken(
         "changes lack the rows as they were",
-        ((changed, "_judge"),),
+        ((changed, "_compared"),),
         _without_preimages,
         10,
         frozenset({"change feed"}),
     ),
     Broken(
         "changes take a row that is gone for one that changed",
-        ((changed, "_judge"),),
+        ((changed, "_compared"),),
         _deletes_as_updates,
         4,
         frozenset({"change feed"}),

@@ -15,7 +15,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Table
-from plait.files.names import data_path
+from plait.files.data_file import data_path
 from plait.locks.file import FileLock
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, State

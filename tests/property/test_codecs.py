@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError
 from plait.files import deletion, roaring
+from plait.files.data_file import EXTENSIONS, data_path, parse_path
 from plait.files.hash import key_hashes
-from plait.files.names import EXTENSIONS, data_path, parse_path
 from plait.files.sidecar import decode_hashes, encode_hashes
 from plait.model.bucket import UNKEYED, partition_parse, partition_path, partition_text
 from plait.model.instant import Instant

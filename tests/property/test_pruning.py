@@ -20,7 +20,8 @@ from plait.expr.tree import (
     all_of,
     any_of,
 )
-from plait.files.data import DataFileWriter, Place
+from plait.files.data_file import Place
+from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE
 from plait.model.plan import COW, LIVE, Snapshot, TableSpec

@@ -118,7 +118,8 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
         model.rows = model.newest(rows, model.rows)
     elif operation == "partial":
         needed = {*table.spec.key, *table.spec.partition_by, table.spec.ordering}
-        lacking = sorted(set(SCHEMA.names) - needed)[bound % 2]
+        others = sorted(set(SCHEMA.names) - needed)
+        lacking = others[bound % len(others)]
         columns = [name for name in SCHEMA.names if name != lacking]
         clauses = partial(table.spec)
         table.write("upsert", *_tables(parts, columns), clauses=clauses)

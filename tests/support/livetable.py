@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from plait.arrow.engine import ArrowStaging, Task
 from plait.expr import parse_where, to_json
-from plait.files.live import live_files
+from plait.files.data_file import live_files
 from plait.model.bucket import BucketId, BucketSpec, Partition
 from plait.model.changes import Changes, WriteStatus
 from plait.model.instant import Instant, Operation

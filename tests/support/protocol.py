@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from plait.errors import CommitOutcomeUnknownError
-from plait.files.names import data_path
+from plait.files.data_file import data_path
 from plait.files.sidecar import encode_hashes
 from plait.locks.port import Holder
 from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text

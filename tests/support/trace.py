@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, InvariantError
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Decision
 from plait.model.instant import Instant

@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from plait.arrow.ingest import Chunk, Group
 from plait.arrow.memory import MAPPED_MIN, MemoryLimits, settled, taken
-from plait.arrow.split import Chunk, Group
 
 
 @dataclass(slots=True)

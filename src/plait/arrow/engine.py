@@ -10,16 +10,13 @@ import pyarrow as pa
 from plait.arrow.buffer import Buffer, Flusher, Ledger
 from plait.arrow.check import prepare
 from plait.arrow.clauses import check_again, rows_spec
-from plait.arrow.existing import Existing, Matching
-from plait.arrow.ingest import Intake, Rows, accepts, open_rows
+from plait.arrow.existing import Existing, Masks, Matching
+from plait.arrow.ingest import Chunk, Group, Intake, Rows, accepts, open_rows, split
 from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import BucketOperations, StagedInput, rule_within
-from plait.arrow.output import AppendSink, LogSink, Output
-from plait.arrow.remove import Masks
-from plait.arrow.result import Staged, changes_of, stats_of
-from plait.arrow.spill import Incoming, RunSink
-from plait.arrow.split import Chunk, Group, split
+from plait.arrow.output import Output, Staged, changes_of, stats_of
+from plait.arrow.sinks import AppendSink, Incoming, LogSink, RunSink
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester, digest_of
 from plait.model.bucket import BucketId, Partition

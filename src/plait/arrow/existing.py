@@ -1,4 +1,4 @@
-"""The rows that a table has already, as sources for merging and masking."""
+"""The rows that a table has already: read in key order, found by a predicate, taken out."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.arrow.ingest import Group
 from plait.arrow.memory import combined, taken
-from plait.arrow.merge import Positions, SortedBatch, Source
-from plait.arrow.spill import KeyRange
-from plait.arrow.split import Group
+from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
 from plait.files import keys
-from plait.files.deletion import load_mask
-from plait.files.live import LiveFile, live_files, unmasked
-from plait.files.opened import OpenFile, Schemas
-from plait.model.bucket import BucketId, partition_parse
-from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.files.data_file import LiveFile, live_files, unmasked
+from plait.files.deletion import MaskWriter, load_mask, union
+from plait.files.footer import Range
+from plait.files.reader import Schemas
+from plait.files.roaring import Positions
+from plait.model.bucket import BucketId, Partition, partition_parse
+from plait.model.plan import MOR, Snapshot, TableSpec, WritePlan
 from plait.read.condition import Condition
+from plait.read.join import SortedBatch, Source
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
@@ -40,7 +42,7 @@ class Existing:
     spec: TableSpec
     _files: pa.Table = field(init=False)
     _spans: dict[BucketId, tuple[int, int]] = field(init=False)
-    _schemas: Schemas = field(init=False)
+    reader: SliceReader = field(init=False)
 
     def __post_init__(self) -> None:
         """Put the files in the order of their buckets, once."""
@@ -48,7 +50,7 @@ class Existing:
         self._files = self.snapshot.files.sort_by(by).combine_chunks()
         self._spans = _spans(self._files)
         schemas = {**self.snapshot.schemas, self.spec.schema.id: self.spec.schema}
-        self._schemas = Schemas(self.spec.schema, schemas)
+        self.reader = SliceReader(self.store, Schemas(self.spec.schema, schemas))
 
     def buckets(self) -> Iterator[BucketId]:
         """Return the buckets that have files."""
@@ -69,7 +71,7 @@ class Existing:
         columns: Sequence[str],
         *,
         hidden: Positions | None = None,
-        within: KeyRange | None = None,
+        within: Range | None = None,
     ) -> Source:
         """Return live rows of a file, sorted by key; see ``blocks``.
 
@@ -86,23 +88,16 @@ class Existing:
         columns: Sequence[str],
         *,
         hidden: Positions | None = None,
-        within: KeyRange | None = None,
+        within: Range | None = None,
     ) -> Iterator[SortedBatch]:
         """Read live rows of a file with their positions, in order, in bounded memory.
 
-        ``hidden`` rows are left out too, and row groups without a key ``within`` a range.
+        ``hidden`` rows are left out too, and row groups without a first key column ``within`` a
+        range.
         """
-        schema = pa.schema([self.spec.schema.arrow.field(name) for name in columns])
-        with OpenFile(self.store, file, self._schemas) as source:
-            gone = union(load_mask(self.store, file), hidden)
-            for group in range(source.group_count):
-                if within and not within.meets(source.group_ranges(group, [within.column])):
-                    continue
-                start = source.group_start(group)
-                for batch in source.batches(group, columns):
-                    rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-                    yield _visible(rows, start, gone)
-                    start += batch.num_rows
+        ranges = None if within is None else {self.spec.key[0]: within}
+        for part in self.reader.slices(file, columns=columns, hidden=hidden, within=ranges):
+            yield SortedBatch(pa.Table.from_batches([part.rows]), part.positions)
 
 
 def in_key_order(blocks: Sequence[SortedBatch], key: Sequence[str]) -> Iterator[SortedBatch]:
@@ -115,27 +110,9 @@ def in_key_order(blocks: Sequence[SortedBatch], key: Sequence[str]) -> Iterator[
     yield SortedBatch(taken(combined(rows), order), positions[order])
 
 
-def union(one: Positions | None, other: Positions | None) -> Positions | None:
-    """Put sorted positions together."""
-    if one is None or other is None:
-        return other if one is None else one
-    return np.union1d(one, other)
-
-
 def as_live(record: pa.Table, version: int) -> LiveFile:
     """Take a file that this writer has just made for one that is live."""
     return next(live_files(unmasked(record, version=version)))
-
-
-def _visible(rows: pa.RecordBatch, start: int, gone: Positions | None) -> SortedBatch:
-    positions: Positions = np.arange(start, start + rows.num_rows, dtype=np.uint64)
-    if gone is not None:
-        low, high = np.searchsorted(gone, np.array([start, start + rows.num_rows], np.uint64))
-        if high > low:
-            kept = np.ones(rows.num_rows, dtype=np.bool_)
-            kept[(gone[low:high] - np.uint64(start)).astype(np.int64)] = False
-            rows, positions = rows.filter(pa.array(kept)), positions[kept]
-    return SortedBatch(pa.Table.from_batches([rows]), positions)
 
 
 def _spans(files: pa.Table) -> dict[BucketId, tuple[int, int]]:
@@ -205,9 +182,74 @@ class Matches:
             if gone is not None:
                 live[gone.astype(np.int64)] = False
             return np.flatnonzero(live).astype(np.uint64)
-        reader = SliceReader.of(self.existing.store, self.existing.snapshot)
-        parts = [
-            part.positions.astype(np.uint64)
-            for part in reader.slices(file, columns=(), where=self.plan.condition)
-        ]
+        found = self.existing.reader.slices(file, columns=(), where=self.plan.condition)
+        parts = [part.positions for part in found]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
+
+
+class Masks:
+    """Writes masks bucket by bucket, so that few of them are held."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._writer: MaskWriter | None = None
+        self._owners: dict[str, Staged] = {}
+
+    def add(self, partition: Partition, staged: Staged) -> None:
+        """Write the masks of a bucket; their records come with ``close``."""
+        for path, positions in staged.hidden.items():
+            if self._writer is None:
+                self._writer = MaskWriter(self._output.store, self._output.mask_name(partition))
+            self._writer.add(path, positions)
+            self._owners[path] = staged
+        staged.hidden = {}
+
+    def close(self) -> None:
+        """Return the mask records of each bucket."""
+        if self._writer is None:
+            return
+        records = self._writer.close()
+        self._output.written.update(self._writer.paths)
+        for at, path in enumerate(records["path"].to_pylist()):
+            self._owners[path].masked.append(records.slice(at, 1))
+
+
+def remove_rows(
+    bucket: BucketId, files: Sequence[LiveFile], gone: Hidden, existing: Existing, output: Output
+) -> Staged:
+    """Stage a bucket without some of its live rows; files that lose all of theirs go."""
+    staged = Staged(deleted=sum(len(positions) for positions in gone.values()))
+    if output.spec.table_type == MOR:
+        hide(staged, files, gone, existing)
+        return staged
+    names = output.spec.schema.names
+    for file in files:
+        lost = gone.get(file.path)
+        if lost is None or not len(lost):
+            continue
+        staged.removed.append(file)
+        if len(lost) < file.live_rows:
+            blocks = (block.rows for block in existing.blocks(file, names, hidden=lost))
+            record = output.write(bucket, file.kind, blocks, sorted_by_key=file.sorted_by_key)
+            staged.added.extend([] if record is None else [record])
+    return staged
+
+
+def remove_files(files: Iterable[LiveFile]) -> Staged:
+    """Stage a bucket without any of its files."""
+    removed = list(files)
+    return Staged(removed=removed, deleted=sum(file.live_rows for file in removed))
+
+
+def hide(staged: Staged, files: Sequence[LiveFile], gone: Hidden, existing: Existing) -> None:
+    """Stage the masks of live files: what is hidden now and what goes; empty files go whole."""
+    for file in files:
+        lost = gone.get(file.path)
+        if lost is None or not len(lost):
+            continue
+        if len(lost) == file.live_rows:
+            staged.removed.append(file)
+            continue
+        positions = union(load_mask(existing.store, file), lost)
+        if positions is not None:
+            staged.hidden[file.path] = positions

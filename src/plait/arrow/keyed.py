@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from plait.arrow.existing import Existing, Hidden, as_live
-from plait.arrow.key_filter import KeyFilter
+from plait.arrow.existing import Existing, Hidden, as_live, hide
+from plait.arrow.ingest import Group
 from plait.arrow.memory import once_changed
-from plait.arrow.merge import DuplicateRule, Merge, Positions, Round, Source
-from plait.arrow.output import Log, Output
-from plait.arrow.remove import hide
-from plait.arrow.result import KeyDigest, Lookups, Staged, touched_row
-from plait.arrow.spill import Incoming, KeyRange, hull, kept_rows
-from plait.arrow.split import Group
+from plait.arrow.merge import DuplicateRule, Merge, Round
+from plait.arrow.output import KeyDigest, Lookups, Output, Staged, touched_row
+from plait.arrow.sinks import Incoming, Log, hull, kept_rows
 from plait.errors import DuplicateKeyError
-from plait.files.live import LiveFile
+from plait.files import keys
+from plait.files.data_file import LiveFile
+from plait.files.footer import Range
+from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import BASE, KEYS_FILES
+from plait.read.join import SortedBatch, Source
 
 _SAMPLE = 5
 _MANY_FOLD = 4
@@ -96,7 +98,7 @@ class MorStage:
         tally = _Tally(bucket, self.rule, spec.key)
         lookups = Lookups.of(self.output)
         if len(every) > 1 and own:
-            sources = self._sources(files, own, hidden, hull(log.range for log in logs))
+            sources = self._sources(files, own, hidden, hull([log.range for log in logs]))
             for each in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
                 tally.add(each)
                 lookups.add(each.unchanged(spec.key))
@@ -125,7 +127,7 @@ class MorStage:
         files: Sequence[LiveFile],
         own: Sequence[LiveFile],
         hidden: Hidden,
-        within: KeyRange | None,
+        within: Range,
     ) -> list[Source]:
         spec = self.output.spec
         names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
@@ -165,7 +167,7 @@ def find_keys(
 ) -> Found:
     """Find the live rows among some files of a bucket whose keys came in."""
     key = incoming.sink.key
-    within = hull(incoming.range(group) for group in groups)
+    within = hull([incoming.range(group) for group in groups])
     lost = _Lost({})
     digest = KeyDigest(key, incoming.sink.limits.buffer // 16)
     lookups = Lookups.of(output)
@@ -217,3 +219,61 @@ class _Lost:
 
     def every(self) -> dict[str, Positions]:
         return {path: self.of(path) for path in self._parts}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """A few keys that came in, to leave out of a large file every row that has none of them.
+
+    Masking needs only the rows that meet others. So a small upsert looks each of its keys up in
+    the sorted keys of a file, and merges what it found, in place of all rows of the file.
+    """
+
+    key: Sequence[str]
+    wanted: keys.Keys
+
+    @classmethod
+    def of(
+        cls, blocks: Iterable[SortedBatch], key: Sequence[str], size_max: int
+    ) -> KeyFilter | None:
+        """Collect the keys of blocks, of which there is one at least; None if they are too many.
+
+        It takes three times ``size_max`` bytes while it puts them in order.
+        """
+        parts: list[keys.Keys] = []
+        size = 0
+        for block in blocks:
+            parts.append(keys.encode(block.rows, key))
+            size += parts[-1].nbytes
+            if size > size_max:
+                return None
+        found = keys.concat(parts)
+        return cls(key, keys.take(found, keys.merge_order(found)))
+
+    def source(self, source: Source) -> Source:
+        """Return a source of those rows whose key is wanted."""
+        return replace(source, blocks=self._sifted(source.blocks))
+
+    def _sifted(self, blocks: Iterator[SortedBatch]) -> Iterator[SortedBatch]:
+        for block in blocks:
+            if not block.rows.num_rows:
+                continue
+            at = self._find(keys.encode(block.rows, self.key))
+            if len(at):
+                positions = None if block.positions is None else block.positions[at]
+                yield SortedBatch(block.rows.take(pa.array(at)), positions)
+
+    def _find(self, there: keys.Keys) -> keys.Indices:
+        """Return the positions of rows with a wanted key; ``there`` is sorted."""
+        if not isinstance(there, np.ndarray):
+            low = max(0, keys.count_until(self.wanted, keys.at(there, 0)) - 1)
+            high = keys.count_until(self.wanted, keys.at(there, -1))
+            asked = keys.part(self.wanted, low, high)
+            among: keys.Indices = np.flatnonzero(pc.is_in(there, value_set=asked))
+            return among
+        first, last = np.searchsorted(self.wanted, there[[0, -1]])
+        asked = self.wanted[first : last + 1]
+        places = np.minimum(np.searchsorted(there, asked), len(there) - 1)
+        found = places[there[places] == asked]
+        once: keys.Indices = found[keys.starts(found)]
+        return once

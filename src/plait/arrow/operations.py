@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plait.arrow.existing import Existing, Hidden, Matches, as_live
+from plait.arrow.existing import Existing, Hidden, Matches, as_live, remove_files, remove_rows
+from plait.arrow.ingest import Group
 from plait.arrow.keyed import CowStage, MorStage, find_keys
 from plait.arrow.merge import DuplicateRule
 from plait.arrow.merge_into import MergeStage, Merging
-from plait.arrow.output import AppendSink, Log, LogSink, Output, bucket_id
-from plait.arrow.remove import remove_files, remove_rows
-from plait.arrow.result import Staged, touched_row
-from plait.arrow.spill import Incoming
-from plait.arrow.split import Group
+from plait.arrow.output import Output, Staged, bucket_id, touched_row
+from plait.arrow.sinks import AppendSink, Incoming, Log, LogSink
 from plait.arrow.update import ChangeStage
-from plait.files.live import LiveFile
+from plait.files.data_file import LiveFile
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
 from plait.model.instant import Operation

@@ -1,26 +1,41 @@
-"""The files that one writer leaves on storage: their names, and which there are."""
+"""What one writer leaves on storage: its files, and what they did to each bucket.
+
+The work is kept bucket by bucket, so that single buckets can be done again.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.arrow.buffer import FlushBatch
+from plait.arrow.ingest import Group
 from plait.arrow.memory import MemoryLimits
-from plait.arrow.merge import DuplicateRule, Merge
-from plait.arrow.spill import KeyRange, key_range, merged_order
-from plait.arrow.split import Group
 from plait.errors import InvariantError
-from plait.files.data import GROUP_ROWS, DataFileWriter, Place
-from plait.files.names import KEYS, MASK, data_path
-from plait.files.stats import leaf_paths
-from plait.model.bucket import UNKEYED, BucketId, Partition
-from plait.model.changes import BASE, LOG
+from plait.files.data_file import KEYS, MASK, LiveFile, Place, data_path
+from plait.files.footer import leaf_paths
+from plait.files.hash import Hashes, key_hashes, sorted_once
+from plait.files.roaring import Positions
+from plait.files.sidecar import INLINE_KEYS_MAX, encode_hashes, write_sidecar
+from plait.files.writer import GROUP_ROWS, DataFileWriter
+from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
+from plait.model.changes import (
+    ADDED,
+    KEYS_ALL,
+    KEYS_INLINE,
+    KEYS_SIDECAR,
+    LOOKUPS,
+    MASKED,
+    PATHS,
+    TOUCHED,
+    Changes,
+    WriteStats,
+)
 from plait.model.plan import TableSpec, WritePlan
 from plait.storage.port import Store
 
@@ -29,6 +44,8 @@ _SAMPLE_ROWS: Final = 8192
 _SAMPLE_SHARE: Final = 3
 """One row in so many is looked at: in a small file a dictionary matters less than the look."""
 _DISTINCT_MAX: Final = 0.5
+_KEYS_MIN: Final = 1 << 16
+_HASH_BYTES: Final = 8
 _T = pa.types
 
 
@@ -146,10 +163,6 @@ class Output:
         return path
 
 
-OPEN_MAX = 4
-"""Files that an append keeps open, to go on with them at the next flush."""
-
-
 def bucket_id(group: Group) -> BucketId:
     """Return the group as the bucket that it is; its partition must be known."""
     partition, number = group
@@ -159,86 +172,160 @@ def bucket_id(group: Group) -> BucketId:
     return partition, number
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A file of one flush."""
+@dataclass(slots=True)
+class Staged:
+    """The work on one bucket."""
 
-    record: pa.Table
-    """One row of ADDED."""
-    range: KeyRange | None
+    added: list[pa.Table] = field(default_factory=list)
+    """One row of ADDED each."""
+    removed: list[LiveFile] = field(default_factory=list)
+    hidden: dict[str, Positions] = field(default_factory=dict)
+    """By path: every row to be masked from now on. Empty once the masks are written."""
+    masked: list[pa.Table] = field(default_factory=list)
+    """One row of MASKED each."""
+    touched: pa.Table | None = None
+    """One row of TOUCHED; None where the bucket stays as it is."""
+    lookups: pa.Table | None = None
+    """One row of LOOKUPS, where the plan claims keys that changed nothing."""
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    """Keys that came in and changed nothing."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the bucket stays as it is."""
+        return not (self.added or self.removed or self.hidden or self.masked)
+
+
+def changes_of(works: Collection[Staged], written: Iterable[str]) -> Changes:
+    """Put the work on all buckets together; files that none of it names are garbage."""
+    added = _concat([table for work in works for table in work.added], ADDED)
+    masked = _concat([table for work in works for table in work.masked], MASKED)
+    touched = _concat([w.touched for w in works if w.touched is not None], TOUCHED)
+    lookups = _concat([w.lookups for w in works if w.lookups is not None], LOOKUPS)
+    removed = [file.path for work in works for file in work.removed]
+    used = {
+        *added["path"].to_pylist(),
+        *masked["dv_path"].to_pylist(),
+        *touched["key_path"].to_pylist(),
+        *lookups["key_path"].to_pylist(),
+    }
+    garbage = sorted(set(written) - used)
+    return Changes(
+        added=added,
+        masked=masked,
+        touched=touched,
+        lookups=lookups,
+        removed=pa.table({"path": removed}, schema=PATHS),
+        garbage=pa.table({"path": garbage}, schema=PATHS),
+    )
+
+
+def stats_of(works: Collection[Staged], changes: Changes, base: WriteStats) -> WriteStats:
+    """Count what was done; ``base`` has the counts that do not hang on buckets."""
+    return base + WriteStats(
+        rows_inserted=sum(work.inserted for work in works),
+        rows_updated=sum(work.updated for work in works),
+        rows_deleted=sum(work.deleted for work in works),
+        keys_unchanged=sum(work.unchanged for work in works),
+        files_added=changes.added.num_rows,
+        files_removed=changes.removed.num_rows,
+        bytes_written=sum(changes.added["bytes"].to_pylist()),
+    )
+
+
+def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+def touched_row(bucket: BucketId, keys: str, count: int, **place: object) -> pa.Table:
+    """Return one row of TOUCHED."""
+    row = {
+        "partition": partition_text(bucket[0]),
+        "bucket": bucket[1],
+        "keys": keys,
+        "key_count": count,
+        **place,
+    }
+    return pa.Table.from_pylist([row], schema=TOUCHED)
 
 
 @dataclass(slots=True)
-class LogSink:
-    """Merge on read: each flush of a bucket is a file of its own, sorted by key."""
+class KeyDigest:
+    """Collects the hashes of keys of one bucket.
 
-    output: Output
-    rule: DuplicateRule
-    """What becomes of a key that comes in twice."""
-    logs: dict[BucketId, list[Log]] = field(default_factory=dict)
-    """The files of each bucket, oldest first."""
-    empty: Collection[Group] = ()
-    """Buckets known to have no base file: the first file there is one."""
+    There is a limit: with more keys than fit into a small share of the buffer the bucket counts
+    as touched whole, which may cost others a needless retry and nothing else.
+    """
 
-    def flush(self, orders: Sequence[FlushBatch]) -> None:
-        """Write each bucket's rows, one row a key."""
-        self.output.announce(bucket_id(order.group)[0] for order in orders)
-        limits, spec = self.output.limits, self.output.spec
-        merge = Merge(spec.key, spec.ordering, self.rule)
-        for order in orders:
-            bucket = bucket_id(order.group)
-            logs = self.logs.setdefault(bucket, [])
-            kind = LOG if logs or bucket not in self.empty else BASE
-            found = key_range(order.batches, spec.key[0])
-            blocks = merged_order(order, merge, limits, limits.slice)
-            record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
-            if record is not None:
-                logs.append(Log(record, found))
-            order.done()
+    key: Sequence[str]
+    limit_bytes: int
+    _parts: list[Hashes] = field(default_factory=list)
+    _count: int = 0
+    _whole: bool = False
+
+    def add(self, rows: pa.Table) -> None:
+        """Take the keys of rows."""
+        if self._whole or not rows.num_rows:
+            return
+        self._count += rows.num_rows
+        if self._count > max(_KEYS_MIN, self.limit_bytes // _HASH_BYTES):
+            self._whole = True
+            self._parts.clear()
+        else:
+            self._parts.append(key_hashes(rows, self.key))
+
+    def row(self, bucket: BucketId, output: Output) -> pa.Table:
+        """Return the row of TOUCHED; many keys go into a file."""
+        if self._whole or not self._parts:
+            return touched_row(bucket, KEYS_ALL, 0)
+        hashes = sorted_once(np.concatenate(self._parts))
+        if len(hashes) <= INLINE_KEYS_MAX:
+            body = encode_hashes(hashes)
+            return touched_row(bucket, KEYS_INLINE, len(hashes), key_inline=body)
+        path = output.keys_name(bucket)
+        count = write_sidecar(output.store, path, hashes)
+        return touched_row(bucket, KEYS_SIDECAR, count, key_path=path)
 
 
 @dataclass(slots=True)
-class AppendSink:
-    """Tables without a key: rows go into files of about ``file.size.target``, as they came."""
+class Lookups:
+    """Counts the keys of a bucket that came in and changed nothing; collects them if they count.
+
+    A key without a row is read as well: whoever writes it later would have changed what we did.
+    """
 
     output: Output
-    target_bytes: int
-    records: dict[BucketId, list[pa.Table]] = field(default_factory=dict)
-    _open: dict[BucketId, DataFileWriter] = field(default_factory=dict)
+    digest: KeyDigest
+    count: int = 0
 
-    def flush(self, orders: Sequence[FlushBatch]) -> None:
-        """Go on with each partition's file, or begin one."""
-        self.output.announce(bucket_id(order.group)[0] for order in orders)
-        for order in orders:
-            bucket = bucket_id(order.group)
-            for batch in order.batches:
-                self._write(bucket, batch)
-            order.done()
+    @classmethod
+    def of(cls, output: Output) -> Self:
+        """Begin for one bucket."""
+        return cls(output, KeyDigest(output.spec.key, output.limits.buffer // 16))
 
-    def finish(self) -> None:
-        """Close every file that is still open."""
-        for bucket in list(self._open):
-            self._close(bucket)
+    def add(self, rows: pa.Table) -> None:
+        """Take the keys of rows, each key once."""
+        self.count += rows.num_rows
+        if self.output.plan.claims:
+            self.digest.add(rows)
 
-    def close(self) -> None:
-        """Give up the files that are still open."""
-        for writer in self._open.values():
-            writer.abandon()
-        self._open.clear()
+    def into(self, staged: Staged, bucket: BucketId) -> Staged:
+        """Note in a bucket's work what was found there."""
+        staged.unchanged = self.count
+        if self.count and self.output.plan.claims:
+            staged.lookups = self.digest.row(bucket, self.output).cast(LOOKUPS)
+        return staged
 
-    def _write(self, bucket: BucketId, batch: pa.RecordBatch) -> None:
-        writer = self._open.pop(bucket, None)
-        if writer is None:
-            if len(self._open) >= OPEN_MAX:
-                self._close(next(iter(self._open)))
-            table = pa.Table.from_batches([batch])
-            writer = self.output.open(bucket, BASE, table, sorted_by_key=False)
-        # Last in the order of use.
-        self._open[bucket] = writer
-        writer.write(batch)
-        if writer.written_bytes >= self.target_bytes:
-            self._close(bucket)
+    def anywhere(self, number: int) -> Staged:
+        """Return the claim on keys that were looked for in every partition, under one number.
 
-    def _close(self, bucket: BucketId) -> None:
-        writer = self._open.pop(bucket)
-        self.records.setdefault(bucket, []).append(writer.close())
+        A file of many keys lies in the place of unpartitioned files.
+        """
+        staged = self.into(Staged(), ((), number))
+        if staged.lookups is not None:
+            nowhere = pa.nulls(1, pa.string())
+            staged.lookups = staged.lookups.set_column(0, LOOKUPS.field("partition"), nowhere)
+        return staged

@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.clauses import BoundClauses
-from plait.arrow.existing import Existing, Hidden, in_key_order
+from plait.arrow.existing import Existing, Hidden, hide, in_key_order
 from plait.arrow.memory import combined, taken
-from plait.arrow.merge import DuplicateRule, Merge, Positions, SortedBatch, Source
-from plait.arrow.output import Output
-from plait.arrow.remove import hide
-from plait.arrow.result import KeyDigest, Staged, touched_row
-from plait.arrow.spill import kept_rows
+from plait.arrow.merge import DuplicateRule, Merge
+from plait.arrow.output import KeyDigest, Output, Staged, touched_row
+from plait.arrow.sinks import kept_rows
 from plait.expr.evaluate import Sides
 from plait.expr.tree import TARGET
-from plait.files.live import LiveFile
+from plait.files.data_file import LiveFile
+from plait.files.roaring import Positions
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_ALL, LOG
 from plait.model.plan import MOR
+from plait.read.join import SortedBatch, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ import struct
 import zlib
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from plait.errors import InvariantError
 from plait.files import roaring
+from plait.files.data_file import LiveFile
 from plait.files.faults import corrupt, reading, writing
 from plait.files.hash import sorted_once
-from plait.files.live import LiveFile
 from plait.files.roaring import Positions
 from plait.model.changes import MASKED
 from plait.storage.port import Store, check_path
@@ -89,6 +90,13 @@ def load_mask(store: Store, file: LiveFile) -> Positions | None:
         return decode(vector, count=file.masked, rows=file.rows)
     except ValueError as error:
         raise corrupt(file.dv_path or file.path, "a deletion vector", str(error)) from error
+
+
+def union(one: Positions | None, other: Positions | None) -> Positions | None:
+    """Put sorted positions together."""
+    if one is None or other is None:
+        return other if one is None else one
+    return np.union1d(one, other)
 
 
 def _load_vector(store: Store, file: LiveFile) -> bytes:

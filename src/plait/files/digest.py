@@ -44,61 +44,74 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> Digest:
     return digester.digest
 
 
-def row_hashes(batch: pa.RecordBatch) -> Hashes:
+def row_hashes(batch: pa.RecordBatch, *, seed: int = 0, exact: bool = False) -> Hashes:
     """Return a hash of every row.
+
+    Args:
+        batch: rows whose columns have the table's types.
+        seed: hashes of other seeds have nothing to do with these.
+        exact: whether floats differ where their bits do; if not, both zeros are one, and so is
+            every NaN.
 
     >>> one = pa.record_batch({"a": [1, 2], "b": ["x", None]})
     >>> two = pa.record_batch({"b": ["x", None], "a": [1, 2]})
     >>> row_hashes(one).tolist() == row_hashes(two).tolist()
     True
     """
-    return _together(batch.schema.names, batch.columns, batch.num_rows)
+    return _RowHasher(seed, exact).rows(batch.schema.names, batch.columns, batch.num_rows)
 
 
-def _together(names: list[str], columns: list[pa.Array], rows: int) -> Hashes:
-    out = np.zeros(rows, np.uint64)
-    for name, column in zip(names, columns, strict=True):
-        out += _values(column, xxhash.xxh64_intdigest(name.encode()))
-    mix(out)
-    return out
+@dataclass(frozen=True, slots=True)
+class _RowHasher:
+    seed: int
+    exact: bool
 
-
-def _values(array: pa.Array, seed: int) -> Hashes:
-    """Hash the values of a column; nulls give nothing."""
-    kind = array.type
-    out = np.full(len(array), seed, np.uint64)
-    if pa.types.is_struct(kind):
-        names = [each.name for each in kind.fields]
-        out += _together(names, array.flatten(), len(array))
+    def rows(self, names: list[str], columns: list[pa.Array], count: int) -> Hashes:
+        out = np.zeros(count, np.uint64)
+        for name, column in zip(names, columns, strict=True):
+            out += self._values(column, xxhash.xxh64_intdigest(name.encode(), seed=self.seed))
         mix(out)
-    elif pa.types.is_list(kind) or pa.types.is_map(kind):
-        _add_items(array, out)
-        mix(out)
-    elif pa.types.is_floating(kind):
-        hash_into(_bits(array), out)
-    else:
-        hash_into(array, out)
-    if array.null_count:
-        out[array.is_null().to_numpy(zero_copy_only=False)] = _NONE
-    return out
+        return out
+
+    def _values(self, array: pa.Array, seed: int) -> Hashes:
+        """Hash the values of a column; nulls give nothing."""
+        kind = array.type
+        out = np.full(len(array), seed, np.uint64)
+        if pa.types.is_struct(kind):
+            out += self.rows([child.name for child in kind.fields], array.flatten(), len(array))
+            mix(out)
+        elif pa.types.is_list(kind) or pa.types.is_map(kind):
+            self._add_items(array, out)
+            mix(out)
+        elif pa.types.is_floating(kind):
+            hash_into(bits(array) if self.exact else _plain_bits(array), out)
+        else:
+            hash_into(array, out)
+        if array.null_count:
+            out[array.is_null().to_numpy(zero_copy_only=False)] = _NONE
+        return out
+
+    def _add_items(self, array: pa.Array, out: Hashes) -> None:
+        """Add what stands in each list, with its place and the length."""
+        if pa.types.is_map(array.type):
+            entry = pa.struct([array.type.key_field, array.type.item_field])
+            array = array.cast(pa.list_(entry))
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
+        parents = pc.list_parent_indices(array).to_numpy()
+        items = self._values(pc.list_flatten(array), self.seed)
+        places = np.arange(len(parents)) - (np.cumsum(lengths) - lengths)[parents]
+        items += places.astype(np.uint64) * _STEP
+        mix(items)
+        np.add.at(out, parents, items)
+        out += lengths.astype(np.uint64) * _STEP
 
 
-def _add_items(array: pa.Array, out: Hashes) -> None:
-    """Add what stands in each list, with its place and the length."""
-    if pa.types.is_map(array.type):
-        entry = pa.struct([array.type.key_field, array.type.item_field])
-        array = array.cast(pa.list_(entry))
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
-    parents = pc.list_parent_indices(array).to_numpy()
-    items = _values(pc.list_flatten(array), 0)
-    places = np.arange(len(parents)) - (np.cumsum(lengths) - lengths)[parents]
-    items += places.astype(np.uint64) * _STEP
-    mix(items)
-    np.add.at(out, parents, items)
-    out += lengths.astype(np.uint64) * _STEP
+def bits(array: pa.Array) -> pa.Array:
+    """View floats as the integers of their bits."""
+    return array.view(pa.int32() if pa.types.is_float32(array.type) else pa.int64())
 
 
-def _bits(array: pa.Array) -> pa.Array:
+def _plain_bits(array: pa.Array) -> pa.Array:
     """View floats as integers; every NaN is one, and so are both zeros."""
     wide = array.cast(pa.float64())
     values = wide.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0

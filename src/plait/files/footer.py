@@ -1,12 +1,27 @@
-"""The footer of a Parquet file: read once, hashed and parsed from the same bytes."""
+"""The footer of a Parquet file: its bytes, read once, hashed and parsed, and the bounds it tells.
+
+A file's bounds are the JSON ``{field id: [lower, upper, null count]}`` beside it in the table's
+metadata. They come from the footer, so they cost no pass over the data; but not those of floats. A
+footer's bounds leave NaN out and do not say so, and Spark, to which NaN is the greatest number,
+skips by them the very rows that it looks for. So files carry no statistics of floats. Their bounds
+are taken while rows are written, and a column in which a NaN stands has none. A bound that is
+missing (null) says nothing.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+
+from plait.model.plan import TableSpec
+from plait.model.value import Raw, is_plain, raw_text
 
 THRIFT_BYTES_MAX: Final = 64 << 20
 _TAIL_BYTES = 64 << 10
@@ -14,6 +29,14 @@ _TAIL_BYTES = 64 << 10
 _FOOTER_BYTES_MAX = 256 << 20
 _END_BYTES = 8
 """The length of what stands before it, little endian, and Parquet's magic."""
+COLUMNS_MAX: Final = 32
+"""So many leading columns get bounds, besides the key and the ordering field."""
+LENGTH_MAX: Final = 64
+"""Longer strings (characters) and binaries (bytes) are cut, upper bounds rounded up."""
+
+_LAST = "\U0010ffff"
+_SURROGATES = (0xD800, 0xDFFF)
+_T = pa.types
 
 
 def footer_bytes(file: pa.NativeFile, size: int) -> bytes:
@@ -35,3 +58,173 @@ def parse_footer(footer: bytes) -> pq.FileMetaData:
     """Parse a footer; raise what Arrow raises if it is none."""
     source = pa.BufferReader(footer)
     return pq.ParquetFile(source, thrift_string_size_limit=THRIFT_BYTES_MAX).metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is known of the values of a column; None: nothing."""
+
+    lower: Raw | None = None
+    upper: Raw | None = None
+    null_count: int | None = None
+
+    def meets(self, other: Range) -> bool:
+        """Tell whether a value may lie in both; what is not known may."""
+        return not (_below(self.upper, other.lower) or _below(other.upper, self.lower))
+
+
+def _below(upper: Raw | None, lower: Raw | None) -> bool:
+    return upper is not None and lower is not None and upper < lower  # type: ignore[operator]  # one column, one type
+
+
+def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
+    """Name the columns that get bounds: the first plain ones, the key, the ordering field."""
+    plain = [field.name for field in spec.schema.arrow if is_plain(field.type)]
+    wanted = {*plain[:COLUMNS_MAX], *spec.key, *filter(None, (spec.ordering,))}
+    return tuple(name for name in plain if name in wanted)
+
+
+def leaf_indices(schema: pa.Schema) -> dict[str, int]:
+    """Return for each top-level column the index of its first leaf in a Parquet file."""
+    found: dict[str, int] = {}
+    leaf = 0
+    for field in schema:
+        found[field.name] = leaf
+        leaf += sum(1 for _ in leaf_paths(field.name, field.type))
+    return found
+
+
+def leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Return the leaf columns of a column, named as Parquet names them.
+
+    >>> dict(leaf_paths("a", pa.list_(pa.int64())))
+    {'a.list.element': DataType(int64)}
+    """
+    if _T.is_struct(kind):
+        for child in kind.fields:
+            yield from leaf_paths(f"{name}.{child.name}", child.type)
+    elif _T.is_list(kind):
+        yield from leaf_paths(f"{name}.list.element", kind.value_type)
+    elif _T.is_map(kind):
+        yield from leaf_paths(f"{name}.key_value.key", kind.key_type)
+        yield from leaf_paths(f"{name}.key_value.value", kind.item_type)
+    else:
+        yield name, kind
+
+
+def exact_leaves(schema: pa.Schema) -> list[str]:
+    """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
+    leaves = (leaf for field in schema for leaf in leaf_paths(field.name, field.type))
+    return [path for path, kind in leaves if not _T.is_floating(kind)]
+
+
+def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
+    """Return what a Parquet row group says of a plain column; of floats no bounds."""
+    found = chunk.statistics
+    if found is None:
+        return Range()
+    nulls = found.null_count if found.has_null_count else None
+    if not found.has_min_max or _T.is_floating(kind):
+        return Range(null_count=nulls)
+    raw = _T.is_temporal(kind)  # datetime cannot hold every date and timestamp
+    lower, upper = (found.min_raw, found.max_raw) if raw else (found.min, found.max)
+    if _T.is_binary(kind) or _T.is_string(kind):
+        lower, upper = _as(kind, lower), _as(kind, upper)
+    return Range(lower, upper, nulls)
+
+
+def _as(kind: pa.DataType, value: str | bytes) -> str | bytes:
+    if _T.is_binary(kind):
+        return value.encode() if isinstance(value, str) else value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def joined(ranges: Iterable[Range], rows: Iterable[int]) -> Range:
+    """Return the range of several parts; a part of nothing but nulls needs no bounds."""
+    lowers: list[Raw | None] = []
+    uppers: list[Raw | None] = []
+    nulls: int | None = 0
+    for part, count in zip(ranges, rows, strict=True):
+        nulls = None if nulls is None or part.null_count is None else nulls + part.null_count
+        if part.null_count == count:
+            continue
+        lowers.append(part.lower)
+        uppers.append(part.upper)
+    return Range(_extreme(lowers, largest=False), _extreme(uppers, largest=True), nulls)
+
+
+def _extreme(values: list[Raw | None], *, largest: bool) -> Raw | None:
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    found: Raw = (max if largest else min)(known)
+    return found
+
+
+def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Range]) -> str:
+    """Write the bounds of a data file as JSON.
+
+    Args:
+        footer: of the file, written with this spec's schema.
+        spec: the table's.
+        floats: what is known of its ``float_columns``.
+    """
+    schema = spec.schema.arrow
+    leaves = leaf_indices(schema)
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    rows = [group.num_rows for group in groups]
+    entries: dict[str, list[str | int | None]] = {}
+    for name in bounded_columns(spec):
+        kind = schema.field(name).type
+        whole = floats.get(name)
+        if whole is None:
+            whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
+        entries[str(spec.schema.field_id(name))] = _entry(whole, kind)
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def _entry(whole: Range, kind: pa.DataType) -> list[str | int | None]:
+    lower = None if whole.lower is None else _cut(whole.lower)
+    upper = None if whole.upper is None else _cut_up(whole.upper)
+    return [
+        None if lower is None else raw_text(lower, kind),
+        None if upper is None else raw_text(upper, kind),
+        whole.null_count,
+    ]
+
+
+def _cut(value: Raw) -> Raw:
+    return value[:LENGTH_MAX] if isinstance(value, (str, bytes)) else value
+
+
+def _cut_up(value: Raw) -> Raw | None:
+    """Cut a text to a bound that no value with this beginning exceeds."""
+    if not isinstance(value, (str, bytes)) or len(value) <= LENGTH_MAX:
+        return value
+    if isinstance(value, bytes):
+        head = value[:LENGTH_MAX].rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    text = value[:LENGTH_MAX].rstrip(_LAST)
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    if _SURROGATES[0] <= following <= _SURROGATES[1]:
+        following = _SURROGATES[1] + 1
+    return text[:-1] + chr(following)
+
+
+def float_columns(spec: TableSpec) -> tuple[str, ...]:
+    """Name the columns with bounds in which a NaN may stand."""
+    schema = spec.schema.arrow
+    return tuple(n for n in bounded_columns(spec) if _T.is_floating(schema.field(n).type))
+
+
+def float_range(values: pa.ChunkedArray) -> Range:
+    """Return the range of floats: no bounds if a NaN is among them."""
+    nulls: int = values.null_count
+    if nulls == len(values) or pc.any(pc.is_nan(values)).as_py():
+        return Range(null_count=nulls)
+    found = pc.min_max(values).as_py()
+    lower, upper = found["min"], found["max"]
+    # Whichever zero a bound names, both may be there.
+    return Range(-0.0 if lower == 0 else lower, 0.0 if upper == 0 else upper, nulls)

@@ -87,6 +87,12 @@ def concat(parts: Sequence[Keys]) -> Keys:
     return pa.concat_arrays(parts)
 
 
+def grouped(keys: Keys) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """Return the ``merge_order`` of keys, and where in it the rows of another key begin."""
+    order = merge_order(keys)
+    return order, starts(take(keys, order))
+
+
 def starts(keys: Keys) -> npt.NDArray[np.bool_]:
     """Tell for each of some sorted keys whether it differs from the one before."""
     first = np.ones(len(keys), dtype=np.bool_)

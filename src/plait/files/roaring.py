@@ -1,8 +1,9 @@
 """Row positions as 64-bit Roaring bitmaps, in the portable layout.
 
 Source: RoaringFormatSpec, "general layout" and "extension for 64-bit implementations". Writing is
-left to CRoaring. Reading is done here, in numpy, because the bytes are untrusted: every length is
-checked before it is used, and nothing is expanded before the declared counts were found to fit.
+left to CRoaring. Reading is done here, in numpy, because the bytes are untrusted: CRoaring reads
+positions that are out of order or repeated. Every length is checked before it is used, and nothing
+is expanded before the declared counts were found to fit.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ _TEXT = re.compile(r"(\d{17})-([0-9a-f]{16})", re.ASCII)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 CLOCK_MS_MAX: Final = 253_370_764_799_999
 """The end of the year 9998: a clock that says more is wrong."""
+AHEAD_MS_MAX: Final = 60_000
+"""By how much a time may lie beyond the store's clock: the clocks of callers differ a little."""
 _MOMENT_MS_MAX: Final = 1 << 53
 TIME_MS_MAX: Final = CLOCK_MS_MAX + 364 * 86_400_000
 """What a decision may claim at most: there is room for those that follow it."""

@@ -1,1 +1,1 @@
-"""Queries of a table: describe, explain, and open it. Nothing here changes anything."""
+"""Queries of a table: open, pin, describe and explain it. Nothing here changes anything."""

@@ -10,10 +10,7 @@ from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
 from plait.model.locks import LockHolder, LockState
-from plait.model.plan import Snapshot
-from plait.read.moments import Moment, find_as_of, require_version
 from plait.services.rollback import show_pending
-from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
 
@@ -58,26 +55,6 @@ def describe(handle: TableHandle) -> dict[str, object]:
         **table,
         "schema": snapshot.spec.schema.to_dict(),
     }
-
-
-def pin(handle: TableHandle, version: int | None, as_of: Moment | None) -> tuple[Snapshot, ReadPin]:
-    """Pin a version: the lease comes first, then the look at the head and the horizon (INV-05).
-
-    Raises:
-        InstantNotFoundError: no such version, instant, or time that has passed.
-        InstantExpiredError: it was cleaned.
-    """
-    if as_of is not None:
-        version = find_as_of(handle, handle.cache.refresh(), as_of)
-    elif version is not None:
-        version = require_version(version)
-    known = handle.cache.known().version
-    lease = ReadPin(handle, known if version is None else max(0, min(version, known)))
-    try:
-        return handle.cache.snapshot(version=version), lease
-    except BaseException:
-        lease.release()
-        raise
 
 
 def _entry(row: Mapping[str, object]) -> HistoryEntry:

@@ -1,1 +1,1 @@
-"""Plan scans, prune files, read slices. It decides and reads; it writes nothing."""
+"""Read a snapshot that is given: plan scans, prune files, read slices and changes."""

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from plait.files import keys
+from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask
 from plait.files.keys import Indices
-from plait.files.live import LiveFile, live_files
+from plait.files.reader import BATCH_BYTES
 from plait.files.roaring import Positions
-from plait.read.content import NO_PRINTS, Prints, fingerprints, unmatched
-from plait.read.equal import same_rows
-from plait.read.join import Blocks, JoinedRows, joined
+from plait.read.equal import NO_PRINTS, Prints, fingerprints, same_rows, unmatched
+from plait.read.join import JoinedRows, SortedBatch, Source, joined, repeated_key
 from plait.read.slices import SliceReader
 
 INSERT, PRE, POST, DELETE = CHANGE_TYPES = (
@@ -51,7 +51,7 @@ class _Part:
     file: LiveFile
     positions: Positions | None = None
 
-    def read(self, reader: SliceReader, columns: Sequence[str] | None) -> Blocks:
+    def read(self, reader: SliceReader, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if self.positions is None:
             return reader.rows(self.file, columns=columns)
         return reader.at(self.file, self.positions, columns=columns)
@@ -123,37 +123,38 @@ def _by_key(
     old: Iterable[_Part], new: Iterable[_Part], reader: SliceReader, key: Sequence[str]
 ) -> Iterator[Changed]:
     before, after = ([_sorted(part, reader, key) for part in side] for side in (old, new))
-    for met in joined(before, after, key):
-        found = _judge(met)
-        if found.rows.num_rows:
-            yield found
+    for rows in joined(before, after, key, BATCH_BYTES):
+        if len(rows.repeated):
+            raise repeated_key()
+        changed = _compared(rows)
+        if changed.rows.num_rows:
+            yield changed
 
 
-def _sorted(part: _Part, reader: SliceReader, key: Sequence[str]) -> Blocks:
+def _sorted(part: _Part, reader: SliceReader, key: Sequence[str]) -> Source:
     """Read rows in the order of their keys; a file that is not sorted is sorted in memory."""
-    blocks = part.read(reader, None)
-    if part.file.sorted_by_key:
-        return blocks
-    every = list(blocks)
-    if not every:
-        return iter(())
-    rows = pa.concat_batches(every)
-    return iter([rows.take(pa.array(keys.sort_order(keys.encode(rows, key))))])
+    batches = part.read(reader, None)
+    if not part.file.sorted_by_key and (whole := list(batches)):
+        rows = pa.concat_batches(whole)
+        batches = iter([rows.take(pa.array(keys.sort_order(keys.encode(rows, key))))])
+    return Source(SortedBatch(pa.Table.from_batches([batch])) for batch in batches)
 
 
-def _judge(met: JoinedRows) -> Changed:
+def _compared(sides: JoinedRows) -> Changed:
     """Tell by key what became of rows; those that are as they were are left out."""
-    both = met.before & met.after
+    before, after = sides.old_at >= 0, sides.new_at >= 0
+    both = before & after
     same = np.zeros(len(both), dtype=np.bool_)
     if both.any():
-        one, other = (met.rows.take(pa.array(each[both])) for each in (met.first, met.last))
-        same[both] = same_rows(one, other)
-    places = np.stack([met.first, met.last], axis=1)
-    kept = np.stack([met.before & ~same, met.after & ~same], axis=1)
+        one = sides.old.take(pa.array(sides.old_at[both]))
+        same[both] = same_rows(one, sides.new.take(pa.array(sides.new_at[both])))
+    places = np.stack([sides.old_at, sides.old.num_rows + sides.new_at], axis=1)
+    kept = np.stack([before & ~same, after & ~same], axis=1)
     kinds = np.stack([np.where(both, _PRE, _DELETE), np.where(both, _POST, _INSERT)], axis=1)
-    rows = met.rows.take(pa.array(places[kept])).combine_chunks()
+    tables = [side for side in (sides.old, sides.new) if side.num_rows]
+    rows = pa.concat_tables(tables).take(pa.array(places[kept])).combine_chunks()
     batch = pa.RecordBatch.from_arrays(
-        [c.combine_chunks() for c in rows.columns], rows.schema.names
+        [column.combine_chunks() for column in rows.columns], rows.schema.names
     )
     return Changed(batch, kinds[kept].astype(np.int8))
 
@@ -197,4 +198,4 @@ def _prints(part: _Part, reader: SliceReader) -> tuple[Prints, Positions]:
 
 def _hashed(part: _Part, reader: SliceReader) -> Iterator[tuple[Prints, Positions]]:
     for each in reader.slices(part.file):
-        yield fingerprints(each.rows), each.positions.astype(np.uint64)
+        yield fingerprints(each.rows), each.positions

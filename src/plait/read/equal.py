@@ -1,17 +1,59 @@
-"""Compare two columns value by value, of any type that a table holds."""
+"""Tell whether rows are the same: value by value, or, where none has a key, by 128 bits of hash."""
 
 from __future__ import annotations
 
 import functools
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.files.digest import bits, row_hashes
+from plait.files.keys import Indices
+
 Flags: TypeAlias = npt.NDArray[np.bool_]
+Prints: TypeAlias = npt.NDArray[np.uint64]
+"""Two columns, a row for each row."""
+NO_PRINTS: Final[Prints] = np.zeros((0, 2), dtype=np.uint64)
 _T = pa.types
+
+
+def fingerprints(rows: pa.RecordBatch) -> Prints:
+    """Return 128 bits for each row, which tell it from rows with other values."""
+    return np.stack([row_hashes(rows, seed=seed, exact=True) for seed in (0, 1)], axis=1)
+
+
+def unmatched(before: Prints, after: Prints) -> tuple[Indices, Indices]:
+    """Return the places of rows on one side that have no equal on the other.
+
+    Equal rows are matched one to one, whichever; places come in order.
+    """
+    codes = _codes(np.concatenate([before, after]))
+    old, new = codes[: len(before)], codes[len(before) :]
+    olds, news = (np.bincount(each, minlength=len(codes)) for each in (old, new))
+    return _surplus(old, olds - news), _surplus(new, news - olds)
+
+
+def _codes(prints: Prints) -> Indices:
+    """Return a number for each row, the same for equal rows, below the number of rows."""
+    order = np.lexsort((prints[:, 1], prints[:, 0]))
+    ordered = prints[order]
+    fresh = np.zeros(len(order), dtype=np.int64)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    codes = np.empty_like(fresh)
+    codes[order] = np.cumsum(fresh)
+    return codes
+
+
+def _surplus(codes: Indices, more: Indices) -> Indices:
+    """Return the places of the last so many of each code."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    ends = np.searchsorted(ordered, ordered, side="right")
+    left = ends - np.arange(len(ordered))  # 1 for the last one of a code
+    return np.sort(order[left <= more[ordered]])
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> Flags:
@@ -42,15 +84,10 @@ def same_values(one: pa.Array, other: pa.Array) -> Flags:
     elif _T.is_list(one.type) or _T.is_map(one.type):
         found = _same_lists(one, other)
     else:
-        found = _flags(pc.equal(_bits(one), _bits(other)))
+        plain = (bits(each) if _T.is_floating(each.type) else each for each in (one, other))
+        found = _flags(pc.equal(*plain))
     answer: Flags = (valid & also & found) | ~(valid | also)
     return answer
-
-
-def _bits(array: pa.Array) -> pa.Array:
-    if _T.is_float32(array.type):
-        return array.view(pa.int32())
-    return array.view(pa.int64()) if _T.is_float64(array.type) else array
 
 
 def _same_lists(one: pa.Array, other: pa.Array) -> Flags:

@@ -19,8 +19,7 @@ from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, partition_parse
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import Raw, array_of, from_raws, is_plain
-from plait.read.bounds import file_bounds
-from plait.read.condition import Condition
+from plait.read.condition import Condition, file_bounds
 
 
 @dataclass(frozen=True, slots=True)

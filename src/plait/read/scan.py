@@ -1,4 +1,4 @@
-"""Scans: what ``Table.scan()`` gives; pinned to one version when it is made."""
+"""Scans and pinned versions: what ``Table.scan()`` and ``Table.snapshot()`` give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from plait.errors import PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
-from plait.files.live import LiveFile, live_files
+from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.model.schema import names_of
 from plait.read.ahead import read_ahead
@@ -130,6 +130,39 @@ class Scan(Frames):
     def _read(self, files: Iterable[LiveFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in files:
             yield from self._reader.rows(file, columns=columns, where=self.plan.condition)
+
+
+class Pinned:
+    """What ``Table.snapshot()`` gives. Its files stay until it is dropped."""
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        """Keep a snapshot."""
+        self._store, self._snapshot = store, snapshot
+
+    @property
+    def version(self) -> int:
+        """The version."""
+        return self._snapshot.version
+
+    @property
+    def store(self) -> Store:
+        """Where the table is."""
+        return self._store
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns at that version."""
+        return self._snapshot.spec.schema.arrow
+
+    def files(self) -> pa.Table:
+        """Return one row per live file."""
+        return self._snapshot.files
+
+    def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
+        """Say what to read of it; see ``Table.scan``."""
+        scan = Scan(self._store, self._snapshot, columns=columns, where=where)
+        scan.keep(self)
+        return scan
 
 
 def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.files.deletion import load_mask
-from plait.files.hash import Hashes, key_hashes
-from plait.files.live import LiveFile
-from plait.files.opened import OpenFile, Schemas
+from plait.files.data_file import LiveFile
+from plait.files.deletion import load_mask, union
+from plait.files.footer import Range
+from plait.files.reader import OpenFile, Schemas
 from plait.files.roaring import Positions
 from plait.model.plan import Snapshot
 from plait.model.schema import Schema
 from plait.read.condition import Condition
 from plait.storage.port import Store
 
-Indices: TypeAlias = npt.NDArray[np.int64]
-
 
 class Slice(NamedTuple):
     """Some rows of a file, and where each of them stands in it."""
 
     rows: pa.RecordBatch
-    positions: Indices
+    positions: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,8 @@ class SliceReader:
         *,
         columns: Sequence[str] | None = None,
         where: Condition | None = None,
+        hidden: Positions | None = None,
+        within: Mapping[str, Range] | None = None,
     ) -> Iterator[Slice]:
         """Return the rows that are not hidden and fulfil a condition, with their positions.
 
@@ -71,6 +71,8 @@ class SliceReader:
             file: the file, with its current deletion vector.
             columns: what to read, in this order; None: all columns.
             where: evaluated on rows that are not hidden, and only on them.
+            hidden: sorted positions of further rows to leave out.
+            within: row groups are left out in which no value of a column is in its range.
 
         Raises:
             CorruptMetadataError: the file or its deletion vector is not what the metadata says.
@@ -78,35 +80,24 @@ class SliceReader:
         """
         names = self.schema.names if columns is None else list(columns)
         with OpenFile(self.store, file, self.schemas) as source:
-            hidden = load_mask(self.store, file)
+            hidden = union(load_mask(self.store, file), hidden)
             every = range(source.group_count)
             for group in every if where is None else where.groups(source):
-                yield from _Group(source, group, hidden).slices(names, where)
+                if within is None or _meets(source, group, within):
+                    yield from _Group(source, group, hidden).slices(names, where)
 
     def at(
         self, file: LiveFile, positions: Positions, *, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows at sorted positions of a file, hidden or not; see ``slices``."""
         names = self.schema.names if columns is None else list(columns)
-        wanted = positions.astype(np.int64)
         with OpenFile(self.store, file, self.schemas) as source:
             for group in range(source.group_count):
                 start = source.group_start(group)
-                low, high = np.searchsorted(wanted, [start, start + source.group_rows(group)])
-                if high > low:
-                    for part in _Group(source, group, None).at(names, wanted[low:high]):
+                wanted = _between(positions, start, start + source.group_rows(group))
+                if len(wanted):
+                    for part in _Group(source, group, None).at(names, wanted):
                         yield part.rows
-
-    def count(self, file: LiveFile, *, where: Condition | None = None) -> int:
-        """Count rows that are not hidden and fulfil a condition."""
-        if where is None:
-            return file.live_rows
-        return sum(part.rows.num_rows for part in self.slices(file, columns=(), where=where))
-
-    def hashes(self, file: LiveFile, key: Sequence[str]) -> Hashes:
-        """Return the hashes of the record keys of all rows that are not hidden, in file order."""
-        parts = [key_hashes(rows, key) for rows in self.rows(file, columns=key)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +113,9 @@ class _Group:
             yield from self._visible(names)
         elif set(names) <= set(where.columns):
             for part in self._visible(where.columns):
-                found = _chosen(part, where.matches(part.rows))
-                if found.rows.num_rows:
-                    yield Slice(found.rows.select(list(names)), found.positions)
+                matching = _chosen(part, where.matches(part.rows))
+                if matching.rows.num_rows:
+                    yield Slice(matching.rows.select(list(names)), matching.positions)
         else:
             yield from self._late(names, where)
 
@@ -133,16 +124,14 @@ class _Group:
         matches = [
             part.positions[where.matches(part.rows)] for part in self._visible(where.columns)
         ]
-        wanted = np.concatenate(matches) if matches else np.zeros(0, dtype=np.int64)
+        wanted = np.concatenate(matches) if matches else np.zeros(0, dtype=np.uint64)
         if len(wanted):
             yield from self.at(names, wanted)
 
-    def at(self, names: Sequence[str], wanted: Indices) -> Iterator[Slice]:
+    def at(self, names: Sequence[str], wanted: Positions) -> Iterator[Slice]:
         """Read the rows at sorted positions in the file."""
         for part in self._whole(names):
-            first, last = int(part.positions[0]), int(part.positions[-1])
-            start, stop = np.searchsorted(wanted, [first, last + 1])
-            here = wanted[start:stop]
+            here, first = _inside(wanted, part)
             if len(here) == part.rows.num_rows:
                 yield part
             elif len(here):
@@ -154,25 +143,40 @@ class _Group:
             if self.hidden is None:
                 yield part
                 continue
-            first, last = int(part.positions[0]), int(part.positions[-1])
-            start, stop = np.searchsorted(self.hidden, np.array([first, last + 1], np.uint64))
+            here, first = _inside(self.hidden, part)
             keep = np.ones(part.rows.num_rows, dtype=np.bool_)
-            keep[self.hidden[start:stop].astype(np.int64) - first] = False
-            found = _chosen(part, keep)
-            if found.rows.num_rows:
-                yield found
+            keep[(here - first).astype(np.int64)] = False
+            visible = _chosen(part, keep)
+            if visible.rows.num_rows:
+                yield visible
 
     def _whole(self, names: Sequence[str]) -> Iterator[Slice]:
         """Read every row, numbered from the beginning of the file."""
         at = self.source.group_start(self.group)
         for rows in self.source.batches(self.group, names):
             if rows.num_rows:
-                yield Slice(rows, np.arange(at, at + rows.num_rows, dtype=np.int64))
+                yield Slice(rows, np.arange(at, at + rows.num_rows, dtype=np.uint64))
                 at += rows.num_rows
+
+
+def _meets(source: OpenFile, group: int, within: Mapping[str, Range]) -> bool:
+    known = source.group_ranges(group, list(within))
+    return all(wanted.meets(known.get(name, Range())) for name, wanted in within.items())
+
+
+def _inside(positions: Positions, part: Slice) -> tuple[Positions, np.uint64]:
+    """Return those of some sorted positions that lie in a slice of a file, and its first row's."""
+    first = part.positions[0]
+    return _between(positions, int(first), int(first) + part.rows.num_rows), first
+
+
+def _between(positions: Positions, start: int, stop: int) -> Positions:
+    low, high = np.searchsorted(positions, np.array([start, stop], np.uint64))
+    return positions[low:high]
 
 
 def _chosen(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
     if bool(keep.all()):
         return part
-    positions = np.flatnonzero(keep)
-    return Slice(part.rows.take(pa.array(positions)), part.positions[positions])
+    chosen = np.flatnonzero(keep)
+    return Slice(part.rows.take(pa.array(chosen)), part.positions[chosen])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from plait.read.moments import AHEAD_MS_MAX
+from plait.model.instant import AHEAD_MS_MAX
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.table_handle import TableHandle

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation

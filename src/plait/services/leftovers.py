@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from plait.errors import CorruptMetadataError
-from plait.files.names import parse_path
-from plait.read.moments import AHEAD_MS_MAX
+from plait.files.data_file import parse_path
+from plait.model.instant import AHEAD_MS_MAX
 from plait.state.checkpoint import checkpoint_of
 from plait.storage.port import Store
 from plait.timeline import paths

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.ingest import Intake
+from plait.arrow.ingest import Intake, narrow
 from plait.arrow.memory import MemoryLimits, taken
-from plait.arrow.split import narrow
 from plait.errors import InvariantError, OptionError
 from plait.model.plan import WritePlan
 from plait.spark.frame import is_connect, numbered

@@ -22,8 +22,8 @@ from plait.errors import (
 from plait.locks.identity import table_name
 from plait.model.plan import ChangeWindow
 from plait.model.schema import Schema
-from plait.read.change_window import pin_changes, pin_rows
-from plait.read.moments import find_before, find_bound, instant_of
+from plait.queries.moments import find_before, find_bound, instant_of
+from plait.queries.pins import pin_changes, pin_rows
 from plait.spark.offsets import Offset
 from plait.state.state import TableState
 from plait.txn.read_pin import ReadPin

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
-from plait.files.live import LiveFile
 from plait.spark.frame import expression
 from plait.storage import local_root
 from plait.storage.port import Store

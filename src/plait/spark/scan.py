@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from plait.errors import CapabilityMissingError
 from plait.expr import to_sql
-from plait.files.live import LiveFile, live_files
+from plait.files.data_file import LiveFile, live_files
 from plait.model.schema import Schema, type_name
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan

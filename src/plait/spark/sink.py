@@ -29,10 +29,10 @@ from plait.arrow.clauses import rows_spec
 from plait.arrow.engine import Announcer, ArrowStaging
 from plait.arrow.merge_into import Merging
 from plait.errors import OptionError, RolledBackError, StorageError, TableError
-from plait.files.data import DataFileWriter
-from plait.files.data import Place as FilePlace
+from plait.files.data_file import RUN, data_path
+from plait.files.data_file import Place as FilePlace
 from plait.files.digest import Digester
-from plait.files.names import RUN, data_path
+from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED
 from plait.model.changes import Digest, WriteStatus
 from plait.model.clauses import Clauses

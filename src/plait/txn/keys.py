@@ -9,16 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.files.deletion import load_mask
+from plait.files.data_file import live_files, unmasked, with_masks
 from plait.files.hash import Hashes, in_both, key_hashes, sorted_once
-from plait.files.live import live_files, unmasked, with_masks
-from plait.files.opened import OpenFile, Schemas
-from plait.files.roaring import Positions
+from plait.files.reader import Schemas
 from plait.files.sidecar import decode_hashes, load_sidecar
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR, Changes
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
+from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
 _NOBODY: Hashes = np.zeros(0, dtype=np.uint64)
@@ -115,21 +114,9 @@ class Keys:
 
     def _key_columns(self, added: pa.Table, masked: pa.Table) -> Iterator[pa.RecordBatch]:
         schemas = Schemas(self.spec.schema, {**self.schemas, self.spec.schema.id: self.spec.schema})
+        reader = SliceReader(self.store, schemas)
         for file in live_files(with_masks(unmasked(added, version=-1), masked)):
-            with OpenFile(self.store, file, schemas) as opened:
-                gone, start = load_mask(self.store, file), 0
-                for group in range(opened.group_count):
-                    for batch in opened.batches(group, self.spec.key):
-                        stop = start + batch.num_rows
-                        yield batch if gone is None else _shown(batch, gone, start)
-                        start = stop
-
-
-def _shown(batch: pa.RecordBatch, gone: Positions, start: int) -> pa.RecordBatch:
-    shown = np.ones(batch.num_rows, dtype=np.bool_)
-    low, high = np.searchsorted(gone, np.array([start, start + batch.num_rows], np.uint64))
-    shown[(gone[low:high] - np.uint64(start)).astype(np.int64)] = False
-    return batch.filter(pa.array(shown))
+            yield from reader.rows(file, columns=self.spec.key)
 
 
 def _meet(ours: Hashes | None, theirs: Hashes | None) -> KeyOverlap:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from plait.errors import CorruptMetadataError, InstantExpiredError
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_path
 from plait.model.changes import WriteStatus
 from plait.model.decision import Draft, RolledBack

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from plait.errors import InvariantError
 from plait.expr import from_json, to_json
 from plait.expr.tree import any_of
-from plait.files.live import unmasked, with_masks
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path, unmasked, with_masks
 from plait.model.bucket import Partition, partition_parse, partition_path
 from plait.model.changes import LOOKUPS, PATHS, TOUCHED, Changes, WriteStats, WriteStatus, no_rows
 from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, Scope

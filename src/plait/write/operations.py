@@ -15,8 +15,7 @@ from plait.arrow.merge_into import Merging
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
-from plait.read.pinned import Pinned
-from plait.read.scan import Scan
+from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
 from plait.write.request import WriteOptions, WriteRequest, partitions_of, read_set_of
 from plait.write.writer import Writer

@@ -28,8 +28,7 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec, WritePlan
 from plait.model.schema import names_of
 from plait.model.value import texts_of
-from plait.read.pinned import Pinned
-from plait.read.scan import Scan
+from plait.read.scan import Pinned, Scan
 from plait.state.state import TableDef
 from plait.txn.table_handle import TableHandle
 

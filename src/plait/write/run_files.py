@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 from plait.arrow.buffer import Buffer, FlushBatch, Flusher, Ledger
 from plait.arrow.check import prepare
-from plait.arrow.ingest import Intake
+from plait.arrow.ingest import Intake, split
 from plait.arrow.memory import MemoryLimits
 from plait.arrow.output import Output
-from plait.arrow.split import split
-from plait.files.data import DataFileWriter, Place
+from plait.files.data_file import RUN, Place
 from plait.files.digest import Digester
-from plait.files.names import RUN
+from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.changes import Digest
 from plait.model.plan import WritePlan

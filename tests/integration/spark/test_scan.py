@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from plait import InstantExpiredError, PredicateError, Table
-from plait.files.live import live_files
+from plait.files.data_file import live_files
 from plait.spark import masks
 from tests.integration.spark.tables import frame, make, revisions
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from plait.arrow.buffer import Buffer, FlushBatch, Flusher, Ledger
-from plait.arrow.ingest import Intake
+from plait.arrow.ingest import Chunk, Intake, split
 from plait.arrow.memory import MemoryLimits, owned, settled
-from plait.arrow.split import Chunk, split
 from plait.errors import StorageError
 from plait.model.bucket import BucketSpec
 from plait.model.plan import COW, TableSpec

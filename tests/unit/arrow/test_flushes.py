@@ -10,9 +10,8 @@ import pytest
 
 from plait.arrow.buffer import FlushPolicy
 from plait.arrow.check import prepare
-from plait.arrow.ingest import Intake
+from plait.arrow.ingest import Intake, split
 from plait.arrow.memory import MemoryLimits
-from plait.arrow.split import split
 from tests.support.livetable import LiveTable
 
 A, B, C = ((), 0), ((), 1), ((), 2)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.arrow.key_filter import KeyFilter
-from plait.arrow.merge import SortedBatch, Source
+from plait.arrow.keyed import KeyFilter
 from plait.files import keys
+from plait.read.join import SortedBatch, Source
 
 SHAPES = {
     "number": (["n"], lambda n: {"n": n}),

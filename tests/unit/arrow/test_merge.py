@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from plait.arrow.merge import DuplicateRule, Merge, Round, SortedBatch, Source
+from plait.arrow.merge import DuplicateRule, Merge, Round
+from plait.read.join import SortedBatch, Source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("rank", pa.int64()), ("of", pa.string())])
 

@@ -10,7 +10,7 @@ import pytest
 
 from plait.arrow.buffer import FlushBatch
 from plait.arrow.memory import MemoryLimits
-from plait.arrow.spill import FAN_IN, RunSink
+from plait.arrow.sinks import FAN_IN, RunSink
 from plait.errors import StorageError
 
 LIMITS = MemoryLimits(bucket=1 << 20, buffer=4 << 20)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from plait.arrow.split import split
+from plait.arrow.ingest import split
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, BucketSpec
 from plait.model.plan import COW, TableSpec

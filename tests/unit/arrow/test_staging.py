@@ -12,7 +12,7 @@ import pytest
 
 from plait.arrow.engine import ArrowEngine, Task
 from plait.errors import OptionError, StorageError
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path
 from plait.model.bucket import BucketId, partition_parse, partition_path
 from plait.model.changes import Changes, WriteStatus
 from plait.model.schema import Schema

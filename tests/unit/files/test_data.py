@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait.errors import CorruptMetadataError, InvariantError
-from plait.files.data import DataFileWriter, Place
-from plait.files.live import LiveFile
-from plait.files.opened import OpenFile, Schemas
-from plait.files.stats import LENGTH_MAX, Range
+from plait.files.data_file import LiveFile, Place
+from plait.files.footer import LENGTH_MAX, Range
+from plait.files.reader import OpenFile, Schemas
+from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, BASE
 from plait.model.plan import COW, TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.model.value import to_raw
-from plait.read.bounds import file_bounds
+from plait.read.condition import file_bounds
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from tests.support.forge import footer_hash

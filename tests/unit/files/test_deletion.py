@@ -13,8 +13,8 @@ import pyroaring
 import pytest
 
 from plait.errors import CorruptMetadataError, InvariantError
+from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import INLINE_BYTES_MAX, MaskWriter, decode, encode, load_mask
-from plait.files.live import LiveFile, live_files
 from plait.model.changes import MASKED
 from plait.model.plan import LIVE
 from plait.storage.local import LocalStore

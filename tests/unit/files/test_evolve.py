@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from plait.files.evolve import fitted
+from plait.files.reader import fitted
 from plait.model.schema import FIELD_ID
 
 

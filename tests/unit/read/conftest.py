@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from plait.files.data import DataFileWriter, Place
+from plait.files.data_file import MASK, LiveFile, Place, data_path, live_files
 from plait.files.deletion import MaskWriter
 from plait.files.hash import bucket_of, key_hashes
-from plait.files.live import LiveFile, live_files
-from plait.files.names import MASK, data_path
+from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED, BucketSpec, Partition
 from plait.model.changes import BASE
 from plait.model.instant import Instant

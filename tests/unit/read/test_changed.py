@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from plait.files.data_file import LiveFile
 from plait.files.deletion import encode
-from plait.files.live import LiveFile
 from plait.read.changed import CHANGE_TYPES, BucketChange
 from tests.unit.read.conftest import Build, Built
 

@@ -24,7 +24,7 @@ from plait.model.decision import Decision
 from plait.model.instant import Action, Operation
 from plait.ports import SystemClock
 from plait.read.changes import ADDED_COLUMNS, TYPE, ChangeScan
-from plait.read.join import joined
+from plait.read.join import SortedBatch, Source, joined
 from plait.testing import open_wrapped
 from plait.testing.counting import CountingStore
 from plait.txn.read_pin import load_read_pins
@@ -198,7 +198,7 @@ def test_rows_come_in_bounded_memory_from_files_of_many_batches(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Rounds end inside of batches; the rows of an update stay next to each other."""
-    monkeypatch.setattr("plait.files.opened.BATCH_BYTES", 1)
+    monkeypatch.setattr("plait.files.reader.BATCH_BYTES", 1)
     table = make(kind, buckets=1)
     table.upsert(rows(range(0, 1000, 2), 0))
     table.upsert(rows(range(0, 1000, 3), 1))
@@ -217,9 +217,11 @@ def test_rows_come_in_bounded_memory_from_files_of_many_batches(
 
 def test_a_key_that_is_there_twice_is_damage_and_no_change() -> None:
     """INV-08."""
-    batch = pa.record_batch({"id": [1, 1]})
+    twice, once = ([SortedBatch(pa.table({"id": ids}))] for ids in ([1, 1], [1]))
     with pytest.raises(CorruptMetadataError):
-        list(joined([iter([batch])], [iter([pa.record_batch({"id": [1]})])], ["id"]))
+        list(joined([Source(iter(twice))], [Source(iter(once))], ["id"], 1 << 20))
+    (rows,) = joined([Source(iter(once))], [Source(iter(twice))], ["id"], 1 << 20)
+    assert rows.repeated.tolist() == [1]
 
 
 def test_what_compaction_writes_is_no_change() -> None:

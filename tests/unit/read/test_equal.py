@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from plait.read.content import fingerprints, unmatched
-from plait.read.equal import same_rows, same_values
+from plait.read.equal import fingerprints, same_rows, same_values, unmatched
 
 NAN = float("nan")
 PAIRS = pa.struct([("x", pa.int64()), ("y", pa.float64())])

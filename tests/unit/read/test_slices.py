@@ -7,9 +7,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import CorruptMetadataError
-from plait.files.hash import key_hashes
 from plait.read.condition import Condition
-from plait.read.slices import SliceReader
 from tests.unit.read.conftest import Build, Built
 
 SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string())])
@@ -57,7 +55,7 @@ def test_row_groups_without_a_match_are_not_read(
     table: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row groups hold 10 rows: one of ten can hold this key."""
-    from plait.files.opened import OpenFile
+    from plait.files.reader import OpenFile
 
     read: list[int] = []
     plain = OpenFile.batches
@@ -70,20 +68,6 @@ def test_row_groups_without_a_match_are_not_read(
     slices = list(table.reader.slices(table.files[0], columns=["note"], where=where("id = 42")))
     assert [part.positions.tolist() for part in slices] == [[42]]
     assert set(read) == {4}
-
-
-def test_hashes_are_those_of_the_rows_that_are_not_hidden(table: Built) -> None:
-    visible = pa.table({"id": [n for n in range(100) if n not in HIDDEN]})
-    found = table.reader.hashes(table.files[0], ["id"])
-    assert found.tolist() == key_hashes(visible, ["id"]).tolist()
-
-
-def test_count_reads_nothing_without_a_condition(table: Built) -> None:
-    file = table.files[0]
-    reader = SliceReader.of(table.store, table.snapshot)
-    assert reader.count(file, where=where("id < 12")) == 8
-    table.store.delete([file.path])
-    assert reader.count(file) == 94
 
 
 @pytest.mark.parametrize(

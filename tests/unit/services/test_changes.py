@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait.errors import InstantNotFoundError
-from plait.read.change_window import pin_changes, pin_rows
+from plait.queries.pins import pin_changes, pin_rows
 from plait.storage.memory import MemoryStore
 from plait.timeline import paths
 from tests.support.protocol import client, listed, upsert

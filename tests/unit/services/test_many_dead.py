@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from plait.files.names import data_path
+from plait.files.data_file import data_path
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, Outcome, State
 from plait.services.clean import clean

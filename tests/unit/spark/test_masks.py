@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.files.live import live_files
+from plait.files.data_file import live_files
 from plait.spark.masks import _words_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from plait.errors import ClockUnavailableError, FormatError, StorageError, TableNotFoundError
+from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
-from plait.read.moments import AHEAD_MS_MAX
 from plait.services.verify.contents import check_files, check_keys
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants

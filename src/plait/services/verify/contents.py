@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, StorageError
+from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask
 from plait.files.hash import bucket_of, key_hashes
-from plait.files.live import LiveFile, live_files
-from plait.files.opened import OpenFile, Schemas
+from plait.files.reader import OpenFile, Schemas
 from plait.model.plan import Snapshot
 from plait.model.value import to_text
 from plait.read.slices import SliceReader

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import FormatError
-from plait.files.names import parse_path
+from plait.files.data_file import parse_path
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of

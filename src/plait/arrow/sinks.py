@@ -1,13 +1,14 @@
-"""Sorted runs in a local temporary directory, merged once when the writer stages.
+"""Where flushed buckets go: sorted runs on the local disk, log files, or appended files.
 
-A run never leaves this process: it is Arrow's own file format, uncompressed, as fast as the
-local disk. One file holds the runs of all buckets of one hand-over.
+Runs are merged once, when the writer stages. A run never leaves this process: it is Arrow's own
+file format, uncompressed, as fast as the local disk. One file holds the runs of all buckets of one
+hand-over.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -16,51 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.buffer import Buffer, FlushBatch
+from plait.arrow.ingest import Group
 from plait.arrow.memory import MemoryLimits, combined, taken
-from plait.arrow.merge import DuplicateRule, Merge, Round, SortedBatch, Source
-from plait.arrow.split import Group
+from plait.arrow.merge import DuplicateRule, Merge, Round
+from plait.arrow.output import Output, bucket_id
 from plait.errors import StorageError
 from plait.files import keys
-from plait.files.stats import Range
-from plait.model.value import Raw, to_raw
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Bounds of a column, both inclusive."""
-
-    column: str
-    lower: Raw
-    upper: Raw
-
-    @classmethod
-    def of(cls, column: str, first: pa.Scalar, last: pa.Scalar) -> Self | None:
-        """Take the bounds from scalars; None where there is nothing to compare."""
-        lower, upper = to_raw(first), to_raw(last)
-        return None if lower is None or upper is None else cls(column, lower, upper)
-
-    def meets(self, ranges: Mapping[str, Range]) -> bool:
-        """Tell whether rows with such ranges can have a key in this one."""
-        known = ranges.get(self.column, Range())
-        below = known.upper is not None and known.upper < self.lower  # type: ignore[operator]  # one column, one type
-        above = known.lower is not None and known.lower > self.upper  # type: ignore[operator]  # as above
-        return not (below or above)
-
-
-def hull(ranges: Iterable[KeyRange | None]) -> KeyRange | None:
-    """Return the smallest range that holds all of these; None if one is not known."""
-    found: KeyRange | None = None
-    for each in ranges:
-        if each is None:
-            return None
-        if found is None:
-            found = each
-            continue
-        lower = min(found.lower, each.lower)
-        upper = max(found.upper, each.upper)
-        found = KeyRange(each.column, lower, upper)
-    return found
-
+from plait.files.footer import Range, joined
+from plait.files.writer import DataFileWriter
+from plait.model.bucket import BucketId
+from plait.model.changes import BASE, LOG
+from plait.model.value import to_raw
+from plait.read.join import SortedBatch, Source
 
 FAN_IN: Final = 32
 """A bucket with more runs than this has them merged into one on the way."""
@@ -91,21 +59,35 @@ def pieces(order: FlushBatch) -> list[Source]:
 
 def kept_rows(merged: Round, size_bytes: int) -> Iterator[pa.Table]:
     """Return the rows of a round that stay, in blocks; copied only where some do not stay."""
-    rows = merged.rows
-    step = max(1, rows.num_rows * size_bytes // max(1, rows.nbytes))
     if merged.order is None:
-        for start in range(0, rows.num_rows, step):
-            yield rows.slice(start, step)
+        yield from sliced(merged.rows, size_bytes)
         return
-    rows = combined(rows)
+    rows, step = combined(merged.rows), _rows_of(merged.rows, size_bytes)
     for start in range(0, len(merged.order), step):
         yield taken(rows, merged.order[start : start + step])
 
 
-def key_range(batches: Sequence[pa.RecordBatch], column: str) -> KeyRange | None:
+def sliced(rows: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
+    """Return rows in slices of about ``size_bytes``, without a copy."""
+    step = _rows_of(rows, size_bytes)
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def _rows_of(rows: pa.Table, size_bytes: int) -> int:
+    count: int = rows.num_rows * size_bytes // max(1, rows.nbytes)
+    return max(1, count)
+
+
+def key_range(batches: Sequence[pa.RecordBatch], column: str) -> Range:
     """Return the range of a column."""
     ends = pc.min_max(pa.Table.from_batches(batches).column(column))
-    return KeyRange.of(column, ends["min"], ends["max"])
+    return Range(to_raw(ends["min"]), to_raw(ends["max"]))
+
+
+def hull(ranges: Sequence[Range]) -> Range:
+    """Return the smallest range that holds all of these, as far as it is known."""
+    return joined(ranges, [1] * len(ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +98,7 @@ class Run:
     first: int
     count: int
     rows: int
-    range: KeyRange | None
+    range: Range
 
     def blocks(self) -> Iterator[pa.Table]:
         """Read the run in order, in the blocks in which it was written."""
@@ -134,7 +116,7 @@ class _RunFile:
         self._writer = pa.ipc.new_file(self._sink, schema)
         self._count = 0
 
-    def write(self, blocks: Iterable[pa.Table], key_range: KeyRange | None) -> Run:
+    def write(self, blocks: Iterable[pa.Table], key_range: Range) -> Run:
         first, rows = self._count, 0
         for block in blocks:
             for batch in block.to_batches():
@@ -203,7 +185,7 @@ class RunSink:
             for block in kept_rows(each, self.limits.block)
         )
         with _RunFile(self._new_path(), schema) as file:
-            self.runs[group] = [file.write(blocks, hull(run.range for run in runs))]
+            self.runs[group] = [file.write(blocks, hull([run.range for run in runs]))]
 
     def _new_path(self) -> Path:
         if self._place is None:
@@ -241,8 +223,8 @@ class Incoming:
         order = self.kept.get(group)
         return found if order is None else found + pieces(order)
 
-    def range(self, group: Group) -> KeyRange | None:
-        """Return the range of the first key column of what came for a bucket; None: not known."""
+    def range(self, group: Group) -> Range:
+        """Return the range of the first key column of what came for a bucket."""
         column = self.sink.key[0]
         found = [run.range for run in self.sink.runs.get(group, ())]
         order = self.kept.get(group)
@@ -256,3 +238,92 @@ class Incoming:
             order.done()
         self.kept.clear()
         self.sink.close()
+
+
+OPEN_MAX = 4
+"""Files that an append keeps open, to go on with them at the next flush."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A file of one flush."""
+
+    record: pa.Table
+    """One row of ADDED."""
+    range: Range
+
+
+@dataclass(slots=True)
+class LogSink:
+    """Merge on read: each flush of a bucket is a file of its own, sorted by key."""
+
+    output: Output
+    rule: DuplicateRule
+    """What becomes of a key that comes in twice."""
+    logs: dict[BucketId, list[Log]] = field(default_factory=dict)
+    """The files of each bucket, oldest first."""
+    empty: Collection[Group] = ()
+    """Buckets known to have no base file: the first file there is one."""
+
+    def flush(self, orders: Sequence[FlushBatch]) -> None:
+        """Write each bucket's rows, one row a key."""
+        self.output.announce(bucket_id(order.group)[0] for order in orders)
+        limits, spec = self.output.limits, self.output.spec
+        merge = Merge(spec.key, spec.ordering, self.rule)
+        for order in orders:
+            bucket = bucket_id(order.group)
+            logs = self.logs.setdefault(bucket, [])
+            kind = LOG if logs or bucket not in self.empty else BASE
+            found = key_range(order.batches, spec.key[0])
+            blocks = merged_order(order, merge, limits, limits.slice)
+            record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
+            if record is not None:
+                logs.append(Log(record, found))
+            order.done()
+
+
+@dataclass(slots=True)
+class AppendSink:
+    """Tables without a key: rows go into files of about ``file.size.target``, as they came."""
+
+    output: Output
+    target_bytes: int
+    records: dict[BucketId, list[pa.Table]] = field(default_factory=dict)
+    _open: dict[BucketId, DataFileWriter] = field(default_factory=dict)
+
+    def flush(self, orders: Sequence[FlushBatch]) -> None:
+        """Go on with each partition's file, or begin one."""
+        self.output.announce(bucket_id(order.group)[0] for order in orders)
+        for order in orders:
+            bucket = bucket_id(order.group)
+            for batch in order.batches:
+                self._write(bucket, batch)
+            order.done()
+
+    def finish(self) -> None:
+        """Close every file that is still open."""
+        for bucket in list(self._open):
+            self._close(bucket)
+
+    def close(self) -> None:
+        """Give up the files that are still open."""
+        for writer in self._open.values():
+            writer.abandon()
+        self._open.clear()
+
+    def _write(self, bucket: BucketId, batch: pa.RecordBatch) -> None:
+        writer = self._open.pop(bucket, None)
+        if writer is None:
+            if len(self._open) >= OPEN_MAX:
+                self._close(next(iter(self._open)))
+            table = pa.Table.from_batches([batch])
+            writer = self.output.open(bucket, BASE, table, sorted_by_key=False)
+        # Last in the order of use.
+        self._open[bucket] = writer
+        writer.write(batch)
+        if writer.written_bytes >= self.target_bytes:
+            self._close(bucket)
+
+    def _close(self, bucket: BucketId) -> None:
+        writer = self._open.pop(bucket)
+        self.records.setdefault(bucket, []).append(writer.close())

@@ -14,7 +14,7 @@ from typing import Final
 
 from plait.errors import FormatError, InstantNotFoundError, OptionError
 from plait.model.history import iso
-from plait.model.instant import Instant, parse_moment
+from plait.model.instant import AHEAD_MS_MAX, Instant, parse_moment
 from plait.state.events import ends
 from plait.state.state import TableState
 from plait.timeline.pending import load_pending
@@ -25,8 +25,6 @@ Bound = int | str | dt.datetime | Instant
 Moment = str | int | dt.datetime | Instant
 """An instant, an aware datetime, ISO text, or ms since the epoch."""
 _DIGITS: Final = re.compile(r"\d{1,20}", re.ASCII)
-AHEAD_MS_MAX: Final = 60_000
-"""By how much a time may lie beyond the store's clock: the clocks of callers differ a little."""
 
 
 def find_as_of(handle: TableHandle, state: TableState, moment: Moment) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -13,10 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.errors import InvariantError
+from plait.files.data_file import Place
 from plait.files.faults import writing
-from plait.files.footer import footer_bytes, footer_hash, parse_footer
-from plait.files.stats import Range, exact_leaves, file_stats, float_columns, float_range, joined
-from plait.model.bucket import Partition, partition_text
+from plait.files.footer import (
+    Range,
+    exact_leaves,
+    file_stats,
+    float_columns,
+    float_range,
+    footer_bytes,
+    footer_hash,
+    joined,
+    parse_footer,
+)
+from plait.model.bucket import partition_text
 from plait.model.changes import ADDED
 from plait.model.plan import TableSpec
 from plait.storage.port import Store, check_path
@@ -25,16 +34,6 @@ GROUP_ROWS: Final = 128 * 1024
 """Rows in a row group: small enough to skip most of a sorted file, large enough to scan."""
 GROUP_BYTES: Final = 32 << 20
 """A row group is also ended by so many bytes in memory, so that wide rows stay bounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a data file belongs, and what it is."""
-
-    path: str
-    partition: Partition
-    bucket: int
-    kind: str  # BASE, LOG or RUN
 
 
 class DataFileWriter:

@@ -10,8 +10,7 @@ import pytest
 
 from plait import Table
 from plait.errors import ClockUnavailableError, InstantNotFoundError, OptionError
-from plait.model.instant import Instant
-from plait.read.moments import AHEAD_MS_MAX
+from plait.model.instant import AHEAD_MS_MAX, Instant
 from plait.storage.memory import MemoryStore
 from plait.testing import Fault, FaultStore, SimClock
 from tests.support.protocol import Work, client, upsert

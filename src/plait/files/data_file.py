@@ -1,0 +1,193 @@
+"""A file of the table as a value: its name, where it belongs, and what it is while it is live.
+
+Names are ``<partition>/<bucket>-<instant>-<attempt>.<kind>.<extension>``. A name is unique for ever
+(INV-04 needs no file to be written twice): the instant carries its writer's nonce, the attempt
+tells the files of one instant apart. Values of partitions are never read from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import FormatError, InvariantError
+from plait.files.faults import corrupt
+from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_path
+from plait.model.changes import BASE, LOG
+from plait.model.instant import Instant
+from plait.model.plan import LIVE
+from plait.storage.port import check_path
+
+RUN: Final = "run"
+"""A sorted part of a bucket that no reader sees."""
+KEYS: Final = "keys"
+"""A sidecar of key hashes."""
+MASK: Final = "dv"
+"""Deletion vectors, one or more."""
+
+EXTENSIONS: Final = {
+    BASE: "parquet",
+    LOG: "parquet",
+    RUN: "parquet",
+    KEYS: "bin",
+    MASK: "bin",
+}
+_NO_BUCKET = "all"
+_ATTEMPT = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_NAME = re.compile(
+    r"(\d{5,10}|all)-(\d{17}-[0-9a-f]{16})-([A-Za-z0-9-]{1,64})\.([a-z]+)\.([a-z]+)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What the name of a file says."""
+
+    directory: str
+    """The partition's directory; its values are not in it."""
+    bucket: int
+    """UNKEYED for files that belong to no single bucket."""
+    instant: Instant
+    attempt: str
+    kind: str
+
+
+def data_path(partition: Partition, bucket: int, instant: Instant, attempt: str, kind: str) -> str:
+    """Name a file.
+
+    Args:
+        partition: the canonical texts of its partition values.
+        bucket: its bucket number, or UNKEYED.
+        instant: the writer's.
+        attempt: unique among the files of this instant, ``[A-Za-z0-9-]{1,64}``; for example
+            ``"3-0012"``: task 3, file 12.
+        kind: base, log, run, keys or dv.
+
+    >>> data_path((), 7, Instant.at(0, "0" * 16), "0-0001", "base")
+    'data/00007-19700101000000000-0000000000000000-0-0001.base.parquet'
+    """
+    if kind not in EXTENSIONS or not _ATTEMPT.fullmatch(attempt) or bucket < UNKEYED:
+        message = f"not a name for a file: {kind!r}, {attempt!r}, bucket {bucket}"
+        raise InvariantError(message)
+    number = _NO_BUCKET if bucket == UNKEYED else f"{bucket:05d}"
+    name = f"{number}-{instant}-{attempt}.{kind}.{EXTENSIONS[kind]}"
+    return f"{partition_path(partition)}/{name}"
+
+
+def parse_path(path: str) -> FileName | None:
+    """Read a name that ``data_path`` made; None for anything else.
+
+    >>> parse_path("data/all-19700101000000000-0000000000000000-0-0001.log.parquet").kind
+    'log'
+    """
+    directory, slash, name = path.rpartition("/")
+    match = _NAME.fullmatch(name)
+    if not slash or not directory or "/" in directory or match is None:
+        return None
+    number, instant_text, attempt, kind, extension = match.groups()
+    if EXTENSIONS.get(kind) != extension:
+        return None
+    bucket = UNKEYED if number == _NO_BUCKET else int(number)
+    if number not in (_NO_BUCKET, f"{bucket:05d}"):
+        return None
+    try:
+        instant = Instant.parse(instant_text)
+    except FormatError:
+        return None
+    return FileName(directory, bucket, instant, attempt, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a data file belongs, and what it is."""
+
+    path: str
+    partition: Partition
+    bucket: int
+    kind: str  # BASE, LOG or RUN
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file with its current deletion vector; one row of LIVE."""
+
+    path: str
+    partition: Partition
+    bucket: int
+    kind: str
+    rows: int
+    size_bytes: int
+    sorted_by_key: bool
+    schema_id: int
+    footer: int
+    """The hash of the file's footer."""
+    version: int
+    masked: int
+    inline: bytes | None = None
+    dv_path: str | None = None
+    dv_offset: int | None = None
+    dv_bytes: int | None = None
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that a reader sees."""
+        return self.rows - self.masked
+
+
+_RENAMED = {"size_bytes": "bytes", "sorted_by_key": "sorted"}
+_COLUMNS = {_RENAMED.get(f.name, f.name): f.name for f in dataclasses.fields(LiveFile)}
+"""The columns of LIVE that a ``LiveFile`` has, and what they are called there."""
+_AT_ONCE = 1024
+_MASK = {"masked": "rows"} | {n: n for n in ("inline", "dv_path", "dv_offset", "dv_bytes")}
+"""Columns of LIVE that a mask sets, and where they stand in MASKED."""
+
+
+def unmasked(added: pa.Table, *, version: int) -> pa.Table:
+    """Take files as a version added them (ADDED) for live ones without a deletion vector."""
+    count = added.num_rows
+    known = {"version": pa.repeat(version, count), "masked": pa.repeat(0, count)}
+    known |= {name: added[name] for name in added.schema.names}
+    columns = [known.get(f.name, pa.nulls(count, f.type)) for f in LIVE]
+    return pa.table(columns, names=LIVE.names).cast(LIVE)
+
+
+def with_masks(files: pa.Table, masked: pa.Table) -> pa.Table:
+    """Return live files (LIVE) with the deletion vectors that a commit gave them (MASKED)."""
+    masked = masked.combine_chunks()
+    at = pc.index_in(files["path"], value_set=masked["path"].combine_chunks())
+    hit = pc.is_valid(at)
+    for name, source in _MASK.items():
+        column = pc.if_else(hit, masked[source].take(at), files[name])
+        files = files.set_column(LIVE.get_field_index(name), LIVE.field(name), column)
+    return files
+
+
+def live_files(files: pa.Table) -> Iterator[LiveFile]:
+    """Return the files of a LIVE table one by one, in its order.
+
+    Raises:
+        CorruptMetadataError: a path leaves the table, or counts make no sense.
+    """
+    chosen = files.select(list(_COLUMNS)).rename_columns(list(_COLUMNS.values()))
+    for start in range(0, chosen.num_rows, _AT_ONCE):
+        for row in chosen.slice(start, _AT_ONCE).to_pylist():
+            yield _checked(row)
+
+
+def _checked(row: dict[str, object]) -> LiveFile:
+    path, text = str(row["path"]), str(row["partition"])
+    check_path(path)
+    try:
+        partition = partition_parse(text)
+    except ValueError as error:
+        raise corrupt(path, "a JSON list of partition values", text) from error
+    file = LiveFile(**{**row, "partition": partition})  # type: ignore[arg-type]  # LIVE's types
+    if not 0 <= file.masked <= file.rows:
+        raise corrupt(path, f"at most {file.rows} masked rows", str(file.masked))
+    return file

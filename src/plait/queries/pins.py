@@ -1,0 +1,121 @@
+"""Pin what a read is about: a version, or the commits between two. Its files stay until released.
+
+The read pin comes first, then the look at the head and the horizon (INV-05).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import OptionError
+from plait.model.bucket import BucketId
+from plait.model.instant import Action
+from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
+from plait.queries.moments import Bound, Moment, find_as_of, find_bound, require_version
+from plait.state.delta import IN_ORDER, changed_files
+from plait.state.state import TableState
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
+
+_QUIET = (Action.COMPACTION.value, Action.CLUSTERING.value)
+"""They write rows anew and change none."""
+Loaded = TypeVar("Loaded")
+
+
+def pin(handle: TableHandle, version: int | None, as_of: Moment | None) -> tuple[Snapshot, ReadPin]:
+    """Pin a version; the newest if neither a version nor a moment is given.
+
+    Raises:
+        InstantNotFoundError: no such version, instant, or time that has passed.
+        InstantExpiredError: it was cleaned.
+    """
+    if as_of is not None:
+        version = find_as_of(handle, handle.cache.refresh(), as_of)
+    elif version is not None:
+        version = require_version(version)
+    known = handle.cache.known().version
+    first = known if version is None else min(version, known)
+    return _pinned(handle, first, lambda: handle.cache.snapshot(version=version))
+
+
+def pin_changes(
+    handle: TableHandle, since: Bound, until: Bound | None
+) -> tuple[ChangeWindow, ReadPin]:
+    """Pin the commits after one version up to another; the newest if that is None.
+
+    Raises:
+        InstantNotFoundError: no such version, or ``until`` is a time that is not settled.
+        InstantExpiredError: what the table was before these commits was cleaned.
+        OptionError: the end lies before the beginning, or a bound is none.
+    """
+    known = handle.cache.refresh()
+    low = find_bound(handle, known, since)
+
+    def load() -> ChangeWindow:
+        handle.cache.snapshot()  # loads the file events, anew if a checkpoint was collected
+        state = handle.cache.known()
+        state.require_readable(low)
+        high = state.version if until is None else find_bound(handle, state, until, key="until")
+        if high < low:
+            message = f"until={until} lies before since={since}"
+            raise OptionError(message, hint="since comes first", key="until", value=str(until))
+        return _window(handle, state, low, high)
+
+    return _pinned(handle, min(low, known.version), load)
+
+
+def pin_rows(handle: TableHandle, version: int) -> tuple[ChangeWindow, ReadPin]:
+    """Pin the rows of a version, as if one commit had inserted them all.
+
+    Raises:
+        InstantNotFoundError: no such version.
+        InstantExpiredError: it was cleaned.
+    """
+    known = handle.cache.refresh().version
+    return _pinned(handle, min(version, known), lambda: _all_rows(handle, version))
+
+
+def _pinned(
+    handle: TableHandle, version: int, load: Callable[[], Loaded]
+) -> tuple[Loaded, ReadPin]:
+    """Pin a version and load what it keeps; if that fails, nothing stays pinned."""
+    read_pin = ReadPin(handle, max(0, version))
+    try:
+        return load(), read_pin
+    except BaseException:
+        read_pin.release()
+        raise
+
+
+def _window(handle: TableHandle, state: TableState, since: int, until: int) -> ChangeWindow:
+    head = until == state.version
+    nothing = frozenset[BucketId]()
+    snapshot = (
+        state.blank() if head else state.snapshot(handle.store, version=until, buckets=nothing)
+    )
+    commits = state.commits(handle.store, since=since)
+    loud = pc.invert(pc.is_in(commits["action"], value_set=pa.array(_QUIET)))
+    rows = commits.filter(pc.and_(pc.less_equal(commits["version"], until), loud))
+    pairs = zip(rows["version"].to_pylist(), rows["completed_ms"].to_pylist(), strict=True)
+    files = changed_files(state.folded(handle.store), dict(pairs))
+    return ChangeWindow(since, snapshot, files)
+
+
+def _all_rows(handle: TableHandle, version: int) -> ChangeWindow:
+    snapshot = handle.cache.snapshot(version=version)
+    commits = handle.cache.known().commits(handle.store, since=version - 1)
+    time_ms = commits.filter(pc.equal(commits["version"], version))["completed_ms"][0]
+    count = snapshot.files.num_rows
+    columns = {
+        "at": pa.repeat(version, count),
+        "completed_ms": pa.repeat(time_ms, count),
+        "after": pa.repeat(pa.scalar(value=True), count),
+    }
+    columns |= {name: snapshot.files[name] for name in LIVE.names}
+    files = pa.table(columns).cast(CHANGED).sort_by(IN_ORDER)
+    return ChangeWindow(version, replace(snapshot, files=LIVE.empty_table()), files)
