@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from plait.errors import BadRecordError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
-from plait.model.schema import type_name
+from plait.model.schema import type_name, unknown_column
 from plait.read.condition import Condition
 
 PIECE_BYTES = 8 << 20
@@ -46,11 +46,15 @@ def prepare(
     """
     rows = open_rows(data)
     checker = _Checker.plan(rows, spec, operation, where)
-    if rows.table is not None and checker.fallible:
-        for batch in rows.pieces(piece_bytes):
-            checker.verify(batch)
-        return (checker.cast(batch) for batch in rows.pieces(piece_bytes))
-    return (checker.check(batch) for batch in rows.pieces(piece_bytes))
+    if rows.table is None or not checker.fallible:
+        return map(checker.prepare, rows.pieces(piece_bytes))
+    pieces = list(rows.pieces(piece_bytes))
+    if len(pieces) == 1 or not checker.copies:
+        return iter([checker.prepare(piece) for piece in pieces])
+    # Cast copies of all pieces would not fit into the memory that a writer may use.
+    for piece in pieces:
+        checker.prepare(piece)
+    return map(replace(checker, where=None, foreign=False).prepare, pieces)
 
 
 def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) -> pa.Schema:
@@ -65,24 +69,67 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _CheckedColumn:
+class _ColumnCheck:
     """How one column of the table is made from the input."""
 
     field: pa.Field
+    """The column; no null is allowed in one that identifies the row."""
     position: int | None
     fit: Fit
-    needed: bool
-    """Null is refused, whatever the schema allows: the column identifies the row."""
     finite: bool
     """NaN is refused: it is not equal to itself."""
+    in_key: bool
+    demanding: bool
+    """Whether a null is refused, here or deeper in the type."""
+
+    @property
+    def fallible(self) -> bool:
+        """Whether some value may be refused."""
+        return self.demanding or self.finite or self.fit > Fit.TOTAL
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the column in the table's type; raise BadRecordError for what cannot be kept."""
+        if self.position is None:
+            return pa.nulls(batch.num_rows, self.field.type)
+        given = batch.column(self.position)
+        try:
+            array = apply(given, self.field.type)
+        except LossyError as error:
+            message = f"a value of column {self.field.name!r} cannot be kept as "
+            message += type_name(self.field.type)
+            hint = "cast or clean the column first, so that the loss is yours to choose"
+            raise self._refused(message, hint, batch, _first(given, self._loses)) from error
+        if self.demanding and (path := missing_value(array, self.field)) is not None:
+            why = "the record key has no nulls" if self.in_key else "it may not be null"
+            message = f"column {path!r} is null in a row, and {why}"
+            at = _first(array, lambda part: missing_value(part, self.field) is not None)
+            raise self._refused(message, "fill or drop such rows", batch, at)
+        if self.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
+            message = f"column {self.field.name!r} is NaN in a row, which is not equal to itself"
+            hint = "keys, partitions and ordering fields need values that compare"
+            raise self._refused(message, hint, batch, at)
+        return array
+
+    def _loses(self, part: pa.Array) -> bool:
+        try:
+            apply(part, self.field.type)
+        except LossyError:
+            return True
+        return False
+
+    def _refused(self, message: str, hint: str, batch: pa.RecordBatch, at: int) -> BadRecordError:
+        name = self.field.name
+        return BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Checker:
     schema: pa.Schema
-    columns: tuple[_CheckedColumn, ...]
+    columns: tuple[_ColumnCheck, ...]
     where: Condition | None
     foreign: bool
+    copies: bool
+    """Whether some column takes new memory in the table's schema."""
 
     @classmethod
     def plan(
@@ -97,42 +144,26 @@ class _Checker:
         if operation is Operation.UPSERT:
             _check_whole(rows.schema, schema)
         columns = tuple(_plan_column(field, rows.schema, spec) for field in schema)
-        return cls(schema, columns, where, rows.foreign)
+        same = all(
+            name in names and rows.schema.field(name).type == schema.field(name).type
+            for name in schema.names
+        )
+        return cls(schema, columns, where, rows.foreign, copies=not same)
 
     @property
     def fallible(self) -> bool:
         """Whether some row may be refused."""
-        return self.foreign or self.where is not None or any(_fallible(c) for c in self.columns)
+        return self.foreign or self.where is not None or any(c.fallible for c in self.columns)
 
-    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Bring a batch to the table's schema; its values were checked before."""
-        arrays = [
-            pa.nulls(batch.num_rows, column.field.type)
-            if column.position is None
-            else apply(batch.column(column.position), column.field.type)
-            for column in self.columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def verify(self, batch: pa.RecordBatch) -> None:
-        """Refuse a batch with a value that cannot be kept."""
+    def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring a batch to the table's schema, or refuse it."""
         if self.foreign:
             _check_contents(batch)
-        for column in self.columns:
-            if _fallible(column):
-                _check_column(batch, column)
+        arrays = [column.prepare(batch) for column in self.columns]
+        prepared = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self.where is not None:
-            _check_where(self.cast(batch), self.where)
-
-    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Bring a batch to the table's schema, or refuse it."""
-        self.verify(batch)
-        return self.cast(batch)
-
-
-def _fallible(column: _CheckedColumn) -> bool:
-    strict = column.needed or demanding(column.field)
-    return strict or column.finite or column.fit > Fit.TOTAL
+            _check_where(prepared, self.where)
+        return prepared
 
 
 def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> None:
@@ -143,7 +174,7 @@ def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> No
         if not field.nullable or field.name in spec.key:
             near = difflib.get_close_matches(field.name, list(names), n=1, cutoff=0.5)
             message = f"the input lacks column {field.name!r}, which may not be null"
-            hint = f"did {near[0]!r} mean it?" if near else "add the column"
+            hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
             raise SchemaMismatchError(
                 message, hint=hint, column=field.name, found=list(names), nearest=near
             )
@@ -157,13 +188,7 @@ def check_known(names: Sequence[str], known: Sequence[str]) -> None:
     """
     for name in names:
         if name not in known:
-            near = [each for each in known if each.casefold() == name.casefold()][:1]
-            near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            message = f"the table has no column {name!r}"
-            hint = f"did you mean {near[0]!r}?" if near else f"its columns: {', '.join(known)}"
-            raise SchemaMismatchError(
-                message, hint=hint, column=name, expected=known, found=list(names), nearest=near
-            )
+            raise unknown_column(name, known, found=list(names))
         if names.count(name) > 1:
             message = f"the input has two columns {name!r}"
             hint = "rename or drop one of them"
@@ -204,26 +229,27 @@ def _missing(found: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
     return []
 
 
-def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _CheckedColumn:
+def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _ColumnCheck:
     position = schema.get_field_index(field.name)
     in_key = field.name in spec.key
+    if position < 0:
+        return _ColumnCheck(field, None, Fit.TOTAL, finite=False, in_key=in_key, demanding=False)
+    given = schema.field(position).type
+    how = fit(given, field.type)
+    if how is Fit.NEVER:
+        message = f"column {field.name!r} is {type_name(field.type)}, the input has {given}"
+        raise SchemaMismatchError(
+            message,
+            hint=_type_hint(given, field.type),
+            column=field.name,
+            expected=str(field.type),
+            found=str(given),
+        )
     finite = pa.types.is_floating(field.type) and (
         in_key or field.name == spec.ordering or field.name in spec.partition_by
     )
-    if position < 0:
-        return _CheckedColumn(field, None, Fit.TOTAL, needed=in_key, finite=False)
-    found = schema.field(position).type
-    how = fit(found, field.type)
-    if how is Fit.NEVER:
-        message = f"column {field.name!r} is {type_name(field.type)}, the input has {found}"
-        raise SchemaMismatchError(
-            message,
-            hint=_type_hint(found, field.type),
-            column=field.name,
-            expected=str(field.type),
-            found=str(found),
-        )
-    return _CheckedColumn(field, position, how, needed=in_key, finite=finite)
+    strict = field.with_nullable(field.nullable and not in_key)
+    return _ColumnCheck(strict, position, how, finite, in_key, demanding(strict))
 
 
 def _type_hint(found: pa.DataType, wanted: pa.DataType) -> str:
@@ -245,32 +271,6 @@ def _check_contents(batch: pa.RecordBatch) -> None:
         raise BadRecordError(message, hint=hint, column="", sample={}) from error
 
 
-def _check_column(batch: pa.RecordBatch, column: _CheckedColumn) -> None:
-    if column.position is None:
-        return
-    name = column.field.name
-    array = batch.column(column.position)
-    if column.fit > Fit.TOTAL and (at := _first(array, lambda part: _lossy(part, column))) >= 0:
-        message = f"a value of column {name!r} cannot be kept as {type_name(column.field.type)}"
-        hint = "cast or clean the column first, so that the loss is yours to choose"
-        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
-    strict = column.field.with_nullable(column.field.nullable and not column.needed)
-    if not demanding(strict) and not column.finite:
-        return
-    array = apply(array, column.field.type)
-    path = missing_value(array, strict)
-    if path is not None:
-        at = _first(array, lambda part: missing_value(part, strict) is not None)
-        why = "the record key has no nulls" if column.needed else "it may not be null"
-        message = f"column {path!r} is null in a row, and {why}"
-        hint = "fill or drop such rows"
-        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
-    if column.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
-        message = f"column {name!r} is NaN in a row, which is not equal to itself"
-        hint = "keys, partitions and ordering fields need values that compare"
-        raise BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
-
-
 def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
     matches = where.matches(batch)
     if matches.all():
@@ -281,18 +281,8 @@ def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
     raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
 
 
-def _lossy(array: pa.Array, column: _CheckedColumn) -> bool:
-    try:
-        apply(array, column.field.type)
-    except LossyError:
-        return True
-    return False
-
-
 def _first(rows: pa.Array, bad: Callable[[pa.Array], bool]) -> int:
-    """Find the first bad row by halving; -1 if there is none."""
-    if not bad(rows):
-        return -1
+    """Find the first bad row, of which there is one, by halving."""
     low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2

@@ -32,7 +32,7 @@ from plait.files.keys import Indices
 from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
-from plait.model.schema import Schema, storable_type, type_name
+from plait.model.schema import Schema, storable_type, type_name, unknown_column
 
 Schemas: TypeAlias = Mapping[str, pa.Schema]
 Clause = TypeVar("Clause", Insert, Matched)
@@ -145,7 +145,7 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             message = f"the source of the merge lacks column {name!r}, by which rows are matched"
-            hint = f"did {near[0]!r} mean it? rename it" if near else "add the column"
+            hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
             raise SchemaMismatchError(message, hint=hint, column=name, found=names)
     known, placed = spec.schema.arrow, {*spec.partition_by, *spec.key}
     fields = []
@@ -322,11 +322,12 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
     inserts = isinstance(clause, Insert)
     values = _defaults(clause, spec, sides)
     for name, value in ({} if clause.values is None else clause.values).items():
-        column = _known(name, spec)
+        if name not in spec.schema.names:
+            raise unknown_column(name, spec.schema.names)
         formula = parse_value(value)
-        if column in fixed and not (inserts and _is_source(formula, column)):
-            raise _fixed(column, spec, inserts=inserts)
-        values[column] = bind(formula, sides)
+        if name in fixed and not (inserts and _is_source(formula, name)):
+            raise _fixed(name, spec, inserts=inserts)
+        values[name] = bind(formula, sides)
     return _BoundClause(when, values)
 
 
@@ -354,15 +355,6 @@ def _is_source(formula: Expression, column: str) -> bool:
     if not isinstance(formula, Name) or formula.parts[-1] != column:
         return False
     return len(formula.parts) == 1 or formula.parts[:-1] in (("s",), ("source",))
-
-
-def _known(name: str, spec: TableSpec) -> str:
-    if name in spec.schema.names:
-        return name
-    near = difflib.get_close_matches(name, spec.schema.names, n=1, cutoff=0.5)
-    message = f"the table has no column {name!r}"
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(spec.schema.names)}"
-    raise SchemaMismatchError(message, hint=hint, column=name, expected=spec.schema.names)
 
 
 def _fixed(column: str, spec: TableSpec, *, inserts: bool) -> OptionError:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, OptionError, SchemaError
+from plait.errors import CorruptMetadataError, OptionError, SchemaError, SchemaMismatchError
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -65,6 +66,19 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
             return found
     message = f"{what} takes a name or a list of names, not {str(given)[:100]!r}"
     raise OptionError(message, hint=f"{what}=['a', 'b']", key=what, value=str(given)[:100])
+
+
+def unknown_column(
+    name: str, known: Sequence[str], *, found: Sequence[str] = ()
+) -> SchemaMismatchError:
+    """Return the error for a column that the table does not have, with the nearest that it has."""
+    near = [other for other in known if other.casefold() == name.casefold()][:1]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    message = f"the table has no column {name!r}"
+    hint = f"did you mean {near[0]!r}?" if near else f"its columns: {', '.join(known)}"
+    return SchemaMismatchError(
+        message, hint=hint, column=name, expected=known, found=found, nearest=near
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from plait.errors import PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
 from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
-from plait.model.schema import names_of
+from plait.model.schema import names_of, unknown_column
 from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
@@ -184,10 +183,7 @@ def known_columns(columns: str | Sequence[str] | None, schema: pa.Schema) -> tup
     names = tuple(schema.names) if columns is None else names_of(columns, "columns")
     for name in names:
         if name not in schema.names:
-            near = difflib.get_close_matches(name, schema.names, n=1)
-            message = f"the table has no column {name!r}"
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(schema.names)}"
-            raise SchemaMismatchError(message, hint=hint, column=name, expected=schema.names)
+            raise unknown_column(name, schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         message = f"column {twice[0]!r} is asked for twice"

@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from plait.arrow import check
 from plait.arrow.check import prepare
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.model.bucket import BucketSpec
@@ -146,6 +147,30 @@ def test_a_table_is_checked_to_the_last_row_before_the_first_is_given() -> None:
     table = pa.table({"id": range(count), "must": [1] * (count - 1) + [2**40]})
     with pytest.raises(BadRecordError):
         prepare(table, spec_of("id"), Operation.INSERT, piece_bytes=1 << 12)
+
+
+@pytest.mark.parametrize(
+    ("must", "passes"),
+    [(pa.int32(), 1), (pa.int64(), 2)],
+    ids=["checked once", "cast again, so that no copy of the whole is held"],
+)
+def test_rows_are_prepared_once_unless_a_copy_of_them_all_would_be_held(
+    monkeypatch: pytest.MonkeyPatch, must: pa.DataType, passes: int
+) -> None:
+    casts: list[int] = []
+    plain = check.apply
+
+    def counted(array: pa.Array, target: pa.DataType) -> pa.Array:
+        casts.append(len(array))
+        return plain(array, target)
+
+    monkeypatch.setattr(check, "apply", counted)
+    count = 10_000
+    columns = {name: pa.nulls(count, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types)}
+    columns |= {"id": pa.array(range(count)), "must": pa.array([1] * count, must)}
+    pieces = list(prepare(pa.table(columns), spec_of("id"), piece_bytes=1 << 14))
+    assert len(pieces) > 1
+    assert sum(casts) == passes * count * len(SCHEMA)
 
 
 def test_a_stream_is_checked_batch_by_batch() -> None:
