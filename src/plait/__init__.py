@@ -60,11 +60,10 @@ from plait.errors import (
 if TYPE_CHECKING:
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
+    from plait.model.contract import Meeting
     from plait.model.decision import CommitResult, Span, Token
-    from plait.model.history import HistoryEntry, PendingEntry, TimelineView
+    from plait.model.history import HistoryEntry, LockHolder, LockState, PendingEntry, TimelineView
     from plait.model.instant import Instant
-    from plait.model.locks import LockHolder, LockState
-    from plait.model.policy import Meeting
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
@@ -183,10 +182,10 @@ _LAZY = {
     "HistoryEntry": "plait.model.history",
     "Insert": "plait.model.clauses",
     "Instant": "plait.model.instant",
-    "LockHolder": "plait.model.locks",
-    "LockState": "plait.model.locks",
+    "LockHolder": "plait.model.history",
+    "LockState": "plait.model.history",
     "Matched": "plait.model.clauses",
-    "Meeting": "plait.model.policy",
+    "Meeting": "plait.model.contract",
     "Note": "plait.services.verify.report",
     "Participant": "plait.stream.participant",
     "PendingEntry": "plait.model.history",

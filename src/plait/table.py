@@ -12,9 +12,8 @@ from plait.engine import Engine
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
-from plait.model.history import HistoryEntry, TimelineView
+from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
-from plait.model.locks import LockState
 from plait.model.schema import names_of
 from plait.queries.describe import describe, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from plait import Table
 from plait.errors import InstantExpiredError, TableError
 from plait.files.deletion import decode
-from plait.locks.none import NoLock
+from plait.locks.process import NoLock
 from plait.model.contract import Contract
 from plait.read.changes import TYPE, VERSION
 from plait.state.cache import StateCache

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from plait.errors import RolledBackError
-from plait.locks.none import NoLock
 from plait.locks.port import LockProvider
+from plait.locks.process import NoLock
 from plait.model.changes import KEYS_FILES, TOUCHED, WriteStatus
 from plait.model.decision import CommitResult
 from plait.services import clean as cleaning

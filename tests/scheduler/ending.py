@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plait.locks.none import NoLock
+from plait.locks.process import NoLock
 from plait.ports import Ports
 from plait.state.cache import StateCache
 from plait.state.state import TableState

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from plait.errors import CapabilityMissingError, LockUnavailableError
-from plait.locks.none import NoLock
+from plait.locks.process import NoLock
 from plait.model.contract import Contract
 from plait.ports import Ports
 from plait.state.cache import StateCache

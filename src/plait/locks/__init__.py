@@ -6,9 +6,8 @@ from plait.errors import OptionError
 from plait.locks.address import Address, lend
 from plait.locks.file import FileLock
 from plait.locks.lease import LeaseLock, parse_lease
-from plait.locks.none import NoLock
 from plait.locks.port import Held, Holder, LockProvider
-from plait.locks.process import ProcessLock
+from plait.locks.process import NoLock, ProcessLock
 from plait.locks.zookeeper import require_kazoo
 from plait.locks.zookeeper_queue import ZooKeeperLock
 from plait.ports import Ports

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from plait.errors import CorruptMetadataError, LockTimeoutError, LockUnavailableError, TableError
-from plait.locks.fifo import fifo_lock
-from plait.locks.port import Holder
+from plait.locks.port import Holder, timed_out
+from plait.locks.process import fifo_lock
 from plait.locks.queue import Locked, TicketQueue
 from plait.ports import Ports
 from plait.storage.disk import Disk
@@ -111,11 +111,10 @@ class FileLock:
         return LockUnavailableError(message, hint=hint)
 
     def _timed_out(self, wait_s: float) -> LockTimeoutError:
-        found = self._read_record()
-        holder = found.owner if found else "a process that left no record"
-        message = f"{holder} held the lock {self._path} for {wait_s:g} s"
+        record = self._read_record()
+        holder = record.owner if record else "a process that left no record"
         hint = "raise lock.wait; the lock of a process that died is free at once"
-        return LockTimeoutError(message, hint=hint, holder=holder, waited_ms=int(wait_s * 1000))
+        return timed_out(f"the lock {self._path}", holder, wait_s, hint)
 
     def _write_record(self, owner: str) -> None:
         facts = {

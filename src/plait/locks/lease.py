@@ -23,8 +23,8 @@ from plait.errors import (
     OptionError,
     StorageError,
 )
-from plait.locks.fifo import fifo_lock
-from plait.locks.port import Holder
+from plait.locks.port import Holder, timed_out
+from plait.locks.process import fifo_lock
 from plait.locks.record import BYTES_MAX, TTL_S_MAX, WAITERS_MAX, Claimant, LeaseRecord
 from plait.model.options import Option
 from plait.ports import Ports
@@ -108,10 +108,9 @@ class LeaseLock:
         holder = None
         with suppress(StorageError):
             holder = self.holder()
-        who = holder.owner if holder else "somebody who left meanwhile"
-        message = f"{who} held the lease of {self._store.spec.uri} for {wait_s:g} s"
         hint = f"raise lock.wait; a dead holder's lease is free after {self._ttl_s * DRIFT:g} s"
-        return LockTimeoutError(message, hint=hint, holder=who, waited_ms=int(wait_s * 1000))
+        lease = f"the lease of {self._store.spec.uri}"
+        return timed_out(lease, holder.owner if holder else None, wait_s, hint)
 
 
 class _Claim:

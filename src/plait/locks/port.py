@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from plait.errors import LockTimeoutError
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -50,6 +52,13 @@ class LockProvider(Protocol):
     def holder(self) -> Holder | None:
         """Tell who holds it now, for people; None if nobody does."""
         ...
+
+
+def timed_out(lock: str, holder: str | None, wait_s: float, hint: str) -> LockTimeoutError:
+    """Return the error for a lock that others held for the whole wait."""
+    who = holder or "somebody who left meanwhile"
+    message = f"{who} held {lock} for {wait_s:g} s"
+    return LockTimeoutError(message, hint=hint, holder=who, waited_ms=int(wait_s * 1000))
 
 
 class SlotArbiter(Protocol):

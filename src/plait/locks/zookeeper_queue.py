@@ -17,11 +17,12 @@ from functools import cached_property
 from plait.errors import LockTimeoutError, LockUnavailableError, StorageError
 from plait.locks.address import Address
 from plait.locks.identity import table_name
-from plait.locks.port import Holder
-from plait.locks.slots import ZooKeeperSlots
+from plait.locks.port import Holder, timed_out
 from plait.locks.zookeeper import Node, Session, session_of
 from plait.ports import Ports
 from plait.storage.port import Store
+
+_CLAIMS_MAX = 5
 
 
 class ZooKeeperLock:
@@ -86,10 +87,8 @@ class ZooKeeperLock:
 
     def _timed_out(self, place: _Place, wait_s: float) -> LockTimeoutError:
         holder = self.holder()
-        who = holder.owner if holder else "somebody who left meanwhile"
-        message = f"{who} held the lock {place.folder} for {wait_s:g} s"
         hint = f"raise lock.wait; a dead holder's lock is free after {self._address.session_s:g} s"
-        return LockTimeoutError(message, hint=hint, holder=who, waited_ms=int(wait_s * 1000))
+        return timed_out(f"the lock {place.folder}", holder.owner if holder else None, wait_s, hint)
 
 
 class _Place:
@@ -168,6 +167,37 @@ class QueueHeld:
         if self._session.away:
             return "the connection to ZooKeeper is lost"
         return "its node in ZooKeeper is gone" if self._gone.is_set() else None
+
+
+class ZooKeeperSlots:
+    """One node a key, below the path of the lock; creating it is the one atomic step."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def _at(self, key: str) -> str:
+        return f"{self._address.path}/{key}"
+
+    def claim(self, key: str, pointer: bytes) -> bytes:
+        """Bind a key unless it is bound, and return what it is bound to."""
+        session = session_of(self._address)
+        for _ in range(_CLAIMS_MAX):
+            if session.create(self._at(key), pointer):
+                return pointer
+            node = session.read(self._at(key))
+            if node is not None:
+                return node.data
+        message = f"{self._at(key)} is created and removed again and again"
+        raise LockUnavailableError(message, hint="another program writes below this path")
+
+    def find(self, key: str) -> bytes | None:
+        """Return what a key is bound to."""
+        node = session_of(self._address).read(self._at(key))
+        return None if node is None else node.data
+
+    def remove(self, key: str) -> None:
+        """Free a key; nobody waits for it."""
+        session_of(self._address).drop(self._at(key))
 
 
 def _facts(owner: str) -> bytes:

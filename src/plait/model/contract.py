@@ -1,14 +1,19 @@
-"""The contract: what every client of a table must agree on before it writes."""
+"""What every client of a table must agree on: its contract, and its conflict policy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Final, TypeAlias
 
 from plait.errors import OptionError
+from plait.model.bucket import Partition
 
 PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "lease", "zookeeper")
+
+APART, SAME, UNKNOWN = "apart", "same", "unknown"
+KEYS: Final = (APART, SAME, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,33 @@ class Contract:
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two commits that wrote rows into one bucket; theirs was first.
+
+    >>> Meeting("upsert", "delete", "same").keys
+    'same'
+    """
+
+    ours: str
+    """Our operation: ``append``, ``insert``, ``upsert``, ``update``, ``delete``, ``merge`` or
+    ``transaction``."""
+    theirs: str
+    """Their operation."""
+    keys: str
+    """``apart``: they wrote none of our keys; ``same``: at least one; ``unknown``: nobody can
+    tell."""
+    computed: bool = False
+    """Whether our rows were computed from a read that the caller named."""
+    partition: Partition = ()
+    """The values of the bucket's partition, as text."""
+    bucket: int = 0
+
+
+Rule: TypeAlias = Callable[[Meeting], str]
+"""A conflict policy: ``rebase``, ``retry`` or ``incompatible`` for a meeting. A pure function."""
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from plait.errors import redacted
 from plait.locks.port import SlotLender
-from plait.model.history import HistoryEntry, TimelineView
+from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
-from plait.model.locks import LockHolder, LockState
 from plait.services.rollback import show_pending
 from plait.txn.table_handle import TableHandle
 

@@ -18,7 +18,7 @@ from plait.testing.lock_kit import ExpiringLockKit, LockKit, LosableLockKit, Sha
 from plait.testing.policy_kit import PolicyKit
 from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.store_kit import SharedStoreKit, StoreKit
-from plait.testing.tables import open_wrapped
+from plait.testing.wrapper import open_wrapped
 
 __all__ = [
     "CountingStore",

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from plait.model.bucket import Partition
-from plait.model.policy import APART, KEYS, SAME, UNKNOWN, Meeting, Rule
+from plait.model.contract import APART, KEYS, SAME, UNKNOWN, Meeting, Rule
 from plait.txn.matrix import KINDS, Kind, Verdict
 from plait.txn.policy import ALLOWED, require_policy
 

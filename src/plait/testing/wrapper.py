@@ -10,10 +10,15 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.model.plan import StoreSpec
+from plait.ports import Ports
+from plait.storage import open_store
 from plait.storage.arrow import RootedHandler
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, Store
+from plait.table import Table
+from plait.txn.table_handle import open_handle
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Store)
 METADATA = ".meta/"
 
 
@@ -106,3 +111,18 @@ class _Handler(RootedHandler):
     def open_output_stream(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:
         run = super().open_output_stream
         return self._store.call("open_output", path, lambda: run(path, metadata))
+
+
+def open_wrapped(
+    uri: str, wrap: Callable[[Store], S], *, ports: Ports | None = None
+) -> tuple[Table, S]:
+    """Open a table through a wrapper of its store; give both.
+
+    >>> from plait.testing import CountingStore
+    >>> _ = Table.create("memory://open-wrapped", "id bigint")
+    >>> table, store = open_wrapped("memory://open-wrapped", CountingStore)
+    >>> table.version, store.count("put_if_absent")
+    (0, 0)
+    """
+    store = wrap(open_store(uri))
+    return Table(open_handle(store, ports or Ports())), store

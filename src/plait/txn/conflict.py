@@ -16,6 +16,10 @@ from plait.errors import ConflictError, IncompatibleConflictError, RetryableConf
 from plait.expr import from_json, may_match
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
 from plait.model.changes import Changes
+from plait.model.contract import APART as APART_KEYS
+from plait.model.contract import SAME as SAME_KEYS
+from plait.model.contract import UNKNOWN as UNKNOWN_KEYS
+from plait.model.contract import Meeting, Rule
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -27,10 +31,6 @@ from plait.model.decision import (
 )
 from plait.model.instant import Instant, Operation
 from plait.model.plan import TableSpec
-from plait.model.policy import APART as APART_KEYS
-from plait.model.policy import SAME as SAME_KEYS
-from plait.model.policy import UNKNOWN as UNKNOWN_KEYS
-from plait.model.policy import Meeting, Rule
 from plait.model.value import array_of
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (

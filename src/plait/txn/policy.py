@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 from plait.errors import PolicyError, UnsupportedFeatureError
-from plait.model.policy import APART, SAME, UNKNOWN, Meeting, Rule
+from plait.model.contract import APART, SAME, UNKNOWN, Meeting, Rule
 from plait.txn.matrix import POLICIES, Verdict
 
 GROUP = "plait.policies"

@@ -19,8 +19,8 @@ from plait import (
     Table,
     UnsupportedFeatureError,
 )
+from plait.model.contract import KEYS, Rule
 from plait.model.instant import Operation
-from plait.model.policy import KEYS, Rule
 from plait.testing import PolicyKit
 from plait.txn import policy as registry
 from plait.txn.matrix import KINDS, Kind, Verdict

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from plait.locks import fifo
-from plait.locks.fifo import FifoLock, fifo_lock
+from plait.locks import process as fifo
+from plait.locks.process import FifoLock, fifo_lock
 
 
 def waiting(lock: FifoLock, count: int) -> None:
