@@ -187,6 +187,26 @@ class Matches:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 
 
+class LostRows:
+    """Positions of rows that go, by file, collected round by round."""
+
+    def __init__(self, hidden: Hidden) -> None:
+        self._parts: dict[str, list[Positions]] = {p: [at] for p, at in hidden.items()}
+
+    def add(self, path: str, positions: Positions) -> None:
+        """Take positions in a file; none comes twice."""
+        self._parts.setdefault(path, []).append(positions)
+
+    def of(self, path: str) -> Positions:
+        """Return the positions in a file, sorted."""
+        parts = self._parts.get(path)
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
+
+    def by_file(self) -> dict[str, Positions]:
+        """Return the positions in every file."""
+        return {path: self.of(path) for path in self._parts}
+
+
 class Masks:
     """Writes masks bucket by bucket, so that few of them are held."""
 

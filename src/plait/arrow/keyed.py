@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.arrow.existing import Existing, Hidden, as_live, hide
+from plait.arrow.existing import Existing, Hidden, LostRows, as_live, hide
 from plait.arrow.ingest import Group
 from plait.arrow.memory import once_changed
 from plait.arrow.merge import DuplicateRule, Merge, Round
@@ -43,9 +43,8 @@ class CowStage:
     def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
         """Merge what came in for a bucket with those of its live rows that are not hidden."""
         spec, limits = self.output.spec, self.output.limits
-        digest, lookups = KeyDigest(spec.key, limits.buffer // 16), Lookups.of(self.output)
-        tally = _Tally(bucket, self.rule, spec.key)
-        gone = sum(len(positions) for positions in hidden.values())
+        digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
+        staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
             old = (
@@ -55,26 +54,20 @@ class CowStage:
             merge = Merge(spec.key, spec.ordering, self.rule)
             return merge.rounds([*old, *self.incoming.sources(bucket)], self.budget)
 
-        def changed(each: Round) -> bool:
-            tally.add(each)
-            lookups.add(each.unchanged(spec.key))
+        def changed(merged: Round) -> bool:
+            count(merged, staged, bucket, self.rule, spec.key)
+            lookups.add(merged.unchanged(spec.key))
             if files:
-                digest.add(each.arrived(spec.key))
-            return bool(tally.inserted or tally.updated or gone)
+                digest.add(merged.arrived(spec.key))
+            return staged.counted
 
-        blocks = once_changed(rounds, changed, lambda each: kept_rows(each, limits.slice))
+        blocks = once_changed(rounds, changed, lambda merged: kept_rows(merged, limits.slice))
         record = self.output.write(bucket, BASE, blocks, sorted_by_key=True)
         if record is None:  # every row that came in lost: the bucket stays as it is
             return lookups.into(Staged(), bucket)
-        new = touched_row(bucket, KEYS_FILES, tally.inserted)
-        staged = Staged(
-            added=[record],
-            removed=list(files),
-            touched=digest.row(bucket, self.output) if files else new,
-            inserted=tally.inserted,
-            updated=tally.updated,
-            deleted=gone,
-        )
+        staged.added, staged.removed = [record], list(files)
+        new = touched_row(bucket, KEYS_FILES, staged.inserted)
+        staged.touched = digest.row(bucket) if files else new
         return lookups.into(staged, bucket)
 
 
@@ -94,20 +87,18 @@ class MorStage:
         logs = self.logs.get(bucket, [])
         own = [as_live(log.record, -1) for log in logs]
         every = [*files, *own]
-        lost = _Lost(hidden)
-        tally = _Tally(bucket, self.rule, spec.key)
+        lost = LostRows(hidden)
         lookups = Lookups.of(self.output)
+        staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
         if len(every) > 1 and own:
             sources = self._sources(files, own, hidden, hull([log.range for log in logs]))
-            for each in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
-                tally.add(each)
-                lookups.add(each.unchanged(spec.key))
-                for at, positions in each.lost():
+            for merged in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
+                count(merged, staged, bucket, self.rule, spec.key)
+                lookups.add(merged.unchanged(spec.key))
+                for at, positions in merged.lost():
                     lost.add(every[at].path, positions)
         else:
-            tally.inserted = sum(file.rows for file in own)
-        staged = Staged(inserted=tally.inserted, updated=tally.updated)
-        staged.deleted = sum(len(positions) for positions in hidden.values())
+            staged.inserted = sum(file.rows for file in own)
         kept = 0
         for file, log in zip(own, logs, strict=True):
             masked = lost.of(file.path)
@@ -117,7 +108,7 @@ class MorStage:
             kept += file.rows
             if len(masked):
                 staged.hidden[file.path] = masked
-        hide(staged, files, lost.every(), self.existing)
+        hide(staged, files, lost.by_file(), self.existing)
         if not staged.empty:
             staged.touched = touched_row(bucket, KEYS_FILES, kept)
         return lookups.into(staged, bucket)
@@ -168,8 +159,8 @@ def find_keys(
     """Find the live rows among some files of a bucket whose keys came in."""
     key = incoming.sink.key
     within = hull([incoming.range(group) for group in groups])
-    lost = _Lost({})
-    digest = KeyDigest(key, incoming.sink.limits.buffer // 16)
+    lost = LostRows({})
+    digest = KeyDigest(output)
     lookups = Lookups.of(output)
     sources = [existing.source(file, key, within=within) for file in files]
     sources += [source for group in groups for source in incoming.sources(group)]
@@ -178,47 +169,22 @@ def find_keys(
         lookups.add(each.unchanged(key))
         for at, positions in each.lost():
             lost.add(files[at].path, positions)
-    return Found(lost.every(), digest, lookups)
+    return Found(lost.by_file(), digest, lookups)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Counts what a merge did, and refuses keys that may not be there."""
-
-    bucket: BucketId
-    rule: DuplicateRule
-    key: Sequence[str]
-    inserted: int = 0
-    updated: int = 0
-
-    def add(self, merged: Round) -> None:
-        if self.rule is DuplicateRule.REFUSE and len(merged.met):
-            rows = merged.rows.select(self.key).take(pa.array(merged.met[:_SAMPLE]))
-            sample = rows.to_pylist()
-            partition = partition_text(self.bucket[0])
-            where = f"partition {partition} of the table" if self.bucket[0] else "the table"
-            message = f"a key is in {where} already: {sample[0]}"
-            hint = "use upsert, or insert with on_duplicate='skip'"
-            raise DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
-        self.inserted += merged.inserted
-        self.updated += merged.updated
-
-
-class _Lost:
-    """Positions by file, collected round by round."""
-
-    def __init__(self, hidden: Hidden) -> None:
-        self._parts: dict[str, list[Positions]] = {p: [at] for p, at in hidden.items()}
-
-    def add(self, path: str, positions: Positions) -> None:
-        self._parts.setdefault(path, []).append(positions)
-
-    def of(self, path: str) -> Positions:
-        parts = self._parts.get(path)
-        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
-
-    def every(self) -> dict[str, Positions]:
-        return {path: self.of(path) for path in self._parts}
+def count(
+    merged: Round, staged: Staged, bucket: BucketId, rule: DuplicateRule, key: Sequence[str]
+) -> None:
+    """Count what a round of merging did; refuse keys that may not be there."""
+    if rule is DuplicateRule.REFUSE and len(merged.met):
+        sample = merged.rows.select(key).take(pa.array(merged.met[:_SAMPLE])).to_pylist()
+        partition = partition_text(bucket[0])
+        where = f"partition {partition} of the table" if bucket[0] else "the table"
+        message = f"a key is in {where} already: {sample[0]}"
+        hint = "use upsert, or insert with on_duplicate='skip'"
+        raise DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
+    staged.inserted += merged.inserted
+    staged.updated += merged.updated
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from plait.arrow.clauses import BoundClauses, Chosen, Flags
-from plait.arrow.existing import Existing, hide
+from plait.arrow.existing import Existing, LostRows, hide
 from plait.arrow.memory import combined, once_changed, taken
 from plait.arrow.merge import DuplicateRule, Merge, twice_error
 from plait.arrow.output import KeyDigest, Lookups, Output, Staged, touched_row
@@ -19,7 +19,6 @@ from plait.expr.evaluate import Sides
 from plait.expr.tree import SOURCE, TARGET
 from plait.files.data_file import LiveFile
 from plait.files.keys import Indices
-from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import BASE, KEYS_FILES, LOG
 from plait.model.clauses import Clauses
@@ -133,27 +132,7 @@ class _Merged:
         return taken(combined(pa.concat_tables(tables)), picked[picked >= 0])
 
 
-@dataclass(slots=True)
-class _Count:
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    def add(self, merged: _Merged) -> None:
-        self.inserted += len(merged.inserted.changed)
-        self.updated += len(merged.updated.changed)
-        self.deleted += len(merged.updated.deleted)
-
-    def into(self, staged: Staged) -> Staged:
-        staged.inserted, staged.updated = self.inserted, self.updated
-        staged.deleted = self.deleted
-        return staged
-
-    def __bool__(self) -> bool:
-        return bool(self.inserted or self.updated or self.deleted)
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MergeStage:
     """Merges what came in for a bucket: rewrites it (COW), or masks and adds a log (MOR)."""
 
@@ -163,24 +142,23 @@ class MergeStage:
     merging: Merging
     budget: int
     """Bytes that joining one bucket may hold."""
-    _count: _Count = field(default_factory=_Count)
-    _lost: dict[str, list[Positions]] = field(default_factory=dict)
 
     def stage(self, bucket: BucketId, files: Sequence[LiveFile]) -> Staged:
         """Do the merge on one bucket."""
-        self._count, self._lost = _Count(), {}
-        digest = KeyDigest(self.output.spec.key, self.output.limits.buffer // 16)
-        lookups = Lookups.of(self.output)
+        staged, lost = Staged(), LostRows({})
+        digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         masks = self.output.spec.table_type == MOR
         kind = LOG if masks and files else BASE
 
         def changed(merged: _Merged) -> bool:
-            self._count.add(merged)
+            staged.inserted += len(merged.inserted.changed)
+            staged.updated += len(merged.updated.changed)
+            staged.deleted += len(merged.updated.deleted)
             self._note(merged, digest, lookups)
             if masks:
                 for at, positions in file_positions(merged.rows.origins, merged.touched):
-                    self._lost.setdefault(files[at].path, []).append(positions)
-            return bool(self._count)
+                    lost.add(files[at].path, positions)
+            return staged.counted
 
         blocks = once_changed(
             lambda: self._merged(bucket, files, masks=masks),
@@ -188,20 +166,16 @@ class MergeStage:
             lambda merged: sliced(merged.result(kept=not masks), self.output.limits.slice),
         )
         record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
-        staged = lookups.into(Staged(), bucket)
-        if not self._count:  # every row stays as it is
-            return staged
+        if not staged.counted:  # every row stays as it is
+            return lookups.into(staged, bucket)
         staged.added = [] if record is None else [record]
         if masks:
-            lost = {path: np.sort(np.concatenate(p)) for path, p in self._lost.items()}
-            hide(staged, files, lost, self.existing)
+            hide(staged, files, lost.by_file(), self.existing)
         else:
             staged.removed = list(files)
-        if files:
-            staged.touched = digest.row(bucket, self.output)
-        else:
-            staged.touched = touched_row(bucket, KEYS_FILES, self._count.inserted)
-        return self._count.into(staged)
+        new = touched_row(bucket, KEYS_FILES, staged.inserted)
+        staged.touched = digest.row(bucket) if files else new
+        return lookups.into(staged, bucket)
 
     def _merged(
         self, bucket: BucketId, files: Sequence[LiveFile], *, masks: bool

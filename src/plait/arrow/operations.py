@@ -147,7 +147,7 @@ class BucketOperations:
         )
         staged = remove_rows(bucket, files, found.hidden, self.existing, self.output)
         if not staged.empty:
-            staged.touched = found.keys.row(bucket, self.output)
+            staged.touched = found.keys.row(bucket)
         return found.lookups.into(staged, bucket) if bucket in groups else staged
 
     def everywhere(self, done: Mapping[BucketId, Staged]) -> Iterator[Staged]:

@@ -6,7 +6,7 @@ The work is kept bucket by bucket, so that single buckets can be done again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -45,7 +45,8 @@ _SAMPLE_SHARE: Final = 3
 """One row in so many is looked at: in a small file a dictionary matters less than the look."""
 _DISTINCT_MAX: Final = 0.5
 _KEYS_MIN: Final = 1 << 16
-_HASH_BYTES: Final = 8
+_BUFFER_A_HASH: Final = 16 * 8
+"""Bytes of the buffer for each hash of 8 bytes: hashes take a sixteenth of it."""
 _T = pa.types
 
 
@@ -198,6 +199,11 @@ class Staged:
         """Whether the bucket stays as it is."""
         return not (self.added or self.removed or self.hidden or self.masked)
 
+    @property
+    def counted(self) -> bool:
+        """Whether a row was inserted, updated or deleted."""
+        return bool(self.inserted or self.updated or self.deleted)
+
 
 def changes_of(works: Collection[Staged], written: Iterable[str]) -> Changes:
     """Put the work on all buckets together; files that none of it names are garbage."""
@@ -260,8 +266,7 @@ class KeyDigest:
     as touched whole, which may cost others a needless retry and nothing else.
     """
 
-    key: Sequence[str]
-    limit_bytes: int
+    output: Output
     _parts: list[Hashes] = field(default_factory=list)
     _count: int = 0
     _whole: bool = False
@@ -271,13 +276,13 @@ class KeyDigest:
         if self._whole or not rows.num_rows:
             return
         self._count += rows.num_rows
-        if self._count > max(_KEYS_MIN, self.limit_bytes // _HASH_BYTES):
+        if self._count > max(_KEYS_MIN, self.output.limits.buffer // _BUFFER_A_HASH):
             self._whole = True
             self._parts.clear()
         else:
-            self._parts.append(key_hashes(rows, self.key))
+            self._parts.append(key_hashes(rows, self.output.spec.key))
 
-    def row(self, bucket: BucketId, output: Output) -> pa.Table:
+    def row(self, bucket: BucketId) -> pa.Table:
         """Return the row of TOUCHED; many keys go into a file."""
         if self._whole or not self._parts:
             return touched_row(bucket, KEYS_ALL, 0)
@@ -285,8 +290,8 @@ class KeyDigest:
         if len(hashes) <= INLINE_KEYS_MAX:
             body = encode_hashes(hashes)
             return touched_row(bucket, KEYS_INLINE, len(hashes), key_inline=body)
-        path = output.keys_name(bucket)
-        count = write_sidecar(output.store, path, hashes)
+        path = self.output.keys_name(bucket)
+        count = write_sidecar(self.output.store, path, hashes)
         return touched_row(bucket, KEYS_SIDECAR, count, key_path=path)
 
 
@@ -304,7 +309,7 @@ class Lookups:
     @classmethod
     def of(cls, output: Output) -> Self:
         """Begin for one bucket."""
-        return cls(output, KeyDigest(output.spec.key, output.limits.buffer // 16))
+        return cls(output, KeyDigest(output))
 
     def add(self, rows: pa.Table) -> None:
         """Take the keys of rows, each key once."""
@@ -316,7 +321,7 @@ class Lookups:
         """Note in a bucket's work what was found there."""
         staged.unchanged = self.count
         if self.count and self.output.plan.claims:
-            staged.lookups = self.digest.row(bucket, self.output).cast(LOOKUPS)
+            staged.lookups = self.digest.row(bucket).cast(LOOKUPS)
         return staged
 
     def anywhere(self, number: int) -> Staged:

@@ -41,7 +41,7 @@ class ChangeStage:
         if not chosen:
             return staged
         keyed = self.output.spec.keyed
-        digest = KeyDigest(self.output.spec.key, self.output.limits.buffer // 16)
+        digest = KeyDigest(self.output)
         if self.output.spec.table_type == MOR:
             self._mask(bucket, chosen, digest, staged)
         else:
@@ -54,7 +54,7 @@ class ChangeStage:
                 staged.removed.append(file)
         staged.updated = sum(len(at) for _, at in chosen)
         whole = touched_row(bucket, KEYS_ALL, 0)
-        staged.touched = digest.row(bucket, self.output) if keyed else whole
+        staged.touched = digest.row(bucket) if keyed else whole
         return staged
 
     def _rewritten(self, file: LiveFile, at: Positions, digest: KeyDigest) -> Iterator[pa.Table]:

@@ -166,7 +166,9 @@ def test_rows_are_prepared_once_unless_a_copy_of_them_all_would_be_held(
 
     monkeypatch.setattr(check, "apply", counted)
     count = 10_000
-    columns = {name: pa.nulls(count, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types)}
+    columns = {
+        name: pa.nulls(count, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)
+    }
     columns |= {"id": pa.array(range(count)), "must": pa.array([1] * count, must)}
     pieces = list(prepare(pa.table(columns), spec_of("id"), piece_bytes=1 << 14))
     assert len(pieces) > 1
