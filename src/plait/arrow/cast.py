@@ -48,9 +48,9 @@ def fit(source: pa.DataType, target: pa.DataType) -> Fit:
     if _T.is_nested(target):
         return _fit_nested(source, target)
     for rule in (_fit_text, _fit_number, _fit_time):
-        found = rule(source, target)
-        if found is not None:
-            return found
+        how = rule(source, target)
+        if how is not None:
+            return how
     return Fit.NEVER
 
 
@@ -105,9 +105,9 @@ def missing_value(array: pa.Array, field: pa.Field) -> str | None:
         pair = (kind.key_field, kind.item_field)
         children = [(pc.struct_field(entries, [i]), child) for i, child in enumerate(pair)]
     for values, child in children:
-        found = missing_value(values, child)
-        if found is not None:
-            return f"{field.name}.{found}"
+        path = missing_value(values, child)
+        if path is not None:
+            return f"{field.name}.{path}"
     return None
 
 
@@ -174,8 +174,8 @@ def _fit_nested(source: pa.DataType, target: pa.DataType) -> Fit:
 def _fit_child(source: pa.DataType, target: pa.DataType) -> Fit:
     """Fit as ``fit`` does, without the casts that need more than one step of Arrow's."""
     steps = _T.is_decimal(target) and _T.is_integer(source)
-    found = fit(source, target)
-    return Fit.NEVER if steps or found is Fit.ROUND_TRIP else found
+    how = fit(source, target)
+    return Fit.NEVER if steps or how is Fit.ROUND_TRIP else how
 
 
 def _fit_text(source: pa.DataType, target: pa.DataType) -> Fit | None:

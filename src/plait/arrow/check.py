@@ -195,9 +195,9 @@ def check_known(names: Sequence[str], known: Sequence[str]) -> None:
             raise SchemaMismatchError(message, hint=hint, column=name, found=list(names))
 
 
-def _check_whole(found: pa.Schema, schema: pa.Schema) -> None:
+def _check_whole(given: pa.Schema, schema: pa.Schema) -> None:
     """Refuse rows that replace others and lack some of their values, which would be lost."""
-    missing = _missing(pa.struct(list(found)), pa.struct(list(schema)), "")
+    missing = _missing(pa.struct(list(given)), pa.struct(list(schema)), "")
     if not missing:
         return
     several = "columns" if len(missing) > 1 else "column"
@@ -209,23 +209,23 @@ def _check_whole(found: pa.Schema, schema: pa.Schema) -> None:
         else "add them, or upsert with missing_columns='keep' to keep the values that are there"
     )
     raise SchemaMismatchError(
-        message, hint=hint, column=missing[0], missing=missing, found=list(found.names)
+        message, hint=hint, column=missing[0], missing=missing, found=list(given.names)
     )
 
 
-def _missing(found: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
+def _missing(given: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
     """Return the paths of the fields of a type that another type lacks."""
-    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
+    if pa.types.is_struct(wanted) and pa.types.is_struct(given):
         names: list[str] = []
-        theirs = {child.name: child.type for child in found.fields}
+        theirs = {child.name: child.type for child in given.fields}
         for child in wanted.fields:
             at = f"{path}.{child.name}".lstrip(".")
             names += _missing(theirs[child.name], child.type, at) if child.name in theirs else [at]
         return names
-    if pa.types.is_list(wanted) and hasattr(found, "value_type"):
-        return _missing(found.value_type, wanted.value_type, f"{path}.element")
-    if pa.types.is_map(wanted) and pa.types.is_map(found):
-        return _missing(found.item_type, wanted.item_type, f"{path}.value")
+    if pa.types.is_list(wanted) and hasattr(given, "value_type"):
+        return _missing(given.value_type, wanted.value_type, f"{path}.element")
+    if pa.types.is_map(wanted) and pa.types.is_map(given):
+        return _missing(given.item_type, wanted.item_type, f"{path}.value")
     return []
 
 
@@ -252,11 +252,11 @@ def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _Column
     return _ColumnCheck(strict, position, how, finite, in_key, demanding(strict))
 
 
-def _type_hint(found: pa.DataType, wanted: pa.DataType) -> str:
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+def _type_hint(given: pa.DataType, wanted: pa.DataType) -> str:
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         return (
             "say which zone the input is in, for example with pyarrow.compute.assume_timezone"
-            if found.tz is None
+            if given.tz is None
             else "the column has no zone: convert to local time first"
         )
     return "cast the column first, so that it is clear what becomes of each value"

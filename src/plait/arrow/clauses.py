@@ -149,14 +149,14 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
             raise SchemaMismatchError(message, hint=hint, column=name, found=names)
     known, placed = spec.schema.arrow, {*spec.partition_by, *spec.key}
     fields = []
-    for name, found in zip(names, schema.types, strict=True):
+    for name, given in zip(names, schema.types, strict=True):
         if name in placed:
             fields.append(known.field(name).remove_metadata())
-        elif pa.types.is_null(found):
+        elif pa.types.is_null(given):
             kind = known.field(name).type if name in known.names else pa.string()
             fields.append(pa.field(name, kind))
         else:
-            fields.append(pa.field(name, storable_type(found, name)))
+            fields.append(pa.field(name, storable_type(given, name)))
     return replace(spec, schema=Schema(spec.schema.id, pa.schema(fields)), ordering=None)
 
 
@@ -252,11 +252,11 @@ class BoundClauses:
             elif len(here):
                 changed.append(here)
                 tables.append(self._rows(rule.values, _taken(rows, here)))
-        found = np.concatenate([_NONE, *changed])
+        positions = np.concatenate([_NONE, *changed])
         table = pa.concat_tables([self.spec.schema.arrow.empty_table(), *tables])
-        order = np.argsort(found, kind="stable")
+        order = np.argsort(positions, kind="stable")
         gone = np.sort(np.concatenate([_NONE, *deleted]))
-        return Chosen(found[order], table.take(pa.array(order)), gone)
+        return Chosen(positions[order], table.take(pa.array(order)), gone)
 
     def _holds(self, rule: _BoundClause, rows: Sides) -> Flags:
         try:
@@ -294,18 +294,18 @@ def _taken(rows: Sides, at: Indices) -> Sides:
 
 def _value(name: str, formula: Expression, rows: Sides, kind: pa.DataType) -> pa.Array:
     try:
-        found = compute(formula, rows)
+        values = compute(formula, rows)
         if pa.types.is_floating(kind) and (
-            pa.types.is_decimal(found.type) or pa.types.is_floating(found.type)
+            pa.types.is_decimal(values.type) or pa.types.is_floating(values.type)
         ):
-            return cast(found, kind)  # the nearest number, as everywhere
+            return cast(values, kind)  # the nearest number, as everywhere
     except pa.ArrowInvalid as error:
         what = f"the value of column {name!r}"
         raise _not_computed(what, name, error) from error
     except PredicateError as error:
         message = f"the value of column {name!r}: {error.message}"
         raise PredicateError(message, hint=error.hint, text="", column=name) from error
-    return found
+    return values
 
 
 def _not_computed(what: str, column: str, error: Exception) -> BadRecordError:

@@ -171,8 +171,8 @@ class Matches:
 
     def hidden(self, files: Sequence[LiveFile]) -> dict[str, Positions]:
         """Find the live rows that match, by file."""
-        found = {file.path: self._matching(file) for file in files if file.path in self._paths}
-        return {path: positions for path, positions in found.items() if len(positions)}
+        by_path = {file.path: self._matching(file) for file in files if file.path in self._paths}
+        return {path: positions for path, positions in by_path.items() if len(positions)}
 
     def _matching(self, file: LiveFile) -> Positions:
         if self.plan.condition is None:
@@ -182,8 +182,8 @@ class Matches:
             if gone is not None:
                 live[gone.astype(np.int64)] = False
             return np.flatnonzero(live).astype(np.uint64)
-        found = self.existing.reader.slices(file, columns=(), where=self.plan.condition)
-        parts = [part.positions for part in found]
+        slices = self.existing.reader.slices(file, columns=(), where=self.plan.condition)
+        parts = [part.positions for part in slices]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 
 

@@ -122,8 +122,8 @@ def _from_pandas(data: object) -> pa.Table:
         table = pa.Table.from_pandas(data, preserve_index=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         text = " ".join(str(part) for part in error.args)
-        found = _CONVERSION.search(text)
-        column = found[1] if found else ""
+        match = _CONVERSION.search(text)
+        column = match[1] if match else ""
         message = f"column {column!r} of the frame mixes types: {text[:160]}"
         hint = "give the column one type, for example with astype"
         raise BadRecordError(message, hint=hint, column=column, sample={}) from error
@@ -230,8 +230,8 @@ def _dense(codes: Codes) -> tuple[list[int], Codes]:
     """Return the numbers that occur, and for each row which of them it has."""
     top = int(codes.max(initial=0)) + 1
     if top > max(_NARROW, 4 * len(codes)):
-        found, inverse = np.unique(codes, return_inverse=True)
-        return found.tolist(), inverse.reshape(-1)
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        return distinct.tolist(), inverse.reshape(-1)
     present = np.flatnonzero(np.bincount(codes, minlength=top))
     lookup = np.zeros(top, dtype=np.int64)
     lookup[present] = np.arange(len(present))

@@ -213,8 +213,8 @@ class KeyFilter:
             size += parts[-1].nbytes
             if size > size_max:
                 return None
-        found = keys.concat(parts)
-        return cls(key, keys.take(found, keys.merge_order(found)))
+        wanted = keys.concat(parts)
+        return cls(key, keys.take(wanted, keys.merge_order(wanted)))
 
     def source(self, source: Source) -> Source:
         """Return a source of those rows whose key is wanted."""
@@ -240,6 +240,6 @@ class KeyFilter:
         first, last = np.searchsorted(self.wanted, there[[0, -1]])
         asked = self.wanted[first : last + 1]
         places = np.minimum(np.searchsorted(there, asked), len(there) - 1)
-        found = places[there[places] == asked]
-        once: keys.Indices = found[keys.starts(found)]
+        hits = places[there[places] == asked]
+        once: keys.Indices = hits[keys.starts(hits)]
         return once

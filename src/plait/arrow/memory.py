@@ -142,8 +142,8 @@ def combined(rows: pa.Table) -> pa.Table:
 
 def taken(rows: Rows, order: npt.NDArray[np.int64]) -> Rows:
     """Copy rows in this order."""
-    found: Rows = pc.take(rows, pa.array(order), boundscheck=False, memory_pool=_POOL)
-    return found
+    copied: Rows = pc.take(rows, pa.array(order), boundscheck=False, memory_pool=_POOL)
+    return copied
 
 
 def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:

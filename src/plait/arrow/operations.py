@@ -34,13 +34,13 @@ class StagedInput:
 
     def __post_init__(self) -> None:
         """Take in once what came."""
-        found: list[Group] = self.runs.groups()
+        groups: list[Group] = self.runs.groups()
         if self.logs is not None:
-            found += self.logs.logs
+            groups += self.logs.logs
         if self.appends is not None:
-            found += self.appends.records
-        self.groups = frozenset(found)
-        self.partitions |= {partition for partition, _ in found}
+            groups += self.appends.records
+        self.groups = frozenset(groups)
+        self.partitions |= {partition for partition, _ in groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class BucketOperations:
         """Return the buckets that the operation may change, in a fixed order."""
         plan = self.output.plan
         groups = self.staged_input.groups
-        found: set[BucketId]
+        chosen: set[BucketId]
         if plan.operation is Operation.DELETE and self.matches is None:
             present = self.existing.buckets()
-            found = {b for b in present if b in groups or (None, b[1]) in groups}
-            found |= {bucket_id(group) for group in groups if group[0] is not None}
-            return sorted(found, key=str)
-        found = {bucket_id(group) for group in groups}
+            chosen = {b for b in present if b in groups or (None, b[1]) in groups}
+            chosen |= {bucket_id(group) for group in groups if group[0] is not None}
+            return sorted(chosen, key=str)
+        chosen = {bucket_id(group) for group in groups}
         if self.matches is not None:
-            found |= self.matches.buckets()
+            chosen |= self.matches.buckets()
         elif self.merging is not None and self.merging.by_source.rules:
-            found |= set(self.existing.buckets())
+            chosen |= set(self.existing.buckets())
         elif plan.operation is Operation.OVERWRITE:
-            found |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
-        return sorted(found, key=str)
+            chosen |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
+        return sorted(chosen, key=str)
 
     def stage(self, bucket: BucketId) -> Staged:
         """Do the operation's work on one bucket."""
@@ -142,13 +142,13 @@ class BucketOperations:
     def _delete_keys(self, bucket: BucketId, files: Sequence[LiveFile]) -> Staged:
         wanted: tuple[Group, ...] = (bucket, (None, bucket[1]))
         groups = [group for group in wanted if group in self.staged_input.groups]
-        found = find_keys(
+        deletion = find_keys(
             self.staged_input.runs, self.existing, groups, files, self.output, budget=self.budget
         )
-        staged = remove_rows(bucket, files, found.hidden, self.existing, self.output)
+        staged = remove_rows(bucket, files, deletion.hidden, self.existing, self.output)
         if not staged.empty:
-            staged.touched = found.keys.row(bucket)
-        return found.lookups.into(staged, bucket) if bucket in groups else staged
+            staged.touched = deletion.keys.row(bucket)
+        return deletion.lookups.into(staged, bucket) if bucket in groups else staged
 
     def everywhere(self, done: Mapping[BucketId, Staged]) -> Iterator[Staged]:
         """Note the keys that name no partition: they were looked for in every one.
@@ -160,8 +160,8 @@ class BucketOperations:
             partition, number = group
             if partition is not None:
                 continue
-            found = find_keys(runs, self.existing, [group], (), self.output, budget=self.budget)
-            staged = found.lookups.anywhere(number)
+            lookup = find_keys(runs, self.existing, [group], (), self.output, budget=self.budget)
+            staged = lookup.lookups.anywhere(number)
             gone = sum(work.deleted for bucket, work in done.items() if bucket[1] == number)
             staged.unchanged = max(0, staged.unchanged - gone)
             yield staged

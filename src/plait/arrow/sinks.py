@@ -43,8 +43,8 @@ def merged_order(
     """
     if order.size <= limits.round:
         whole = combined(pa.Table.from_batches(order.batches))
-        found = keys.merge_order(keys.encode(whole, merge.key))
-        sources = [Source(iter([SortedBatch(taken(whole, found))]), unique=False)]
+        order_by_key = keys.merge_order(keys.encode(whole, merge.key))
+        sources = [Source(iter([SortedBatch(taken(whole, order_by_key))]), unique=False)]
     else:
         sources = pieces(order)
     for each in merge.rounds(sources, limits.round):
@@ -166,9 +166,9 @@ class RunSink:
         merge = Merge(self.key, self.ordering, self.rule)
         with _RunFile(self._new_path(), schema) as file:
             for order in orders:
-                found = key_range(order.batches, self.key[0])
+                keys_within = key_range(order.batches, self.key[0])
                 blocks = merged_order(order, merge, self.limits, self.limits.block)
-                self.runs.setdefault(order.group, []).append(file.write(blocks, found))
+                self.runs.setdefault(order.group, []).append(file.write(blocks, keys_within))
                 order.done()
         for order in orders:
             if len(self.runs[order.group]) > FAN_IN:
@@ -219,18 +219,18 @@ class Incoming:
     def sources(self, group: Group) -> list[Source]:
         """Return the rows of a bucket, oldest first; none if nothing came for it."""
         runs = self.sink.runs.get(group, ())
-        found = [Source(SortedBatch(rows) for rows in run.blocks()) for run in runs]
+        sources = [Source(SortedBatch(rows) for rows in run.blocks()) for run in runs]
         order = self.kept.get(group)
-        return found if order is None else found + pieces(order)
+        return sources if order is None else sources + pieces(order)
 
     def range(self, group: Group) -> Range:
         """Return the range of the first key column of what came for a bucket."""
         column = self.sink.key[0]
-        found = [run.range for run in self.sink.runs.get(group, ())]
+        ranges = [run.range for run in self.sink.runs.get(group, ())]
         order = self.kept.get(group)
         if order is not None:
-            found.append(key_range(order.batches, column))
-        return hull(found)
+            ranges.append(key_range(order.batches, column))
+        return hull(ranges)
 
     def close(self) -> None:
         """Drop everything."""
@@ -274,11 +274,11 @@ class LogSink:
             bucket = bucket_id(order.group)
             logs = self.logs.setdefault(bucket, [])
             kind = LOG if logs or bucket not in self.empty else BASE
-            found = key_range(order.batches, spec.key[0])
+            keys_within = key_range(order.batches, spec.key[0])
             blocks = merged_order(order, merge, limits, limits.slice)
             record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
             if record is not None:
-                logs.append(Log(record, found))
+                logs.append(Log(record, keys_within))
             order.done()
 
 

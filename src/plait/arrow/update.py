@@ -34,10 +34,10 @@ class ChangeStage:
     """One clause without a condition: which rows match is known."""
     budget: int
 
-    def stage(self, bucket: BucketId, files: Sequence[LiveFile], found: Hidden) -> Staged:
-        """Do the update on one bucket; ``found`` tells the rows that match, by file."""
+    def stage(self, bucket: BucketId, files: Sequence[LiveFile], matching: Hidden) -> Staged:
+        """Do the update on one bucket; ``matching`` has the rows that match, by file."""
         staged = Staged()
-        chosen = [(file, found[file.path]) for file in files if len(found.get(file.path, ()))]
+        chosen = [(file, matching[file.path]) for file in files if len(matching.get(file.path, ()))]
         if not chosen:
             return staged
         keyed = self.output.spec.keyed
@@ -107,10 +107,10 @@ class ChangeStage:
         return in_key_order(list(blocks()), self.output.spec.key)
 
     def _changed(self, rows: pa.Table, digest: KeyDigest) -> pa.Table:
-        found = self.rules.choose(Sides.of(**{TARGET: rows})).rows
+        changed = self.rules.choose(Sides.of(**{TARGET: rows})).rows
         if self.output.spec.keyed:
             digest.add(rows.select(list(self.output.spec.key)))
-        return found
+        return changed
 
 
 def _inside(block: SortedBatch, at: Positions) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -58,8 +58,8 @@ def bind(expression: Expression, sides: Mapping[str, pa.Schema], text: str = "")
         case Compare(left, op, right):
             return _compared(bind(left, sides, text), op, bind(right, sides, text), text)
         case In(item, values, negated):
-            found = _contained(bind(item, sides, text), values, text)
-            return negate(found) if negated else found
+            contained = _contained(bind(item, sides, text), values, text)
+            return negate(contained) if negated else contained
         case And(items):
             return all_of(*(condition(item, sides, text) for item in items))
         case Or(items):
@@ -109,8 +109,8 @@ def _contained(item: Expression, values: tuple[Literal, ...], text: str) -> Pred
     if isinstance(item, Column):
         return contained(item, values, text)
     known = tuple(value for value in values if value.text is not None)
-    found = In(item, known) if known else NULL
-    return found if len(known) == len(values) else any_of(found, NULL)
+    known_in = In(item, known) if known else NULL
+    return known_in if len(known) == len(values) else any_of(known_in, NULL)
 
 
 def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> Column:
@@ -143,11 +143,11 @@ def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> 
 def require_bound(predicate: Predicate, schema: pa.Schema) -> Predicate:
     """Return a predicate that was bound before; raise PredicateError if to another table."""
     for column in {part for part in parts_of(predicate) if isinstance(part, Column)}:
-        found = find_column(schema, column.path)
-        if found != column:
+        column_now = find_column(schema, column.path)
+        if column_now != column:
             name = ".".join(column.path)
             message = f"the predicate asks for column {name!r} of type {column.type}, "
-            message += f"found {found.type}"
+            message += f"found {column_now.type}"
             hint = "parse it with the schema of this table"
             raise PredicateError(message, hint=hint, text="", column=name)
     return predicate
@@ -164,13 +164,13 @@ def find_column(
         message = "a column without a name"
         raise PredicateError(message, text=text)
     for part in path:
-        found = [field for field in fields if field.name == part]
-        found = found or [field for field in fields if field.name.lower() == part.lower()]
-        if not found:
+        matching = [field for field in fields if field.name == part]
+        matching = matching or [field for field in fields if field.name.lower() == part.lower()]
+        if not matching:
             known = ", ".join(field.name for field in fields[:20]) or "none"
             message = f"no column is called {'.'.join(path)!r}"
             raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
-        names.append(found[0].name)
-        kind = found[0].type
+        names.append(matching[0].name)
+        kind = matching[0].type
         fields = list(kind.fields) if pa.types.is_struct(kind) else []
     return Column(tuple(names), kind, side)

@@ -106,9 +106,9 @@ def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
             return pa.decimal128(min(_DECIMAL_DIGITS, digits + scale), scale)
         return max(kinds, key=lambda kind: kind.bit_width)
     if all(_T.is_date(kind) or _T.is_timestamp(kind) for kind in kinds):
-        found = [kind for kind in kinds if _T.is_timestamp(kind)]
-        if len(set(found)) == 1:
-            return found[0]
+        timestamps = [kind for kind in kinds if _T.is_timestamp(kind)]
+        if len(set(timestamps)) == 1:
+            return timestamps[0]
     names = " and ".join(type_name(kind) for kind in kinds)
     message = f"values are {names}, which have no type in common"
     raise PredicateError(message, hint="cast one of them", text="")

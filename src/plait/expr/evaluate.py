@@ -76,11 +76,11 @@ def compute(expression: Expression, rows: Sides) -> pa.Array:
         pa.ArrowInvalid: a number overflows, a divisor is zero, or a cast has no value.
     """
     try:
-        found = _value(expression, rows)
+        value = _value(expression, rows)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         message = f"an operation does not go with the types of its values: {str(error)[:200]}"
         raise PredicateError(message, hint="cast one of them", text="") from error
-    return _column(found, rows.length)
+    return _column(value, rows.length)
 
 
 def holds(predicate: Predicate | None, rows: Sides) -> pa.Array:
@@ -123,20 +123,20 @@ def _answer(condition: Compare | In | IsNull | Like | And | Or, rows: Sides) -> 
         case IsNull(item, negated):
             return (pc.is_valid if negated else pc.is_null)(_value(item, rows))
         case In(item, values, negated):
-            found = contained(_value(item, rows), values)
-            return pc.invert(found) if negated else found
+            answer = contained(_value(item, rows), values)
+            return pc.invert(answer) if negated else answer
         case Like(item, pattern, negated):
-            found = matched(_value(item, rows), pattern)
-            return pc.invert(found) if negated else found
+            answer = matched(_value(item, rows), pattern)
+            return pc.invert(answer) if negated else answer
         case And(items) | Or(items):
             return _joined(items, rows, ends=isinstance(condition, Or))
 
 
 def _cells(column: Column, rows: Sides) -> pa.Array:
-    found = _whole(rows.tables[column.side].column(column.path[0]))
+    cells = _whole(rows.tables[column.side].column(column.path[0]))
     for part in column.path[1:]:
-        found = pc.struct_field(found, part)
-    return found
+        cells = pc.struct_field(cells, part)
+    return cells
 
 
 def _by_arrow(expression: pc.Expression, rows: pa.RecordBatch, length: int) -> pa.Array:
@@ -150,20 +150,20 @@ def _by_arrow(expression: pc.Expression, rows: pa.RecordBatch, length: int) -> p
         acero.Declaration("project", acero.ProjectNodeOptions([expression], ["found"])),
     ]
     # Without threads: the rows stay in their order.
-    found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
-    return _whole(found.column(0))
+    computed = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+    return _whole(computed.column(0))
 
 
 def _called(function: Function, rows: Sides) -> Value:
-    found = function.call(rows.batch())
-    if isinstance(found, pa.ChunkedArray):
-        found = _whole(found)
-    if not isinstance(found, (pa.Array, pa.Scalar)):
-        found = pa.scalar(found)
-    if isinstance(found, pa.Array) and len(found) != rows.length:
-        message = f"a function gave {len(found)} values for {rows.length} rows"
+    result = function.call(rows.batch())
+    if isinstance(result, pa.ChunkedArray):
+        result = _whole(result)
+    if not isinstance(result, (pa.Array, pa.Scalar)):
+        result = pa.scalar(result)
+    if isinstance(result, pa.Array) and len(result) != rows.length:
+        message = f"a function gave {len(result)} values for {rows.length} rows"
         raise PredicateError(message, hint="give one value a row, or a single one", text="")
-    return found
+    return result
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -193,43 +193,43 @@ def _only(expression: Expression, rows: Sides, chosen: pa.Array) -> pa.Array:
     if rows.length and pc.all(chosen).as_py():
         return _column(_value(expression, rows), rows.length)
     kept = rows.where(chosen)
-    found = _column(_value(expression, kept), kept.length)
+    values = _column(_value(expression, kept), kept.length)
     counted = pc.subtract(pc.cumulative_sum(chosen.cast(pa.int64())), 1)
-    return found.take(pc.if_else(chosen, counted, pa.scalar(None, pa.int64())))
+    return values.take(pc.if_else(chosen, counted, pa.scalar(None, pa.int64())))
 
 
 def _joined(items: tuple[Expression, ...], rows: Sides, *, ends: bool) -> Value:
     """AND ends with false, OR with true: what may fail is not computed for the rows that ended."""
-    found = _truth(_value(items[0], rows))
+    answer = _truth(_value(items[0], rows))
     for item in items[1:]:
         if is_simple(item):
             other = _value(item, rows)
         else:
-            known = _column(found, rows.length)
+            known = _column(answer, rows.length)
             ended = pc.fill_null(known if ends else pc.invert(known), fill_value=False)
             other = _only(item, rows, pc.invert(ended))
-        found = (pc.or_kleene if ends else pc.and_kleene)(found, _truth(other))
-    return found
+        answer = (pc.or_kleene if ends else pc.and_kleene)(answer, _truth(other))
+    return answer
 
 
 def _coalesce(items: tuple[Expression, ...], rows: Sides) -> pa.Array:
-    found = [_column(_value(items[0], rows), rows.length)]
-    missing = found[0].is_null()
+    values = [_column(_value(items[0], rows), rows.length)]
+    missing = values[0].is_null()
     for item in items[1:]:
-        found.append(_only(item, rows, missing))
-        missing = pc.and_(missing, found[-1].is_null())
-    return pc.coalesce(*aligned(found))
+        values.append(_only(item, rows, missing))
+        missing = pc.and_(missing, values[-1].is_null())
+    return pc.coalesce(*aligned(values))
 
 
 def _case(branches: tuple[tuple[Expression | None, Expression], ...], rows: Sides) -> pa.Array:
     rest = pa.repeat(pa.scalar(value=True), rows.length)
-    found: list[pa.Array] = []
+    values: list[pa.Array] = []
     for when, item in branches:
         here = rest
         if when is not None:
             flags = pc.fill_null(_truth(_only(when, rows, rest)), fill_value=False)
             here = pc.and_(rest, flags)
-        found.append(_only(item, rows, here))
+        values.append(_only(item, rows, here))
         rest = pc.and_not(rest, here)
     # Each row has a value in one branch at most.
-    return pc.coalesce(*aligned(found))
+    return pc.coalesce(*aligned(values))

@@ -29,13 +29,13 @@ def compared(op: str, left: Value, right: Value) -> Value:
     if op in (">", ">="):
         return compared(op.replace(">", "<"), right, left)
     left, right = aligned([left, right], moments=True)
-    found = _PLAIN[op](left, right)
+    answer = _PLAIN[op](left, right)
     if not (_T.is_floating(left.type) or _T.is_floating(right.type)):
-        return found
+        return answer
     if op == "=":
-        return pc.or_(found, pc.and_(_nan(left), _nan(right)))
+        return pc.or_(answer, pc.and_(_nan(left), _nan(right)))
     over = _nan(right)
-    return pc.or_(found, over if op == "<=" else pc.and_(over, pc.invert(_nan(left))))
+    return pc.or_(answer, over if op == "<=" else pc.and_(over, pc.invert(_nan(left))))
 
 
 def _nan(value: Value) -> Value:
@@ -46,22 +46,22 @@ def contained(item: Value, values: tuple[Literal, ...]) -> Value:
     """Tell whether the item is one of some values, none of them null."""
     kind = item.type
     if any(value.type != kind for value in values):
-        found: Value = pa.scalar(value=False)
+        answer: Value = pa.scalar(value=False)
         for value in values:
-            found = pc.or_kleene(found, compared("=", item, value.scalar))
-        return found
+            answer = pc.or_kleene(answer, compared("=", item, value.scalar))
+        return answer
     known = array_of((value.text for value in values), kind)
-    found = pc.is_in(item, value_set=known)
+    answer = pc.is_in(item, value_set=known)
     if _T.is_floating(kind):
         # is_in looks at bits: there are two zeros and many NaN
         for special in (0.0, float("nan")):
             alone = pa.scalar(special, kind)
             if pc.any(compared("=", known, alone)).as_py():
-                found = pc.or_(found, pc.fill_null(compared("=", item, alone), fill_value=False))
+                answer = pc.or_(answer, pc.fill_null(compared("=", item, alone), fill_value=False))
     if isinstance(item, pa.Array) and not item.null_count:
-        return found
+        return answer
     # is_in says FALSE of a null, where SQL says NULL
-    return pc.if_else(pc.is_valid(item), found, pa.scalar(None, pa.bool_()))
+    return pc.if_else(pc.is_valid(item), answer, pa.scalar(None, pa.bool_()))
 
 
 def matched(item: Value, pattern: str) -> Value:
@@ -138,12 +138,12 @@ def _nullif(left: Value, right: Value) -> Value:
 
 def _extreme(*, least: bool) -> Callable[..., Value]:
     def choose(*items: Value) -> Value:
-        found, *rest = aligned(list(items))
+        best, *rest = aligned(list(items))
         for item in rest:
-            smaller = compared("<" if least else ">", item, found)
-            better = pc.or_(pc.fill_null(smaller, fill_value=False), pc.is_null(found))
-            found = pc.if_else(pc.and_(better, pc.invert(pc.is_null(item))), item, found)
-        return found
+            smaller = compared("<" if least else ">", item, best)
+            better = pc.or_(pc.fill_null(smaller, fill_value=False), pc.is_null(best))
+            best = pc.if_else(pc.and_(better, pc.invert(pc.is_null(item))), item, best)
+        return best
 
     return choose
 
@@ -153,10 +153,10 @@ def _rounded(kernel: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
     def whole(item: Value) -> Value:
         if _T.is_decimal(item.type):
-            found = kernel(wider(item))
-            return cast(found, pa.decimal128(found.type.precision - found.type.scale, 0))
-        found = kernel(item)
-        return cast(found, pa.int64()) if _T.is_floating(found.type) else found
+            rounded = kernel(wider(item))
+            return cast(rounded, pa.decimal128(rounded.type.precision - rounded.type.scale, 0))
+        rounded = kernel(item)
+        return cast(rounded, pa.int64()) if _T.is_floating(rounded.type) else rounded
 
     return whole
 

@@ -110,9 +110,9 @@ def contained(column: Column, literals: Sequence[Literal], text: str) -> Predica
         match compare(column, "=", literal, text):
             case Compare(_, _, Literal() as value):
                 values[value] = None
-    found = In(column, tuple(values)) if values else _never(column)
+    condition = In(column, tuple(values)) if values else _never(column)
     # x IN (1, NULL) is TRUE for 1 and NULL for everything else
-    return any_of(found, NULL) if any(each.text is None for each in literals) else found
+    return any_of(condition, NULL) if any(each.text is None for each in literals) else condition
 
 
 def _never(column: Column) -> Predicate:

@@ -106,10 +106,10 @@ def _tree(text: str, what: str) -> exp.Expr:
         ) from error
     before, after = _AROUND.get(what, ("", ""))
     try:
-        found = sqlglot.parse(before + text + after, dialect="spark")
+        parsed_trees = sqlglot.parse(before + text + after, dialect="spark")
     except SqlglotError as error:
         raise _unparsed(text, what, error) from error
-    trees = [tree for tree in found if tree is not None]
+    trees = [tree for tree in parsed_trees if tree is not None]
     if len(trees) != 1:
         why = f"{len(trees)} {what}s instead of one: {text[:200]!r}"
         raise refused(text, what, why)

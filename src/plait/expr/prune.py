@@ -61,8 +61,8 @@ class Bounds:
 
 def _known(flags: pa.Array) -> Flags:
     """Return where something is known to be true."""
-    found: Flags = flags.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    return found
+    plain: Flags = flags.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return plain
 
 
 def may_match(predicate: Predicate, known: Mapping[str, Bounds | pa.Array], places: int) -> Flags:
@@ -84,10 +84,10 @@ def may_match(predicate: Predicate, known: Mapping[str, Bounds | pa.Array], plac
     column = _column_of(predicate)
     if column is None or len(column.path) > 1 or column.path[0] not in known:
         return np.ones(places, dtype=np.bool_)
-    found = known[column.path[0]]
-    if isinstance(found, Bounds):
-        return _within(predicate, found)
-    rows = pa.record_batch([found], names=[column.path[0]])
+    values = known[column.path[0]]
+    if isinstance(values, Bounds):
+        return _within(predicate, values)
+    rows = pa.record_batch([values], names=[column.path[0]])
     return _known(holds(predicate, Sides.of(**{TARGET: rows})))
 
 
@@ -175,8 +175,8 @@ def key_points(predicate: Predicate, key: Sequence[str]) -> list[tuple[Raw, ...]
         chosen = [pinned[name] for name in key]
         return _united([list(itertools.islice(itertools.product(*chosen), POINTS_MAX + 1))])
     for item in items:
-        if isinstance(item, Or) and (found := key_points(item, key)) is not None:
-            return found
+        if isinstance(item, Or) and (points := key_points(item, key)) is not None:
+            return points
     return None
 
 

@@ -258,11 +258,11 @@ def _merged(items: Iterable[Predicate], *, negated: bool) -> tuple[Predicate, ..
     values: dict[Column, dict[Literal, None]] = {}
     first: dict[Column, Predicate] = {}
     for item in items:
-        found = _values_of(item, negated=negated)
-        if found is None:
+        column_values = _values_of(item, negated=negated)
+        if column_values is None:
             kept[item] = None
             continue
-        column, added = found
+        column, added = column_values
         if column not in first:
             first[column] = item
             kept[item] = None
@@ -353,7 +353,7 @@ def columns_read(expression: Expression, side: str = TARGET) -> frozenset[str] |
 
 def opaque(predicate: Predicate, what: str) -> PredicateError:
     """Return the error for a predicate of which more is wanted than to evaluate it."""
-    found = predicate.expression if isinstance(predicate, Arrow) else predicate
-    shown = str(found)[:200]
+    expression = predicate.expression if isinstance(predicate, Arrow) else predicate
+    shown = str(expression)[:200]
     message = f"the expression {shown} cannot be {what}"
     return PredicateError(message, hint="give the predicate as SQL text", text=shown)

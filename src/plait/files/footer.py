@@ -86,12 +86,12 @@ def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
 
 def leaf_indices(schema: pa.Schema) -> dict[str, int]:
     """Return for each top-level column the index of its first leaf in a Parquet file."""
-    found: dict[str, int] = {}
+    indices: dict[str, int] = {}
     leaf = 0
     for field in schema:
-        found[field.name] = leaf
+        indices[field.name] = leaf
         leaf += sum(1 for _ in leaf_paths(field.name, field.type))
-    return found
+    return indices
 
 
 def leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
@@ -120,14 +120,16 @@ def exact_leaves(schema: pa.Schema) -> list[str]:
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
     """Return what a Parquet row group says of a plain column; of floats no bounds."""
-    found = chunk.statistics
-    if found is None:
+    statistics = chunk.statistics
+    if statistics is None:
         return Range()
-    nulls = found.null_count if found.has_null_count else None
-    if not found.has_min_max or _T.is_floating(kind):
+    nulls = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max or _T.is_floating(kind):
         return Range(null_count=nulls)
     raw = _T.is_temporal(kind)  # datetime cannot hold every date and timestamp
-    lower, upper = (found.min_raw, found.max_raw) if raw else (found.min, found.max)
+    lower, upper = (
+        (statistics.min_raw, statistics.max_raw) if raw else (statistics.min, statistics.max)
+    )
     if _T.is_binary(kind) or _T.is_string(kind):
         lower, upper = _as(kind, lower), _as(kind, upper)
     return Range(lower, upper, nulls)
@@ -157,8 +159,8 @@ def _extreme(values: list[Raw | None], *, largest: bool) -> Raw | None:
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
-    found: Raw = (max if largest else min)(known)
-    return found
+    extreme: Raw = (max if largest else min)(known)
+    return extreme
 
 
 def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Range]) -> str:
@@ -224,7 +226,7 @@ def float_range(values: pa.ChunkedArray) -> Range:
     nulls: int = values.null_count
     if nulls == len(values) or pc.any(pc.is_nan(values)).as_py():
         return Range(null_count=nulls)
-    found = pc.min_max(values).as_py()
-    lower, upper = found["min"], found["max"]
+    ends = pc.min_max(values).as_py()
+    lower, upper = ends["min"], ends["max"]
     # Whichever zero a bound names, both may be there.
     return Range(-0.0 if lower == 0 else lower, 0.0 if upper == 0 else upper, nulls)

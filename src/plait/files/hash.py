@@ -64,10 +64,10 @@ def sorted_once(numbers: Hashes) -> Hashes:
     >>> sorted_once(np.array([2, 1, 2], dtype=np.uint64)).tolist()
     [1, 2]
     """
-    found = np.sort(numbers)
-    first = np.ones(len(found), dtype=np.bool_)
-    np.not_equal(found[1:], found[:-1], out=first[1:])
-    return found if first.all() else found[first]
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered if first.all() else ordered[first]
 
 
 def in_both(one: Hashes, other: Hashes) -> Hashes:

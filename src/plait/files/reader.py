@@ -97,15 +97,15 @@ class OpenFile:
 
     def group_ranges(self, group: int, columns: Sequence[str]) -> dict[str, Range]:
         """Return what the footer says of these columns in a row group, as far as it is usable."""
-        found: dict[str, Range] = {}
+        ranges: dict[str, Range] = {}
         with reading(self._file.path):
             for source in self._sources(columns):
                 name, physical = source.wanted.name, source.found
                 if physical is None:
-                    found[name] = Range(null_count=self._counts[group])
+                    ranges[name] = Range(null_count=self._counts[group])
                 elif _comparable(physical.type, source.wanted.type):
-                    found[name] = self._chunk_range(group, physical)
-        return found
+                    ranges[name] = self._chunk_range(group, physical)
+        return ranges
 
     def _chunk_range(self, group: int, physical: pa.Field) -> Range:
         chunk = self._footer.row_group(group).column(self._leaves[physical.name])
@@ -169,13 +169,13 @@ class OpenFile:
             wanted = self._schemas.reading.arrow.field(name)
             number = self._schemas.reading.field_id(name)
             if by_id:
-                found = by_id.get(number)
+                stored = by_id.get(number)
             else:
                 index = self._found.get_field_index(known.get(number, ""))
-                found = self._found.field(index) if index >= 0 else None
-            if found is None and number in known:
+                stored = self._found.field(index) if index >= 0 else None
+            if stored is None and number in known:
                 raise corrupt(self._file.path, f"a column {known[number]!r}", "none")
-            sources.append(_Source(wanted, found))
+            sources.append(_Source(wanted, stored))
         return sources
 
     def close(self) -> None:
@@ -196,10 +196,10 @@ class OpenFile:
         self.close()
 
 
-def _require_size(file: LiveFile, found: int) -> None:
+def _require_size(file: LiveFile, size_bytes: int) -> None:
     """Refuse another file in the place of the one that was written, before it is parsed."""
-    if found != file.size_bytes:
-        raise corrupt(file.path, f"{file.size_bytes} bytes", f"{found} bytes")
+    if size_bytes != file.size_bytes:
+        raise corrupt(file.path, f"{file.size_bytes} bytes", f"{size_bytes} bytes")
 
 
 def _sound_footer(file: LiveFile, source: pa.NativeFile) -> pq.FileMetaData:
@@ -208,9 +208,9 @@ def _sound_footer(file: LiveFile, source: pa.NativeFile) -> pq.FileMetaData:
     Its bounds decide which rows are skipped, and Parquet has no checksum of it.
     """
     body = footer_bytes(source, file.size_bytes)
-    found = footer_hash(body)
-    if found != file.footer:
-        raise corrupt(file.path, f"a footer of hash {file.footer:016x}", f"{found:016x}")
+    digest = footer_hash(body)
+    if digest != file.footer:
+        raise corrupt(file.path, f"a footer of hash {file.footer:016x}", f"{digest:016x}")
     metadata = parse_footer(body)
     _require_bounded(file, metadata)
     return metadata
@@ -239,11 +239,11 @@ class Schemas:
         return {schema.field_id(name): name for name in schema.names}
 
 
-def _comparable(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _comparable(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether bounds of one type hold for values cast to the other."""
-    whole = _T.is_signed_integer(found) and _T.is_signed_integer(wanted)
-    real = _T.is_floating(found) and _T.is_floating(wanted)
-    return whole or real or bool(found == wanted)
+    whole = _T.is_signed_integer(stored) and _T.is_signed_integer(wanted)
+    real = _T.is_floating(stored) and _T.is_floating(wanted)
+    return whole or real or bool(stored == wanted)
 
 
 def field_id(field: pa.Field) -> int | None:
@@ -258,14 +258,14 @@ def field_id(field: pa.Field) -> int | None:
     return int(text)
 
 
-def fitted(array: pa.Array, found: pa.Field, wanted: pa.Field) -> pa.Array:
+def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
     """Return the values of a column of type ``found`` as ``wanted``.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.
     """
-    source, target = found.type, wanted.type
-    if source == target and _same_ids(found, wanted):
+    source, target = stored.type, wanted.type
+    if source == target and _same_ids(stored, wanted):
         return array
     if _T.is_struct(source) and _T.is_struct(target):
         return _fit_struct(array, target)
@@ -277,11 +277,11 @@ def fitted(array: pa.Array, found: pa.Field, wanted: pa.Field) -> pa.Array:
     return array.cast(target)
 
 
-def _same_ids(found: pa.Field, wanted: pa.Field) -> bool:
+def _same_ids(stored: pa.Field, wanted: pa.Field) -> bool:
     """Tell whether equal types mean equal fields: no child was replaced by a namesake."""
-    if not _T.is_nested(found.type):
+    if not _T.is_nested(stored.type):
         return True
-    pairs = zip(_children(found.type), _children(wanted.type), strict=True)
+    pairs = zip(_children(stored.type), _children(wanted.type), strict=True)
     return all(
         (field_id(a) is None or field_id(a) == field_id(b)) and _same_ids(a, b) for a, b in pairs
     )

@@ -82,9 +82,9 @@ class _BitmapSource:
         width = np.dtype(kind).itemsize
         if count * width > self.left:
             _refuse(f"{count * width} bytes where {self.left} are left")
-        found = np.frombuffer(self._body, dtype=kind, count=count, offset=self._at)
+        values = np.frombuffer(self._body, dtype=kind, count=count, offset=self._at)
         self._at += count * width
-        return found.astype(np.int64)
+        return values.astype(np.int64)
 
     def number(self, kind: str) -> int:
         """Take one number without a sign."""

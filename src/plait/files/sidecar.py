@@ -73,9 +73,9 @@ def load_sidecar(store: Store, path: str, *, count: int) -> Hashes:
         raise _corrupt(path, f"{count} key hashes", "no file")
     if len(data) != size or count < 0:
         raise _corrupt(path, f"{size} bytes", f"{len(data)} bytes")
-    magic, found, digest = _HEAD.unpack_from(data)
+    magic, stored_count, digest = _HEAD.unpack_from(data)
     body = memoryview(data)[_HEAD.size :]
-    if magic != _MAGIC or found != count:
+    if magic != _MAGIC or stored_count != count:
         raise _corrupt(path, f"the head of {count} key hashes", data[: _HEAD.size].hex())
     if xxhash.xxh64_intdigest(body) != digest:
         raise _corrupt(path, f"checksum {digest:016x}", "another one")

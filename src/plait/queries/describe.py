@@ -28,10 +28,10 @@ def load_locks(handle: TableHandle) -> LockState:
         MissingDependencyError: its library is not installed.
     """
     lock = handle.cache.refresh().table.contract.lock
-    found = handle.lock.holder()
+    held = handle.lock.holder()
     holder = None
-    if found is not None:
-        holder = LockHolder(found.owner, found.since_ms, found.token, found.lost)
+    if held is not None:
+        holder = LockHolder(held.owner, held.since_ms, held.token, held.lost)
     lent = isinstance(handle.lock, SlotLender) and handle.lock.arbiter is not None
     return LockState(lock, handle.lock.name, "lent" if lent else "store", holder)
 

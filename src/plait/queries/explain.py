@@ -121,7 +121,7 @@ def _meeting(handle: TableHandle, state: TableState, told: dict[str, object]) ->
     buckets, hashes = told.get("buckets"), told.get("keys")
     version = _count(told, "version")
     names = tuple(map(str, buckets)) if isinstance(buckets, list) else ()
-    found = _keys(handle, state, version, names, hashes if isinstance(hashes, list) else [])
+    keys = _keys(handle, state, version, names, hashes if isinstance(hashes, list) else [])
     return ExplainedConflict(
         version,
         str(told.get("instant", "")),
@@ -130,7 +130,7 @@ def _meeting(handle: TableHandle, state: TableState, told: dict[str, object]) ->
         str(told.get("reason", "")),
         names,
         _count(told, "bucket_count"),
-        tuple(found),
+        tuple(keys),
     )
 
 
@@ -150,11 +150,11 @@ def _keys(
         if winner is None:
             return []
         keys = Keys(handle.store, state.table.spec, state.table.schemas)
-        found: list[dict[str, object]] = []
+        rows: list[dict[str, object]] = []
         for bucket in sorted(touched_buckets(winner.changes), key=str):
             if f"{partition_path(bucket[0])}/{bucket[1]}" in names:
-                found += keys.rows(winner.changes, bucket, wanted)
-        return found[:_SAMPLE]
+                rows += keys.rows(winner.changes, bucket, wanted)
+        return rows[:_SAMPLE]
     except (FormatError, StorageError):
         return []
 

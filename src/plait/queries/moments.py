@@ -67,13 +67,13 @@ def find_bound(handle: TableHandle, state: TableState, bound: Bound, *, key: str
         _require_settled(state, time_ms, bound)
     else:
         _require_past(handle, state, time_ms, key, bound)
-    found = state.find_version_at(handle.store, time_ms)
-    if found is None and key == "since":
+    version_then = state.find_version_at(handle.store, time_ms)
+    if version_then is None and key == "since":
         return 0
-    if found is None:
+    if version_then is None:
         message = f"{key}={bound}: there is no such commit yet"
         raise InstantNotFoundError(message, hint="see Table.history()", **{key: str(bound)})
-    return found
+    return version_then
 
 
 def find_before(handle: TableHandle, state: TableState, time: str, *, key: str) -> int:
@@ -85,8 +85,8 @@ def find_before(handle: TableHandle, state: TableState, time: str, *, key: str) 
     """
     time_ms = time_of(time, key)
     _require_past(handle, state, time_ms, key, time)
-    found = state.find_version_at(handle.store, time_ms - 1)
-    return 0 if found is None else found
+    version = state.find_version_at(handle.store, time_ms - 1)
+    return 0 if version is None else version
 
 
 def require_version(value: object) -> int:
@@ -129,9 +129,9 @@ def time_of(bound: object, key: str) -> int:
 
 def _find_decided(handle: TableHandle, state: TableState, instant: Instant, key: str) -> int:
     """Return the version that an instant became; raise InstantNotFoundError, saying why not."""
-    found = state.find_instant(handle.store, instant)
-    if found is not None:
-        return found
+    version = state.find_instant(handle.store, instant)
+    if version is not None:
+        return version
     why = "there is no such commit"
     rows = state.commits(handle.store)
     ended = rows.filter(ends(rows, instant))

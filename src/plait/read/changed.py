@@ -115,8 +115,8 @@ class BucketChange:
 
 
 def _hidden(file: LiveFile, reader: SliceReader) -> Positions:
-    found = load_mask(reader.store, file)
-    return _NONE if found is None else found
+    mask = load_mask(reader.store, file)
+    return _NONE if mask is None else mask
 
 
 def _by_key(
@@ -188,8 +188,8 @@ def _chosen(
 def _prints(part: _Part, reader: SliceReader) -> tuple[Prints, Positions]:
     """Return the hash of each row of a part, and the row's position in its file."""
     if part.positions is not None:
-        found = [fingerprints(rows) for rows in part.read(reader, None)]
-        return np.concatenate(found), part.positions
+        hashes = [fingerprints(rows) for rows in part.read(reader, None)]
+        return np.concatenate(hashes), part.positions
     parts = list(_hashed(part, reader))
     if not parts:
         return NO_PRINTS, _NONE

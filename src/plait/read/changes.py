@@ -120,10 +120,10 @@ class ChangeScan(Frames):
     def count(self) -> dict[str, int]:
         """Count the rows by ``_change_type``."""
         only = ChangeScan(self._store, self._window, columns=[TYPE], where=self._where)
-        found: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
+        counts: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
         for batch in only._batches():
-            found.update({v["values"]: v["counts"] for v in batch[0].value_counts().to_pylist()})
-        return dict(found)
+            counts.update({v["values"]: v["counts"] for v in batch[0].value_counts().to_pylist()})
+        return dict(counts)
 
     def divided(self, size_bytes: int) -> list[pa.Table]:
         """Divide the files (CHANGED) into shares that can be read apart, of about this size."""
@@ -155,8 +155,8 @@ class ChangeScan(Frames):
             return window
         live = replace(window.snapshot, files=files.select(LIVE.names))
         plan = plan_scan(live, where=predicate)
-        found = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
-        flags = found.to_numpy()
+        in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
+        flags = in_plan.to_numpy()
         spans = list(_buckets(files))
         kept = np.repeat([flags[a:b].any() for a, b in spans], [b - a for a, b in spans])
         return replace(window, files=files.filter(pa.array(kept, pa.bool_())))
@@ -177,17 +177,17 @@ class ChangeScan(Frames):
         names = names or spec.schema.names[:1]
         for low, high in _buckets(files):
             work = BucketChange.of(files.slice(low, high - low))
-            for found in work.rows(self._reader, spec.key, names):
-                yield from self._shown(found, work)
+            for changed in work.rows(self._reader, spec.key, names):
+                yield from self._shown(changed, work)
 
-    def _shown(self, found: Changed, work: BucketChange) -> Iterator[pa.RecordBatch]:
+    def _shown(self, changed: Changed, work: BucketChange) -> Iterator[pa.RecordBatch]:
         """Add what the commit says, and leave out what is not asked for."""
-        count = found.rows.num_rows
-        columns = dict(zip(found.rows.schema.names, found.rows.columns, strict=True))
+        count = changed.rows.num_rows
+        columns = dict(zip(changed.rows.schema.names, changed.rows.columns, strict=True))
         time_us = pa.scalar(work.completed_ms * 1000, pa.int64()).cast(
             ADDED_COLUMNS.field(TIME).type
         )
-        columns[TYPE] = pa.array(CHANGE_TYPES).take(pa.array(found.kinds))
+        columns[TYPE] = pa.array(CHANGE_TYPES).take(pa.array(changed.kinds))
         columns[VERSION] = pa.repeat(pa.scalar(work.version, pa.int64()), count)
         columns[TIME] = pa.repeat(time_us, count)
         rows = pa.RecordBatch.from_arrays([columns[n] for n in self._columns], schema=self.schema)

@@ -66,8 +66,8 @@ class Condition:
             for group in range(count)
         ]
         bounds = group_bounds(ranges, kinds)
-        found: list[int] = np.flatnonzero(may_match(self.predicate, bounds, count)).tolist()
-        return found
+        chosen: list[int] = np.flatnonzero(may_match(self.predicate, bounds, count)).tolist()
+        return chosen
 
 
 def _looked_at(predicate: Predicate, schema: pa.Schema) -> frozenset[str]:
@@ -102,7 +102,7 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
     """
     rows = files["rows"].combine_chunks()
     stats = files["stats"].combine_chunks()
-    found = {}
+    bounds = {}
     for name in columns:
         kind = schema.arrow.field(name).type
         if not is_plain(kind):
@@ -113,7 +113,7 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
         parts = pc.extract_regex(stats, pattern=pattern)
         nulls = pc.struct_field(parts, "n")
         try:
-            found[name] = Bounds(
+            bounds[name] = Bounds(
                 _values(pc.struct_field(parts, "l"), kind),
                 _values(pc.struct_field(parts, "u"), kind),
                 _unless(nulls, "null").cast(pa.int64()),
@@ -121,7 +121,7 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
             )
         except ValueError as error:
             raise _damaged(files, name, schema, error) from error
-    return found
+    return bounds
 
 
 def group_bounds(
@@ -129,16 +129,16 @@ def group_bounds(
 ) -> dict[str, Bounds]:
     """Return the bounds of columns in row groups, each given as (rows, range by column)."""
     rows = pa.array([count for count, _ in groups], pa.int64())
-    found = {}
+    bounds = {}
     for name, kind in kinds.items():
         ranges = [known.get(name, Range()) for _, known in groups]
-        found[name] = Bounds(
+        bounds[name] = Bounds(
             from_raws((part.lower for part in ranges), kind),
             from_raws((part.upper for part in ranges), kind),
             pa.array([part.null_count for part in ranges], pa.int64()),
             rows,
         )
-    return found
+    return bounds
 
 
 def _damaged(files: pa.Table, name: str, schema: Schema, error: ValueError) -> CorruptMetadataError:

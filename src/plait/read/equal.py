@@ -78,29 +78,29 @@ def same_values(one: pa.Array, other: pa.Array) -> Flags:
     valid, also = _valid(one), _valid(other)
     if _T.is_struct(one.type):
         pairs = zip(one.flatten(), other.flatten(), strict=True)
-        found = functools.reduce(
+        same = functools.reduce(
             np.logical_and, (same_values(a, b) for a, b in pairs), np.ones(len(one), np.bool_)
         )
     elif _T.is_list(one.type) or _T.is_map(one.type):
-        found = _same_lists(one, other)
+        same = _same_lists(one, other)
     else:
         plain = (bits(each) if _T.is_floating(each.type) else each for each in (one, other))
-        found = _flags(pc.equal(*plain))
-    answer: Flags = (valid & also & found) | ~(valid | also)
+        same = _flags(pc.equal(*plain))
+    answer: Flags = (valid & also & same) | ~(valid | also)
     return answer
 
 
 def _same_lists(one: pa.Array, other: pa.Array) -> Flags:
     """Compare lists of equal length element by element."""
     lengths, others = _lengths(one), _lengths(other)
-    found: Flags = lengths == others
-    chosen = np.flatnonzero(found & (lengths > 0))
+    same_list: Flags = lengths == others
+    chosen = np.flatnonzero(same_list & (lengths > 0))
     if len(chosen):
         counts = lengths[chosen]
         same = same_values(_elements(one, chosen), _elements(other, chosen))
         starts = np.cumsum(counts) - counts
-        found[chosen] = np.logical_and.reduceat(same, starts)
-    return found
+        same_list[chosen] = np.logical_and.reduceat(same, starts)
+    return same_list
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -128,5 +128,5 @@ def _valid(array: pa.Array) -> Flags:
 
 
 def _flags(array: pa.Array) -> Flags:
-    found: Flags = array.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    return found
+    plain: Flags = array.fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    return plain

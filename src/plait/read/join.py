@@ -79,8 +79,8 @@ class _Cursor:
                 rows = block.rows.num_rows
                 self.width = block.rows.nbytes // rows + _ROW_BYTES
                 self.held += rows
-                found = keys.encode(block.rows, self.key)
-                self.ready.append(KeyedRows(block.rows, block.positions, found))
+                encoded = keys.encode(block.rows, self.key)
+                self.ready.append(KeyedRows(block.rows, block.positions, encoded))
 
     @property
     def head(self) -> keys.Key:

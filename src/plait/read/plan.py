@@ -160,8 +160,8 @@ def _by_bucket(files: pa.Table, predicate: Predicate, spec: TableSpec) -> Flags:
     if points is None:
         return np.ones(files.num_rows, dtype=np.bool_)
     wanted = np.append(_buckets(points, spec), UNKEYED)
-    found: Flags = np.isin(files["bucket"].to_numpy(), wanted)
-    return found
+    flags: Flags = np.isin(files["bucket"].to_numpy(), wanted)
+    return flags
 
 
 def _buckets(points: Sequence[tuple[Raw, ...]], spec: TableSpec) -> npt.NDArray[np.int32]:
