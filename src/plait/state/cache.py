@@ -136,7 +136,8 @@ class StateCache:
         Raises:
             CorruptMetadataError: none does, so nobody archived it (INV-01).
         """
-        newest, version = load_newest(self.store), int(str(emptied.facts.get("version", -1)))
+        version = int(str(emptied.facts.get("version", -1)))
+        newest = load_newest(self.store, least=version)
         if newest is not None and newest.version >= version:
             return newest
         message = f"version {version} is empty, and no checkpoint covers it"

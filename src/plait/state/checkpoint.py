@@ -73,10 +73,14 @@ def _kept(store: Store, parts: list[Part]) -> int:
     return len(parts)
 
 
-def load_newest(store: Store) -> TableState | None:
-    """Load the newest checkpoint that can be used: by the hint, else by listing."""
+def load_newest(store: Store, *, least: int = 0) -> TableState | None:
+    """Load the newest checkpoint that can be used: by the hint, else by listing.
+
+    Of two writers the one with the older checkpoint may write the hint last. So where a version
+    must be covered, a hint below ``least`` is not followed.
+    """
     hinted = hinted_checkpoint(store)
-    if hinted is not None:
+    if hinted is not None and hinted >= least:
         state = _try(store, hinted)
         if state is not None:
             return state

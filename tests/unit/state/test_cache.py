@@ -280,6 +280,19 @@ def test_an_archived_start_is_passed_over_by_a_checkpoint() -> None:
     assert len(list(Timeline(history.store).load_after(4, limit=9))) == 2
 
 
+def test_an_archived_slot_is_found_covered_though_the_hint_names_an_older_checkpoint() -> None:
+    """INV-01, INV-11: of two writers the one with the older checkpoint wrote the hint last."""
+    store = memory()
+    create(store, properties={"checkpoint.interval": "1"})
+    for _ in range(4):
+        upsert(client(store))
+    assert list_checkpoints(store) == [1, 2, 3, 4]
+    store.put(paths.CHECKPOINT_HINT, b"2")
+    for version in range(1, 5):
+        store.put(paths.slot(version), b"")
+    assert client(store).cache.refresh().version == 4
+
+
 def test_commits_are_found_by_id_and_time(store: MemoryStore) -> None:
     """INV-09: in the tail and in every part."""
     handle = client(store)
