@@ -26,11 +26,12 @@ from plait.files.data_file import data_path
 from plait.model.bucket import partition_text
 from plait.model.changes import ADDED, BASE, KEYS_FILES, TOUCHED, Changes, WriteStats, WriteStatus
 from plait.model.decision import SCOPE_BUCKETS, Scope
-from plait.model.instant import Action, Operation
-from plait.services.upkeep import after_commit
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
 from plait.spark.route import Route
 from plait.spark.snapshot_transfer import PackedSnapshot
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.recovery import maintain
+from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import combine_tasks
 
 RESULTS = Path(__file__).with_name("results") / "planning.json"
@@ -48,7 +49,7 @@ def filled(uri: str, buckets: int) -> Table:
         buckets=each,
         properties={"checkpoint.interval": "1"},
     )
-    txn = OptimisticTransaction.begin(table.handle, Request(Operation.INSERT, Action.COMMIT))
+    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.INSERT))
     places = [(str(day),) for day in range(PARTITIONS)]
     txn.announce(places)
     names = [
@@ -66,7 +67,7 @@ def filled(uri: str, buckets: int) -> Table:
     touched = pa.table([texts, numbers, *keys], schema=TOUCHED)
     status = WriteStatus(Changes(added=added, touched=touched), WriteStats(files_added=count))
     txn.commit(status, Scope(SCOPE_BUCKETS), None)
-    after_commit(table.handle)
+    maintain(table.handle)
     return table
 
 

@@ -34,7 +34,6 @@ INTERNAL = frozenset(
         "Scan.snapshot",
         "Scan.store",
         "Stream.writer_of",
-        "Table.resume",
         "Table.handle",
     }
 )

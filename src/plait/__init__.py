@@ -69,13 +69,13 @@ if TYPE_CHECKING:
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.services.clean import CleanPlan, CleanReport
-    from plait.services.rollback import RollbackReport, RolledBackInstant
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.participant import Participant
     from plait.stream.stream import Stream
     from plait.stream.transport import Endpoint
     from plait.table import Table
+    from plait.txn.recovery import RollbackReport, RolledBackInstant
     from plait.write.transaction import Transaction
     from plait.write.writer import Writer
 
@@ -192,8 +192,8 @@ _LAZY = {
     "Pinned": "plait.read.scan",
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
-    "RollbackReport": "plait.services.rollback",
-    "RolledBackInstant": "plait.services.rollback",
+    "RollbackReport": "plait.txn.recovery",
+    "RolledBackInstant": "plait.txn.recovery",
     "Scan": "plait.read.scan",
     "Span": "plait.model.decision",
     "Stream": "plait.stream.stream",

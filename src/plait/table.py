@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from plait.arrow.engine import ArrowEngine
-from plait.engine import Engine
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
+from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.queries.describe import describe, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
@@ -24,16 +24,15 @@ from plait.read.changes import ChangeScan
 from plait.read.scan import Pinned, Scan
 from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
-from plait.services.rollback import RollbackReport, roll_back, roll_back_failed
-from plait.services.upkeep import after_commit
 from plait.services.verify import VerifyReport, verify
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
 from plait.txn.properties import set_properties
 from plait.txn.read_pin import release_with
+from plait.txn.recovery import RollbackReport, roll_back, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes
-from plait.write.request import WriteRequest, read_set_of
+from plait.write.request import read_set_of
 from plait.write.results import find_result
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
@@ -190,7 +189,7 @@ class Table(Writes):
         Raises:
             InstantExpiredError: ``read_from`` was cleaned meanwhile; read again.
         """
-        order = self._order(
+        request = self._request(
             operation,
             read_set=read_set_of(self._handle, read_from),
             commit_id=commit_id,
@@ -200,7 +199,7 @@ class Table(Writes):
             where=where,
             partitions=partitions,
         )
-        return self._writer(order)
+        return self._writer(request)
 
     def transaction(
         self, *, commit_id: str | None = None, on_conflict: str = "raise"
@@ -216,12 +215,11 @@ class Table(Writes):
             commit_id=commit_id,
             on_conflict=on_conflict,
             default=ArrowEngine(store=self._handle.store),
-            after=lambda: after_commit(self._handle),
         )
 
     def stream(self, application: str) -> Stream:
         """Return one application's stream into this table: where it is, and how it goes on."""
-        return Stream(self._handle, application, after=lambda: after_commit(self._handle))
+        return Stream(self._handle, application)
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -408,20 +406,9 @@ class Table(Writes):
         """What engines and services work on; not part of the public interface."""
         return self._handle
 
-    def resume(self, order: WriteRequest, instant: Instant, engine: Engine) -> Writer:
-        """Open a writer for an instant that another process of it began; for engines."""
+    def _writer(self, request: WriteRequest) -> Writer:
         return Writer(
             self._handle,
-            order,
-            default=engine,
-            after=lambda: after_commit(self._handle),
-            instant=instant,
-        )
-
-    def _writer(self, order: WriteRequest) -> Writer:
-        return Writer(
-            self._handle,
-            order,
+            request,
             default=ArrowEngine(store=self._handle.store),
-            after=lambda: after_commit(self._handle),
         )

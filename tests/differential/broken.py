@@ -137,11 +137,11 @@ def _own_files_again(real: Any) -> Any:
 
 
 def _forgets_its_read(real: Any) -> Any:
-    def redone(self: Any, conflicts: Any, head: Any) -> None:
-        real(self, conflicts, head)
+    def rest_on(self: Any, head: Any, conflicts: Any) -> None:
+        real(self, head, conflicts)
         self.read_set = ReadSet(head.version)
 
-    return redone
+    return rest_on
 
 
 def _retries_for_anybody(real: Any) -> Any:
@@ -287,7 +287,7 @@ BROKEN = (
     ),
     Broken(
         "the read is forgotten after a rebase",
-        ((ConflictChecker, "redone"),),
+        ((commit.Commit, "_rest_on"),),
         _forgets_its_read,
         94,
         frozenset({LOST, SERIAL}),

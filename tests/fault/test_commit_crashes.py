@@ -10,9 +10,9 @@ import pytest
 
 from plait import Table
 from plait.errors import CommitOutcomeUnknownError
-from plait.services.rollback import roll_back_failed
 from plait.storage import open_store
 from plait.timeline.pending import load_pending
+from plait.txn.recovery import roll_back_failed
 from tests.support.operations import CASES, Case, attempts, ids, rows
 
 

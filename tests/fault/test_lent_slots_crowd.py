@@ -10,11 +10,11 @@ import pytest
 
 from plait.errors import LockUnavailableError, TableError
 from plait.ports import Ports
-from plait.services.rollback import roll_back_failed
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.table import Table
 from plait.testing import Fault, FaultStore, SimulatedCrashError
+from plait.txn.recovery import roll_back_failed
 from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table, versions_in
 from tests.support.memory import forget
 

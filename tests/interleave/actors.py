@@ -10,17 +10,17 @@ from plait.errors import InstantExpiredError
 from plait.model.bucket import UNKEYED, BucketId
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Token
-from plait.model.instant import Action, Operation
-from plait.services.rollback import roll_back_failed
-from plait.services.upkeep import after_commit
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import TTL_S, ReadPin
+from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.transaction import OptimisticTransaction
 from tests.scheduler import Act, End, Oracle, Start
 from tests.support.protocol import Hand, Work, client, create, marks_of, memory, upsert
 
@@ -38,7 +38,7 @@ class Writer:
     on_conflict: str = "raise"
     kind: type[OptimisticTransaction] = OptimisticTransaction
     hand: type[Hand] = Hand
-    tokens: tuple[Token, ...] = ()
+    token: Token | None = None
 
     def __call__(self, handle: TableHandle) -> CommitResult:
         return self.begin(handle).commit()
@@ -54,17 +54,8 @@ class Writer:
             operation=Operation.APPEND if unkeyed else Operation.UPSERT,
             kind=self.kind,
             hand=self.hand,
-            tokens=self.tokens,
+            token=self.token,
         )
-
-
-class Keeper(Writer):
-    """Writes, then does what comes along with writing: a checkpoint each time."""
-
-    def __call__(self, handle: TableHandle) -> CommitResult:
-        result = super().__call__(handle)
-        after_commit(handle)
-        return result
 
 
 def retrying(mark: str, *buckets: int) -> Writer:
@@ -73,7 +64,7 @@ def retrying(mark: str, *buckets: int) -> Writer:
 
 def change_nothing(handle: TableHandle) -> str:
     """Begin, and end without a decision, since there is nothing to change (RFC 0016)."""
-    txn = OptimisticTransaction.begin(handle, Request(Operation.UPSERT, Action.COMMIT, ((),)))
+    txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.UPSERT, partitions=((),)))
     assert txn.stand_at_base(WriteStatus()) is not None
     return "forgotten"
 
@@ -150,7 +141,6 @@ def start(writes: int = 0, *, keyed: bool = True, interval: int = 50) -> Start:
     states = [handle.cache.refresh()]
     for number in range(writes):
         upsert(handle, 0, mark=f"old{number}")
-        after_commit(handle)
         states.append(handle.cache.known())
     return replace(Start.of(store), states=tuple(states))
 

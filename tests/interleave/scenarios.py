@@ -12,7 +12,6 @@ from plait.txn.read_pin import TTL_S
 from tests.interleave.actors import (
     DAY_MS,
     Check,
-    Keeper,
     Writer,
     change_nothing,
     fresh,
@@ -92,7 +91,7 @@ def scenarios() -> dict[str, Scenario]:
         replace(
             scenario(
                 "checkpoints and a newcomer",
-                {"a": Keeper("a", (0,), "retry"), "c": clean, "f": fresh},
+                {"a": Writer("a", (0,), "retry"), "c": clean, "f": fresh},
                 writes=3,
                 interval=1,
             ),

@@ -15,7 +15,6 @@ from plait.model.bucket import UNKEYED
 from plait.services.clean import clean
 from tests.interleave.actors import (
     Check,
-    Keeper,
     Writer,
     fresh,
     look,
@@ -186,7 +185,7 @@ def test_verify_takes_nothing_for_damage_that_happens_beside_it(
 @pytest.mark.parametrize("others", [["a"], ["f"]], ids=["writer", "newcomer"])
 def test_checkpoints_are_written_and_read_while_others_are_collected(others: list[str]) -> None:
     """INV-11: whoever opens the table meanwhile sees all of it."""
-    acts = {"a": Keeper("a", on_conflict="retry"), "c": clean, "f": fresh}
+    acts = {"a": Writer("a", on_conflict="retry"), "c": clean, "f": fresh}
     chosen = acts if MORE else {name: acts[name] for name in [*others, "c"]}
     outcomes = run(chosen, switches=1, writes=4, known=1, interval=1)
     assert all(len(outcome.results) == len(chosen) for outcome in outcomes)
@@ -194,6 +193,6 @@ def test_checkpoints_are_written_and_read_while_others_are_collected(others: lis
 
 def test_two_writers_of_one_checkpoint() -> None:
     """INV-11."""
-    acts = {"a": Keeper("a", (0,)), "b": Keeper("b", (1,))}
+    acts = {"a": Writer("a", (0,)), "b": Writer("b", (1,))}
     outcomes = run(acts, switches=1 + MORE, writes=1, interval=1)
     assert all(len(outcome.results) == 2 for outcome in outcomes)

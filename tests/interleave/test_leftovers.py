@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from plait.services.clean import clean
-from plait.services.rollback import roll_back_failed
 from plait.timeline import paths
+from plait.txn.recovery import roll_back_failed
 from tests.interleave.actors import Writer, oracle, read, recover, start
 from tests.scheduler import End, Scenario, explore_all
 

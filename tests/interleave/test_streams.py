@@ -38,7 +38,7 @@ class Epoch(Writer):
         try:
             return super().__call__(handle)
         except AlreadyCommitted:
-            found = find_epoch(handle, replace(self.tokens[0], digest=ROWS[self.mark]))
+            found = find_epoch(handle, replace(self.token, digest=ROWS[self.mark]))
             assert found is not None
             return found.version
 
@@ -51,7 +51,7 @@ class Summed(Hand):
 
 
 def epoch(mark: str, token: Token, *, keyed: bool) -> Epoch:
-    return Epoch(mark, (0,) if keyed else (UNKEYED,), "retry", hand=Summed, tokens=(token,))
+    return Epoch(mark, (0,) if keyed else (UNKEYED,), "retry", hand=Summed, token=token)
 
 
 def coordinate(end: str) -> Act:

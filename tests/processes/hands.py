@@ -17,9 +17,8 @@ from plait import Table
 from plait.errors import TableError
 from plait.ports import Ports
 from plait.services import clean as cleaning
-from plait.services import upkeep
-from plait.services.rollback import RollbackReport
-from plait.txn import begin
+from plait.txn import begin, recovery
+from plait.txn.recovery import RollbackReport
 from tests.services.forked import CONTEXT
 from tests.services.process import Service, die_with_parent
 
@@ -32,7 +31,7 @@ def _no_clean() -> None:
 
 def _no_lazy_rollback() -> None:
     nothing = RollbackReport((), ())
-    for module in (cleaning, upkeep):
+    for module in (cleaning, recovery):
         module.roll_back_failed = lambda *_, **__: nothing
 
 

@@ -27,13 +27,13 @@ from plait.model.changes import BASE
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.services.clean import CleanReport, clean
-from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.storage.port import Store
 from plait.testing.faults import SimulatedCrashError
 from plait.testing.wrapper import is_metadata
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.properties import set_properties
+from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome, Problem
 from tests.scheduler.memo import Memo, MemoTimeline

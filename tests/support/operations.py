@@ -17,7 +17,6 @@ from plait import Delete, Insert, Table, Update
 from plait.errors import TableError
 from plait.model.contract import Contract
 from plait.ports import Ports
-from plait.services.rollback import roll_back_failed
 from plait.storage import open_store
 from plait.testing import (
     CountingStore,
@@ -34,6 +33,7 @@ from plait.timeline import paths
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.read_pin import ReadPin
+from plait.txn.recovery import roll_back_failed
 from tests.support.dead import bury
 
 _NAMES = itertools.count()

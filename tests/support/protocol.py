@@ -35,8 +35,9 @@ from plait.model.changes import (
 )
 from plait.model.contract import Contract
 from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope, Token
-from plait.model.instant import Action, Operation
+from plait.model.instant import Operation
 from plait.model.plan import Snapshot
+from plait.model.request import WriteRequest
 from plait.ports import Observer
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
@@ -45,7 +46,7 @@ from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.transaction import OptimisticTransaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 _NAMES = itertools.count()
@@ -241,17 +242,12 @@ class Work:
         on_conflict: str = "raise",
         kind: type[OptimisticTransaction] = OptimisticTransaction,
         hand: type[Hand] = Hand,
-        tokens: tuple[Token, ...] = (),
+        token: Token | None = None,
     ) -> Work:
         wanted = list(buckets)
         partitions: tuple[Partition, ...] = tuple(dict.fromkeys(p for p, _ in wanted))
-        request = Request(
-            operation,
-            Action.COMMIT,
-            partitions,
-            commit_id=commit_id,
-            on_conflict=on_conflict,
-            tokens=tokens,
+        request = WriteRequest(
+            operation, commit_id, on_conflict, partitions=partitions, token=token
         )
         txn = kind.begin(handle, request)
         by_hand = hand(handle.store, txn, wanted, mark)

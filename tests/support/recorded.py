@@ -14,14 +14,15 @@ from plait.errors import (
 )
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
-from plait.model.instant import Action, Operation
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
 from plait.services.clean import clean
-from plait.services.rollback import roll_back_failed
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimClock, SimulatedCrashError
 from plait.txn.read_pin import ReadPin
+from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.transaction import OptimisticTransaction
 from tests.scheduler import Report, Scenario, Start, each_schedule
 from tests.support.protocol import Work, client, create, memory
 from tests.support.trace import Event, RecordingStore, Trace
@@ -117,7 +118,7 @@ class Leaving:
     refused: bool = False
 
     def __call__(self, handle: TableHandle, trace: Trace, who: str) -> None:
-        request = Request(Operation.UPSERT, Action.COMMIT, ((),))
+        request = WriteRequest(Operation.UPSERT, partitions=((),))
         try:
             txn = OptimisticTransaction.begin(handle, request)
         except RolledBackError:

@@ -17,11 +17,19 @@ from plait.model.bucket import BucketId
 from plait.model.changes import Changes
 from plait.model.clauses import Clauses, Matched
 from plait.model.plan import WritePlan
+from plait.model.request import WriteRequest
 from plait.txn.conflict import Intent
 from plait.txn.keys import KeyOverlap, Keys
 from plait.write import transaction as block
 from plait.write import writer as writing
-from plait.write.request import WriteOptions, WriteRequest, plan_of, read_set_of
+from plait.write.request import (
+    WriteOptions,
+    merge_request,
+    plan_of,
+    read_set_of,
+    update_request,
+    write_request,
+)
 from plait.write.transaction import Transaction
 from tests.support.forge import decision_at
 from tests.support.protocol import Phases
@@ -91,9 +99,9 @@ class Case:
     def order(self, table: Table, read_from: int | None) -> WriteRequest:
         spec, read = table.handle.cache.known().table.spec, read_set_of(table.handle, read_from)
         if self.clauses is not None:
-            return WriteRequest.merge(self.clauses, None, spec, read_set=read, commit_id=decided())
+            return merge_request(self.clauses, None, spec, read_set=read, commit_id=decided())
         asked = WriteOptions(on_duplicate=self.on_duplicate, read_set=read, commit_id=decided())
-        return WriteRequest.of(self.operation, spec, **asked)
+        return write_request(self.operation, spec, **asked)
 
     def run(self, tx: Transaction) -> None:
         if self.clauses is not None:
@@ -330,7 +338,7 @@ def test_a_retry_looks_again(kind: str) -> None:
     """INV-07: each time on the newer head."""
     table = make(kind, isolation="serializable")
     with table._writer(
-        WriteRequest.of(
+        write_request(
             "insert",
             table.handle.cache.known().table.spec,
             on_duplicate="skip",
@@ -384,7 +392,7 @@ def test_an_update_without_keys_meets_rows_that_others_added(kind: str) -> None:
             isolation=isolation,
         )
         spec = table.handle.cache.known().table.spec
-        order = WriteRequest.update(
+        order = update_request(
             {"value": "'good'"}, spec, where="value = 'bad'", commit_id=decided()
         )
         with table._writer(order):
@@ -402,7 +410,7 @@ def test_a_predicate_that_matched_nothing_meets_an_overwrite_of_the_table(kind: 
         spec = table.handle.cache.known().table.spec
         strict = isolation == "serializable"
         refused = pytest.raises(RetryableConflictError) if strict else contextlib.nullcontext()
-        order = WriteRequest.of("delete", spec, where="value = 'bad'", commit_id=decided())
+        order = write_request("delete", spec, where="value = 'bad'", commit_id=decided())
         with refused, table._writer(order):
             table.overwrite(rows((2, 0, "bad")))
         assert content(table) == {("a", 2): "bad"}

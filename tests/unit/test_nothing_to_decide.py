@@ -18,15 +18,18 @@ from plait import (
     Update,
 )
 from plait.model.changes import WriteStatus
+from plait.model.contract import Contract
 from plait.model.decision import SCOPE_BUCKETS, Scope
-from plait.model.instant import Action, Operation
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
 from plait.storage.port import Store
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
+from plait.txn.begin import pending_record, request_instant
 from plait.txn.rollback import find_outcome
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.transaction import OptimisticTransaction
 from plait.write.group_commit import Gathered, decide
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 from tests.support.protocol import client, create, memory
 
 NUMBERS = itertools.count()
@@ -193,7 +196,7 @@ def test_recoverer_that_ended_us_meanwhile_does_no_harm() -> None:
 def test_job_of_several_tasks_that_changed_nothing_is_decided() -> None:
     """INV-06: a task that still runs would leave a file of an instant that nobody knows of."""
     table = make()
-    txn = OptimisticTransaction.begin(table.handle, Request(Operation.UPSERT, Action.COMMIT))
+    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.UPSERT))
     txn.distributed = True
     assert txn.stand_at_base(WriteStatus()) is None
     result = txn.commit(WriteStatus(), Scope(SCOPE_BUCKETS), None)
@@ -257,10 +260,11 @@ def test_instant_of_several_processes_that_changes_nothing_is_decided() -> None:
     """INV-06: an attempt that nobody waits for may still write, under an instant with no record."""
     table = make()
     spec = table.handle.cache.known().table.spec
-    order = WriteRequest.of("upsert", spec)
-    begun = OptimisticTransaction.begin(table.handle, Request(order.operation, Action.COMMIT))
-    instant = begun.detach()
-    result = decide(table.handle, order, instant, Gathered(spec), after=lambda: None)
+    request = write_request("upsert", spec)
+    record = pending_record(table.handle, request, table.handle.cache.known())
+    instant = record.instant
+    request_instant(table.handle.store, record, Contract(), lambda: table.handle)
+    result = decide(table.handle, request, instant, Gathered(spec))
     assert result.version == 2
     assert table.history(1)[0].instant.nonce == instant.nonce
     assert pending(table) == []

@@ -25,7 +25,7 @@ from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import Draft, publish_service
 from plait.txn.table_handle import TableHandle
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 from plait.write.writer import Writer
 from tests.support.keyed import TYPES, content, make, rows
 
@@ -228,8 +228,8 @@ def test_a_lock_that_cannot_be_released_fails_no_commit() -> None:
 
     table = make("cow")
     handle = replace(table.handle, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
-    order = WriteRequest.of("upsert", handle.cache.known().table.spec)
-    writer = Writer(handle, order, default=ArrowEngine(store=handle.store), after=lambda: None)
+    order = write_request("upsert", handle.cache.known().table.spec)
+    writer = Writer(handle, order, default=ArrowEngine(store=handle.store))
     with writer:
         writer.write(rows((1, 0, "ours")))
         table.upsert(rows((2, 0, "theirs")))

@@ -22,7 +22,7 @@ from plait.errors import (
 )
 from plait.model.clauses import Clauses
 from plait.model.decision import CommitResult
-from plait.write.request import WriteRequest
+from plait.write.request import merge_request, update_request
 from plait.write.writer import Writer
 
 SCHEMA = "id bigint, place string, n bigint, note string"
@@ -267,10 +267,10 @@ def begin(table: Table, name: str, **asked: object) -> Writer:
     """Begin an update or a merge that adds 100 to rows 1 and 2, on the base of now."""
     spec = table.handle.cache.refresh().table.spec
     if name == "update":
-        order = WriteRequest.update({"n": "n + 100"}, spec, where="id <= 2", **asked)
+        order = update_request({"n": "n + 100"}, spec, where="id <= 2", **asked)
         return table._writer(order).__enter__()
     clauses = Clauses((Update({"n": "t.n + s.n"}),), (Insert(),))
-    writer = table._writer(WriteRequest.merge(clauses, None, spec, **asked)).__enter__()
+    writer = table._writer(merge_request(clauses, None, spec, **asked)).__enter__()
     writer.write(rows((1, "a", 100), (2, "a", 100)))
     return writer
 
@@ -363,7 +363,7 @@ def test_serializable_protects_what_a_merge_looked_at_and_left(kind: str) -> Non
         table.upsert(rows((1, "a", 1), (2, "b", 1)))
         spec = table.handle.cache.refresh().table.spec
         clauses = Clauses((Update({"n": 0}, when="s.n <> t.n"),))
-        writer = table._writer(WriteRequest.merge(clauses, None, spec)).__enter__()
+        writer = table._writer(merge_request(clauses, None, spec)).__enter__()
         writer.write(rows((1, "a", 2), (2, "b", 1)))
         table.upsert(rows((2, "b", 7)))
         if refused:

@@ -9,7 +9,7 @@ from plait.errors import redacted
 from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
-from plait.services.rollback import show_pending
+from plait.txn.recovery import show_pending
 from plait.txn.table_handle import TableHandle
 
 

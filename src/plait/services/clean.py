@@ -19,13 +19,13 @@ from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation
 from plait.services.ages import current_before
 from plait.services.leftovers import delete_leftovers, require_deletable
-from plait.services.rollback import RollbackReport, roll_back_failed
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.events import Folded
 from plait.state.state import Late, TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import load_read_pins
+from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 

@@ -6,16 +6,15 @@ Whatever a damaged or forged table names or holds, a name that Plait never gives
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
-from plait.model.instant import AHEAD_MS_MAX
 from plait.state.checkpoint import checkpoint_of
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import load_read_pins
+from plait.txn.signs_of_life import renew_signs
 from plait.txn.table_handle import TableHandle
 
 
@@ -25,7 +24,7 @@ def delete_leftovers(handle: TableHandle) -> None:
     A reader that was only paused writes its lease anew when it renews it.
     """
     leases = load_read_pins(handle)
-    write_anew(handle, ((lease.path, lease.modified_ms) for lease in leases))
+    renew_signs(handle.store, ((lease.path, lease.modified_ms) for lease in leases))
     doomed = [lease.path for lease in leases if lease.expired]
     handle.store.delete([*doomed, *_heartbeats_of_nobody(handle.store)])
 
@@ -51,23 +50,3 @@ def require_deletable(names: Iterable[str]) -> None:
         raise CorruptMetadataError(
             message, hint=hint, path=name, expected="a file that writers leave", found=name
         )
-
-
-def write_anew(handle: TableHandle, signs: Iterable[tuple[str, int | None]]) -> None:
-    """Write signs of life anew whose times have not come, so that they age from now on.
-
-    A clock that was ahead stamped them. Who lives gives the next sign soon all the same; a sign of
-    the dead would last until its time has come, and nothing would be cleaned meanwhile.
-
-    Args:
-        handle: the table.
-        signs: path, and when it was written by the store's clock.
-    """
-    now_ms = handle.store.now_ms()
-    for path, modified_ms in signs:
-        if modified_ms is None or modified_ms <= now_ms + AHEAD_MS_MAX:
-            continue
-        with suppress(CorruptMetadataError):  # too large to be ours
-            body = handle.store.find(path)
-            if body is not None:
-                handle.store.put(path, body)

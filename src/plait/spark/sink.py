@@ -28,7 +28,7 @@ from plait.arrow.check import prepare
 from plait.arrow.clauses import rows_spec
 from plait.arrow.engine import Announcer, ArrowStaging
 from plait.arrow.merge_into import Merging
-from plait.errors import OptionError, RolledBackError, StorageError, TableError
+from plait.errors import OptionError, StorageError, TableError
 from plait.files.data_file import RUN, data_path
 from plait.files.data_file import Place as FilePlace
 from plait.files.digest import Digester
@@ -38,10 +38,10 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.clauses import Clauses
 from plait.model.contract import Contract
 from plait.model.decision import ReadSet
-from plait.model.instant import Action, Instant, State
+from plait.model.instant import Instant
 from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.model.request import WriteRequest
 from plait.ports import Ports
-from plait.services.upkeep import after_commit
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
 from plait.spark.task import TaskSetting
@@ -50,13 +50,12 @@ from plait.storage.port import Store
 from plait.table import Table
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
-from plait.txn.begin import request_instant
+from plait.txn.begin import pending_record, request_instant
 from plait.txn.heartbeat import Watch
-from plait.txn.policy import require_policy
-from plait.txn.table_handle import client, make_handle
-from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction, Request
+from plait.txn.recovery import abandon
+from plait.txn.table_handle import make_handle
 from plait.write.group_commit import RUN_HOME, Gathered, decide
-from plait.write.request import WriteRequest, plan_of, read_set_of
+from plait.write.request import plan_of, read_set_of, write_request
 from plait.write.results import find_result
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Message(ds.WriterCommitMessage):
     """Of its rows, if the plan asks for it."""
 
 
-def order_of(
+def request_of(
     options: SourceOptions, table: Table, *, overwrite: bool, on_conflict: str = "raise"
 ) -> WriteRequest:
     """Take what is asked of a write from its options; raise OptionError for what makes no sense."""
@@ -95,7 +94,7 @@ def order_of(
         message = f"operation={operation!r} does not go with this mode"
         hint = "append, insert and upsert with mode('append'); overwrite with mode('overwrite')"
         raise OptionError(message, hint=hint, key="operation", value=operation)
-    return WriteRequest.of(
+    return write_request(
         operation,
         table.handle.cache.known().table.spec,
         commit_id=options.find("commit_id"),
@@ -140,7 +139,7 @@ class Job:
     """One instant's work, as its tasks and the process that decides share it."""
 
     plan: WritePlan
-    order: WriteRequest
+    request: WriteRequest
     pending: PendingInstant
     contract: Contract
     """What it was begun under: each process of it writes under that, or not at all (INV-12)."""
@@ -149,13 +148,13 @@ class Job:
 
     @classmethod
     def prepare(
-        cls, table: Table, order: WriteRequest, schema: StructType, *, digests: bool = False
+        cls, table: Table, request: WriteRequest, schema: StructType, *, digests: bool = False
     ) -> Job:
         """Check the columns and choose the instant; nothing is written yet.
 
         Args:
             table: what is written.
-            order: what is asked.
+            request: what is asked.
             schema: the columns that come.
             digests: whether tasks tell digests of their rows.
 
@@ -165,26 +164,17 @@ class Job:
         """
         handle = table.handle
         state = handle.cache.known()
-        require_policy(state.table.policy)
         found, layout = arrow_schema(schema), state.table.spec
-        if order.joins:
-            layout = rows_spec(order.operation, layout, found)
-            Merging.bind(order.clauses or Clauses(), state.table.spec, layout)
-        check_frame(found, layout, order.operation)
-        plan = plan_of(order, state.table, handle.store.spec, handle.new_instant(state))
+        if request.joins:
+            layout = rows_spec(request.operation, layout, found)
+            Merging.bind(request.clauses or Clauses(), state.table.spec, layout)
+        check_frame(found, layout, request.operation)
+        pending = pending_record(handle, request, state)
+        timeout_s = _PATIENCE * state.table.options.seconds("heartbeat.timeout")
+        pending = replace(pending, process="", timeout_s=timeout_s)  # its processes come and go
+        plan = plan_of(request, state.table, handle.store.spec, pending.instant)
         plan = replace(plan, digests=digests)
-        pending = PendingInstant(
-            plan.instant,
-            State.REQUESTED,
-            order.operation,
-            state.version if order.read_set is None else min(order.read_set.version, state.version),
-            (),
-            host=str(client()["host"]),
-            pid=int(str(client()["pid"])),
-            started_ms=handle.store.now_ms(),
-            timeout_s=_PATIENCE * plan.options.seconds("heartbeat.timeout"),
-        )
-        return cls(plan, order, pending, state.table.contract, layout)
+        return cls(plan, request, pending, state.table.contract, layout)
 
     def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
@@ -229,19 +219,13 @@ class Job:
         )
         handle = table.handle
         with _heartbeat_removed(handle.store, self.plan):
-            decide(
-                handle, self.order, self.plan.instant, gathered, after=lambda: after_commit(handle)
-            )
+            decide(handle, self.request, self.plan.instant, gathered)
 
     def abort(self) -> None:
         """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
         table = self._table()
-        request = Request(self.order.operation, Action.COMMIT)
-        ended = contextlib.suppress(RolledBackError, AlreadyCommitted)
-        with _heartbeat_removed(table.handle.store, self.plan), ended:
-            OptimisticTransaction.resume(table.handle, request, self.plan.instant).abort(
-                "Spark gave it up"
-            )
+        with _heartbeat_removed(table.handle.store, self.plan):
+            abandon(table.handle, self.plan.instant, "Spark gave it up")
 
     def _write_run(
         self, store: Store, place: TaskSetting, rows: pa.RecordBatchReader
@@ -286,10 +270,10 @@ def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) 
         SchemaMismatchError: columns do not fit the table.
     """
     table = options.table()
-    order = order_of(options, table, overwrite=overwrite)
-    job = Job.prepare(table, order, schema)
-    done = order.commit_id is not None and find_result(table.handle, order.commit_id) is not None
-    return PlaitWriter(job, done=done)
+    request = request_of(options, table, overwrite=overwrite)
+    job = Job.prepare(table, request, schema)
+    found = None if request.commit_id is None else find_result(table.handle, request.commit_id)
+    return PlaitWriter(job, done=found is not None)
 
 
 class PlaitWriter(ds.DataSourceArrowWriter):

@@ -29,7 +29,7 @@ from plait.model.plan import StoreSpec
 from plait.spark.checkpoint import QueryCheckpoint, name_of
 from plait.spark.frame import is_connect
 from plait.spark.options import SourceOptions
-from plait.spark.sink import Batches, Job, Message, order_of
+from plait.spark.sink import Batches, Job, Message, request_of
 from plait.stream.stream import check_application
 from plait.table import Table
 
@@ -65,8 +65,8 @@ def begin_epoch(
         hint = "option('readFrom', 'none'); a function for foreachBatch can read and say read_from"
         raise OptionError(message, hint=hint, key="read_from", value=options.find("read_from"))
     table = options.table()
-    order = order_of(options, table, overwrite=overwrite, on_conflict="retry")
-    return PlaitStreamWriter(Job.prepare(table, order, schema, digests=True), application, place)
+    request = request_of(options, table, overwrite=overwrite, on_conflict="retry")
+    return PlaitStreamWriter(Job.prepare(table, request, schema, digests=True), application, place)
 
 
 def _name(options: SourceOptions) -> str:
@@ -105,7 +105,7 @@ class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
         spans = _offsets(self._checkpoint, job.plan.store, query, batchId)
         token = replace(_token(self._application, query, batchId, spans), digest=digest)
         with _explained(self._application):
-            replace(job, order=replace(job.order, token=token)).commit(messages)
+            replace(job, request=replace(job.request, token=token)).commit(messages)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Roll back what tasks staged; if none ended well, the next rollback of the dead does."""

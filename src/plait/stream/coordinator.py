@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Never, Self
 
@@ -15,6 +14,7 @@ from plait.errors import (
 )
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant, Operation
+from plait.model.request import WriteRequest
 from plait.model.stream import Position
 from plait.state.state import TableState
 from plait.stream.fence import Fence
@@ -30,9 +30,9 @@ from plait.stream.messages import (
 from plait.stream.open_turn import OpenTurn, digest_of, follow, gathered_of, spans_of
 from plait.stream.transport import Endpoint
 from plait.timeline import paths
+from plait.txn.begin import pending_record
 from plait.txn.table_handle import TableHandle, require_slots
 from plait.write.group_commit import decide
-from plait.write.request import WriteRequest
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
 _TURNS_MAX = 100
@@ -61,19 +61,17 @@ class Coordinator:
         self,
         handle: TableHandle,
         application: str,
-        order: WriteRequest,
+        request: WriteRequest,
         endpoint: Endpoint,
-        *,
-        after: Callable[[], None],
     ) -> None:
         """Make it; ``Stream.coordinator`` does."""
-        if order.operation not in _OPERATIONS:
-            message = f"{order.operation} is no operation of a stream of several writers"
+        if request.operation not in _OPERATIONS:
+            message = f"{request.operation} is no operation of a stream of several writers"
             hint = "append, insert or upsert"
-            raise OptionError(message, hint=hint, key="operation", value=order.operation.value)
+            raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
         require_slots(handle)
-        self._handle, self._application, self._order = handle, application, order
-        self._endpoint, self._after = endpoint, after
+        self._handle, self._application, self._request = handle, application, request
+        self._endpoint = endpoint
         self._lives: dict[str, str] = {}
         self._open: list[OpenTurn] = []
         self._next = 0
@@ -247,12 +245,13 @@ class Coordinator:
 
     def _request_turn(self, state: TableState, *, reset: bool) -> OpenTurn:
         handle, table = self._handle, state.table
-        instant = handle.new_instant(state)
+        record = pending_record(handle, self._request, state)
+        record = replace(record, writer=self._session, stream=self._application)
         turn = Turn(
             self._session,
             self._next,
-            instant,
-            self._order.operation.value,
+            record.instant,
+            self._request.operation.value,
             table.spec.schema.id,
             table.spec.buckets.id,
             self._decided,
@@ -261,7 +260,7 @@ class Coordinator:
             dict(self._lives),
         )
         self._next += 1
-        self._open.append(OpenTurn.begin(handle, turn, state, self._application))
+        self._open.append(OpenTurn.begin(handle, turn, record, state))
         return self._open[-1]
 
     def _withdraw(self, idle: list[OpenTurn]) -> None:
@@ -336,9 +335,9 @@ class Coordinator:
         end = offsets_text(ends)
         token = Token(self._application, epoch, start, end, spans, digest_of(reports))
         last.heartbeat.stop()
-        order = replace(self._order, token=token)
+        request = replace(self._request, token=token)
         gathered = gathered_of(ready[:-1], last)
-        return decide(self._handle, order, last.turn.instant, gathered, after=self._after)
+        return decide(self._handle, request, last.turn.instant, gathered)
 
     def _offsets(self) -> dict[str, str]:
         """Return the offsets in the table, by source."""

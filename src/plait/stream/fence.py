@@ -14,13 +14,19 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from plait.errors import CoordinatorFencedError, FormatError, RolledBackError, StorageError
-from plait.model.instant import Action, Instant, Operation
+from plait.errors import (
+    CoordinatorFencedError,
+    FormatError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+    StorageError,
+)
+from plait.model.instant import Instant
 from plait.model.stream import Position
 from plait.state.state import TableState
 from plait.timeline.pending import PendingInstant, load_pending
+from plait.txn.recovery import roll_back
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction, Request
 
 _AHEAD_MS = 86_400_000
 """A session further ahead of the store's clock than this is not outbid."""
@@ -47,12 +53,17 @@ class Fence:
         """End the turns that older coordinators have begun.
 
         Call it when a turn of one's own is on storage: who was ended finds it, and knows why.
+
+        Raises:
+            ContractError: this client was opened under another contract; nobody was ended.
         """
         for entry, session in _turns_of(self.handle, self.application):
             if session < self.session:
-                operation = entry.operation or Operation.APPEND
-                reason = f"coordinator {self.session} took over"
-                roll_back(self.handle, operation, entry.instant, reason)
+                with contextlib.suppress(
+                    InstantNotFoundError, IllegalTransitionError, StorageError
+                ):
+                    reason = f"coordinator {self.session} took over"
+                    roll_back(self.handle, entry.instant, reason=reason)
 
     def find_successor(self) -> str | None:
         """Find a newer coordinator by the turns that it has begun; tell of it."""
@@ -85,13 +96,6 @@ class Fence:
         hint = "stop this one; a new coordinator would take the stream back"
         found = None if position is None else position.to_dict()
         return CoordinatorFencedError(message, hint=hint, position=found)
-
-
-def roll_back(handle: TableHandle, operation: Operation, instant: Instant, reason: str) -> None:
-    """End the instant of a turn, whoever's; what fails is left to recovery."""
-    request = Request(operation, Action.COMMIT)
-    with contextlib.suppress(RolledBackError, AlreadyCommitted, StorageError):
-        OptimisticTransaction.resume(handle, request, instant).abort(reason)
 
 
 def _turns_of(handle: TableHandle, application: str) -> list[tuple[PendingInstant, Instant]]:

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from plait.errors import OffsetGapError
 from plait.model.changes import Digest, WriteStats, WriteStatus
 from plait.model.decision import Span
-from plait.model.instant import Operation, State
 from plait.model.plan import TableSpec
 from plait.state.state import TableState
-from plait.stream.fence import roll_back
 from plait.stream.messages import Offsets, Report, Turn
 from plait.stream.participant import status_of
 from plait.timeline.pending import PendingInstant
 from plait.txn.begin import request_instant
 from plait.txn.heartbeat import Heartbeat
-from plait.txn.policy import require_policy
-from plait.txn.process import process_mark
-from plait.txn.table_handle import TableHandle, client
+from plait.txn.recovery import abandon
+from plait.txn.table_handle import TableHandle
 from plait.write.group_commit import Gathered
 
 
@@ -34,33 +31,16 @@ class OpenTurn:
 
     @classmethod
     def begin(
-        cls, handle: TableHandle, turn: Turn, state: TableState, application: str
+        cls, handle: TableHandle, turn: Turn, record: PendingInstant, state: TableState
     ) -> OpenTurn:
         """Request the instant of a turn that nobody has heard of yet.
 
         Raises:
             SingleWriterError: the table is for one writer, and another is live.
-            UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
-        options = state.table.options
-        require_policy(state.table.policy)
-        record = PendingInstant(
-            turn.instant,
-            State.REQUESTED,
-            Operation(turn.operation),
-            state.version,
-            (),
-            host=str(client()["host"]),
-            pid=int(str(client()["pid"])),
-            started_ms=handle.store.now_ms(),
-            timeout_s=options.seconds("heartbeat.timeout"),
-            process=process_mark(),
-            writer=turn.session,
-            stream=application,
-        )
         request_instant(handle.store, record, state.table.contract, lambda: handle)
-        interval_s = options.seconds("heartbeat.interval")
-        beat = Heartbeat(handle, turn.instant, interval_s=interval_s, since=state.version)
+        interval_s = state.table.options.seconds("heartbeat.interval")
+        beat = Heartbeat(handle, turn.instant, interval_s=interval_s, since=record.v0)
         return cls(turn, state.table.spec, beat)
 
     @property
@@ -75,7 +55,7 @@ class OpenTurn:
     def roll_back(self, handle: TableHandle, reason: str) -> None:
         """End the instant by a decision, then delete its files; what fails is left to recovery."""
         self.heartbeat.stop()
-        roll_back(handle, Operation(self.turn.operation), self.turn.instant, reason)
+        abandon(handle, self.turn.instant, reason)
 
 
 def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:

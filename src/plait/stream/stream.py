@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from plait.arrow.engine import ArrowEngine
@@ -14,7 +13,7 @@ from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
 from plait.txn.table_handle import TableHandle
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 from plait.write.writer import Writer
 
 _NAME_MAX = 1024
@@ -39,9 +38,9 @@ class Stream:
     (1, '4', 4)
     """
 
-    def __init__(self, handle: TableHandle, application: str, *, after: Callable[[], None]) -> None:
+    def __init__(self, handle: TableHandle, application: str) -> None:
         check_application(application)
-        self._handle, self._application, self._after = handle, application, after
+        self._handle, self._application = handle, application
 
     @property
     def application(self) -> str:
@@ -101,7 +100,7 @@ class Stream:
         missing_columns: str = "raise",
     ) -> Writer:
         """Open a writer for a token that an engine made."""
-        order = WriteRequest.of(
+        request = write_request(
             operation,
             self._handle.cache.known().table.spec,
             on_conflict=on_conflict,
@@ -110,7 +109,7 @@ class Stream:
             token=token,
         )
         default = ArrowEngine(store=self._handle.store)
-        return Writer(self._handle, order, default=default, after=self._after)
+        return Writer(self._handle, request, default=default)
 
     def begin_at(self, *, epoch: int, end: str) -> CommitResult:
         """Take over a stream whose epochs up to this one are here already, or are not wanted.
@@ -138,13 +137,13 @@ class Stream:
         on_duplicate: str = "raise",
     ) -> Coordinator:
         """Make the one that decides for several writers; see ``Coordinator``."""
-        order = WriteRequest.of(
+        request = write_request(
             operation,
             self._handle.cache.known().table.spec,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
         )
-        return Coordinator(self._handle, self._application, order, endpoint, after=self._after)
+        return Coordinator(self._handle, self._application, request, endpoint)
 
     def participant(self, endpoint: Endpoint, name: str) -> Participant:
         """Make one of several writers; see ``Participant``."""

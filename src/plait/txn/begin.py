@@ -14,16 +14,44 @@ from collections.abc import Callable
 from plait.errors import SingleWriterError, StorageError, TableError
 from plait.model.contract import Contract
 from plait.model.history import iso
+from plait.model.instant import State
+from plait.model.request import WriteRequest
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.liveness import is_alive, silence_ms
+from plait.txn.policy import require_policy
+from plait.txn.process import process_mark
 from plait.txn.rollback import end_instants, find_outcomes, rollback_instants
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import TableHandle, client
 
 _GRACE_S = 2.0
 """An older writer waits so long for a younger one to give way."""
 _POLL_S = 0.05
+
+
+def pending_record(handle: TableHandle, request: WriteRequest, known: TableState) -> PendingInstant:
+    """Return the record of a new instant of this process; nothing is written yet.
+
+    Raises:
+        UnsupportedFeatureError: the table's conflict policy is not installed here.
+        ClockUnavailableError: the store does not tell its time.
+    """
+    require_policy(known.table.policy)
+    read, us = request.read_set, client()
+    return PendingInstant(
+        handle.new_instant(known),
+        State.REQUESTED,
+        request.operation,
+        known.version if read is None else min(read.version, known.version),
+        request.partitions,
+        host=str(us["host"]),
+        pid=int(str(us["pid"])),
+        started_ms=handle.store.now_ms(),
+        timeout_s=known.table.options.seconds("heartbeat.timeout"),
+        process=process_mark(),
+    )
 
 
 def request_instant(

@@ -1,4 +1,4 @@
-"""The loop of a commit: validate, publish; after a conflict redo what met, and again."""
+"""The loop of a commit: validate and publish; after a conflict redo buckets and try again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from plait.errors import CommitError, CommitOutcomeUnknownError, CommitRetriesExhaustedError
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import Decision, Draft, Scope, Token
-from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import Snapshot
+from plait.model.decision import (
+    SCOPE_PARTITIONS,
+    SCOPE_TABLE,
+    Decision,
+    Draft,
+    ReadSet,
+    Scope,
+)
+from plait.model.instant import Action, Instant
+from plait.model.plan import COW, Snapshot, TableSpec
+from plait.model.request import WriteRequest
 from plait.state.state import TableState
 from plait.txn.commit_queue import CommitQueue
 from plait.txn.conflict import Conflict, Intent, conflict_error
@@ -32,29 +40,21 @@ _TOLD_MAX = 5
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is to be decided, beside the files."""
-
-    operation: Operation
-    action: Action
-    scope: Scope
-    commit_id: str | None = None
-    on_conflict: str = "raise"
-    tokens: tuple[Token, ...] = ()
-
-
 @dataclass(slots=True)
 class Commit:
     """One commit on its way into a slot."""
 
-    handle: TableHandle
-    instant: Instant
-    subject: Subject
-    judge: ConflictChecker
+    checker: ConflictChecker
     manifests: Manifests
     base: TableState
+    scope: Scope
+    read_set: ReadSet
+    """Since when the same keys conflict."""
+    taken: frozenset[str]
+    """Instant times that are decided."""
     check_alive: Callable[[], None]
+    rests_on: int
+    """The version that the staged files rest on: the base, or that of the last redo."""
     attempts: int = 0
     rounds: int = 0
     """How often buckets were redone."""
@@ -77,19 +77,18 @@ class Commit:
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
         self._started, self.staged = self.handle.ports.clock.monotonic(), status
-        patience = ReservationQueue(self.handle, self.instant)
+        queue = ReservationQueue(self.handle, self.instant)
         head = self.base
         while True:
             self.check_alive()
             self.attempts += 1
             with self._order(head) as ordered:
                 conflicts, head = self._validate(status, head)
-                while not conflicts and not self._blocked(patience, status, head):
+                while not conflicts and not self._blocked(queue, status, head):
                     outcome = self._publish(head, status)
                     if isinstance(outcome, Won):
                         return outcome.decision
-                    scope = self.subject.scope
-                    conflicts, head = self.judge.window(status, scope, head, outcome.theirs)
+                    conflicts, head = self._window(status, head, outcome.theirs)
                     if not ordered or self._late():
                         break
                     # Whoever left the queue now would stand behind all who lost a slot since.
@@ -98,7 +97,7 @@ class Commit:
             self._require_time(conflicts)
             if conflicts:
                 self._allowed(redo, conflicts)
-            more, head = self._take_turn(patience, status, head, lost=bool(conflicts))
+            more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
             conflicts = [*conflicts, *more]
             if conflicts:
                 self.check_alive()
@@ -120,13 +119,38 @@ class Commit:
     def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
         """Judge what is new, and what lies between the read and the base if files are new."""
         if self.attempts == 1:
-            return self.judge.earlier(status, self.subject.scope, head), head
-        found: list[Conflict] = []
+            return self._earlier(status, head), head
+        conflicts: list[Conflict] = []
         if self._redone:
             self._redone = False
-            found = self.judge.again(status, self.subject.scope, head)
-        more, head = self.judge.window(status, self.subject.scope, head, None)
-        return [*found, *more], head
+            conflicts = self._after_redo(status, head)
+        newer, head = self._window(status, head)
+        return [*conflicts, *newer], head
+
+    def _window(
+        self, status: WriteStatus, head: TableState, first: Decision | None = None
+    ) -> tuple[list[Conflict], TableState]:
+        window = self.checker.window(self._intent(status, head), status, head, first)
+        self.taken |= window.times
+        return window.conflicts, window.head
+
+    def _earlier(self, status: WriteStatus, state: TableState) -> list[Conflict]:
+        return self.checker.earlier(self._intent(status, state), status, state, self.rests_on)
+
+    def _after_redo(self, status: WriteStatus, state: TableState) -> list[Conflict]:
+        """Judge the files of a redo: on the newer base they may touch keys that they did not.
+
+        Such as a row that was skipped because of one that is gone now. Who computed rows from a
+        read loses an update by that. For others it is as if all had begun at the new base.
+        """
+        conflicts = self._earlier(status, state)
+        if conflicts and not self.read_set.explicit:
+            self.read_set = ReadSet(self.rests_on)
+            return []
+        return conflicts
+
+    def _intent(self, status: WriteStatus, state: TableState) -> Intent:
+        return self.checker.intent(status, self.scope, state.table, self.read_set)
 
     def _order(self, head: TableState) -> AbstractContextManager[bool]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
@@ -135,7 +159,7 @@ class Commit:
         return CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant))
 
     def _take_turn(
-        self, patience: ReservationQueue, status: WriteStatus, head: TableState, *, lost: bool
+        self, queue: ReservationQueue, status: WriteStatus, head: TableState, *, lost: bool
     ) -> tuple[list[Conflict], TableState]:
         """Wait for those before us; after too many losses, keep a place first.
 
@@ -143,16 +167,15 @@ class Commit:
         """
         if not lost and not head.reservations:
             return [], head
-        scope = self.subject.scope
-        intent = self.judge.intent(status, scope, head)
+        intent = self._intent(status, head)
         due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
-        reserves = due and not self._reserved and (lost or bool(patience.before_us(head, intent)))
+        reserves = due and not self._reserved and (lost or bool(queue.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
         state = self.handle.cache.known() if reserves else head
-        waited = patience.wait(state, intent, until=self._until, check_alive=self.check_alive)
+        waited = queue.wait(state, intent, until=self._until, check_alive=self.check_alive)
         if waited or reserves:
-            return self.judge.window(status, scope, head, None)
+            return self._window(status, head)
         return [], head
 
     def _redo(
@@ -163,8 +186,7 @@ class Commit:
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
         self.rounds += 1
         self.rebased += len(buckets)
-        self.judge.redone(conflicts, head)
-        self._redone = True
+        self._rest_on(head, conflicts)
         self.handle.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
         _log.info(
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
@@ -173,21 +195,27 @@ class Commit:
         self.staged = allowed(head.snapshot(self.handle.store), buckets)
         return self.staged, head
 
-    def _blocked(self, patience: ReservationQueue, status: WriteStatus, head: TableState) -> bool:
+    def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:
+        """Remember that the files rest on a newer head now."""
+        self.rests_on, self._redone = head.version, True
+        if any(conflict.verdict is Verdict.RETRY for conflict in conflicts):
+            self.read_set = ReadSet(head.version)  # the operation ran again: nothing older counts
+
+    def _blocked(self, queue: ReservationQueue, status: WriteStatus, head: TableState) -> bool:
         if not head.reservations:
             return False
-        return bool(patience.before_us(head, self.judge.intent(status, self.subject.scope, head)))
+        return bool(queue.before_us(head, self._intent(status, head)))
 
     def _allowed(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
         """Return the function that does buckets again, if that is allowed; else give up."""
         verdicts = {conflict.verdict for conflict in conflicts}
-        again = self.subject.on_conflict == "retry" and not self.judge.read_set.explicit
+        again = self.request.retries and not self.read_set.explicit
         possible = verdicts <= {Verdict.REBASE, Verdict.RETRY} and not any(
             conflict.whole for conflict in conflicts
         )
         if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
             self.met += conflicts
-            raise Refused(conflict_error(self.instant, conflicts, self.judge.read_set))
+            raise Refused(conflict_error(self.instant, conflicts, self.read_set))
         return redo
 
     def _reserve(self, intent: Intent, head: TableState) -> None:
@@ -202,13 +230,12 @@ class Commit:
     def _require_time(self, conflicts: list[Conflict]) -> None:
         """Give up when the table allows no more attempts: by count of redos, and by time."""
         refused = any(conflict.verdict is not Verdict.REBASE for conflict in conflicts)
-        if refused and self.subject.on_conflict != "retry":
+        if refused and not self.request.retries:
             return  # the conflict itself is raised
         elapsed = self.handle.ports.clock.monotonic() - self._started
         spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
         if spent or self._late():
-            read = self.judge.read_set
-            last = conflict_error(self.instant, conflicts, read) if conflicts else None
+            last = conflict_error(self.instant, conflicts, self.read_set) if conflicts else None
             self.met += conflicts
             error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
             raise Refused(error)
@@ -221,21 +248,43 @@ class Commit:
         return self._started + self.base.table.options.seconds("commit.deadline")
 
     def _publish(self, head: TableState, status: WriteStatus) -> Won | Lost:
-        subject, judge = self.subject, self.judge
-        time = free_time(self.instant.time, judge.taken)
+        request, token = self.request, self.request.token
+        time = free_time(self.instant.time, self.taken)
         manifests = self.manifests.of(status)
-        rests = judge.read_set.explicit or judge.read_set.version != judge.base
+        rests = self.read_set.explicit or self.read_set.version != self.rests_on
         draft = Draft(
             instant=Instant(time, self.instant.nonce),
-            action=subject.action,
-            operation=subject.operation,
-            base=judge.base,
+            action=action_of(self.scope, head.table.spec),
+            operation=request.operation,
+            base=self.rests_on,
             changes=status.changes,
-            scope=subject.scope,
-            read_set=judge.read_set if rests else None,
-            commit_id=subject.commit_id,
-            tokens=sealed(subject.tokens, status.digest),
+            scope=self.scope,
+            read_set=self.read_set if rests else None,
+            commit_id=request.commit_id,
+            tokens=() if token is None else (sealed(token, status.digest),),
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )
         return publish(self.handle, head, draft, manifests)
+
+    @property
+    def handle(self) -> TableHandle:
+        """The table."""
+        return self.checker.handle
+
+    @property
+    def instant(self) -> Instant:
+        """The attempt."""
+        return self.checker.instant
+
+    @property
+    def request(self) -> WriteRequest:
+        """What was asked."""
+        return self.checker.request
+
+
+def action_of(scope: Scope, spec: TableSpec) -> Action:
+    """Return what kind of change a write of this reach is."""
+    if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
+        return Action.REPLACE_COMMIT
+    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT

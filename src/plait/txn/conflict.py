@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -54,6 +55,13 @@ _SAMPLE = 5
 _BUCKET_ONLY = "both wrote the same bucket, not the same keys"
 
 
+class _Rules(TypedDict, total=False):
+    policy: str
+    serializable: bool
+    read_set: ReadSet | None
+    rule: Rule | None
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """What we are about to decide, as far as conflicts need it."""
@@ -74,11 +82,16 @@ class Intent:
 
     @classmethod
     def of(
-        cls, operation: Operation, scope: Scope, changes: Changes, spec: TableSpec | None = None
+        cls,
+        operation: Operation,
+        scope: Scope,
+        changes: Changes,
+        spec: TableSpec | None = None,
+        **table: Unpack[_Rules],
     ) -> Intent:
-        """Take the write set from staged changes."""
+        """Take the write set from staged changes; the rest is what the table asks for."""
         looked = looked_places(changes)
-        return cls(operation, scope, touched_buckets(changes), spec, looked=looked)
+        return cls(operation, scope, touched_buckets(changes), spec, looked=looked, **table)
 
     def cell(self, theirs: Decision) -> Cell:
         """Look up what it means that they were first.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from plait.errors import CorruptMetadataError, StreamError
 from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
 from plait.model.contract import Contract
-from plait.model.decision import Decision, ReadSet, Scope, Token
-from plait.model.instant import Instant, Operation
-from plait.state.state import TableState
+from plait.model.decision import Decision, ReadSet, Scope
+from plait.model.instant import Instant
+from plait.model.request import WriteRequest
+from plait.state.state import TableDef, TableState
 from plait.timeline import paths
 from plait.txn.conflict import Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
@@ -24,59 +25,67 @@ from plait.txn.tokens import find_applied, sealed
 _WINDOW_MAX = 100_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was decided after one state up to another."""
+
+    head: TableState
+    """The newest state that was met."""
+    conflicts: list[Conflict]
+    times: frozenset[str]
+    """Instant times that were decided."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConflictChecker:
-    """Knows what one attempted change rests on, and judges decisions by it."""
+    """Compares what one attempt would commit with what others decided. It decides nothing."""
 
     handle: TableHandle
     instant: Instant
-    operation: Operation
-    commit_id: str | None
+    request: WriteRequest
     contract: Contract
     """Of the base."""
-    base: int
-    """What the staged files rest on: the head at begin, or that of the last redo."""
-    read_set: ReadSet
-    """Since when the same keys conflict."""
-    tokens: tuple[Token, ...] = ()
-    taken: set[str] = field(default_factory=set)
-    """Instant times decided since v0."""
-    _keys: Keys | None = None
+    _keys: list[Keys] = field(default_factory=list)
+    """A cache: the keys that were loaded, for one layout of the table."""
 
-    def look_back(self, state: TableState, v0: int) -> None:
-        """Look for our own decision and time between v0 and the base.
+    def look_back(self, state: TableState, v0: int) -> frozenset[str]:
+        """Look for our own decision between v0 and the base; return the times decided there.
 
         Raises:
             Ended: a recoverer was there.
             AlreadyCommitted: another process that resumed this instant was there.
         """
+        times: set[str] = set()
         if state.version == v0:
-            return
+            return frozenset()
         for version, instant, ended in self._decided(state, v0):
-            self.taken.add(instant.split("-", 1)[0])
+            times.add(instant.split("-", 1)[0])
             if ended is not None and self.instant.nonce in ended:
                 raise Ended(version, "found before its base")
             if instant.endswith(self.instant.nonce):
                 raise AlreadyCommitted(version)
+        return frozenset(times)
 
-    def continue_streams(self, state: TableState, digest: Digest | None = None) -> None:
-        """See whether our tokens are the next of their streams (INV-09).
+    def continue_stream(self, state: TableState, digest: Digest | None = None) -> None:
+        """See whether our token is the next of its stream (INV-09).
 
         Args:
-            state: what they must continue.
+            state: what it must continue.
             digest: of the rows, once they are staged.
 
         Raises:
-            AlreadyCommitted: one was applied, by whomever.
-            Refused: one does not continue its stream.
+            AlreadyCommitted: it was applied, by whomever.
+            Refused: it does not continue its stream.
         """
-        for token in sealed(self.tokens, digest):
-            try:
-                applied = find_applied(self.handle.store, state, token)
-            except StreamError as error:
-                raise Refused(error) from None
-            if applied is not None:
-                raise AlreadyCommitted(applied)
+        if self.request.token is None:
+            return
+        token = sealed(self.request.token, digest)
+        try:
+            applied = find_applied(self.handle.store, state, token)
+        except StreamError as error:
+            raise Refused(error) from None
+        if applied is not None:
+            raise AlreadyCommitted(applied)
 
     def _decided(self, state: TableState, since: int) -> Iterator[tuple[int, str, str | None]]:
         """Return version, instant and ended instants of each decision after a version."""
@@ -90,51 +99,42 @@ class ConflictChecker:
         columns = (rows[name].to_pylist() for name in ("version", "instant", "ended"))
         yield from zip(*columns, strict=True)
 
-    def intent(self, status: WriteStatus, scope: Scope, state: TableState) -> Intent:
-        """Say what we are about to decide."""
-        table = state.table
-        plain = Intent.of(self.operation, scope, status.changes, table.spec)
-        strict = table.isolation == "serializable"
-        return replace(
-            plain,
+    def intent(
+        self, status: WriteStatus, scope: Scope, table: TableDef, read_set: ReadSet
+    ) -> Intent:
+        """Return what we are about to decide."""
+        return Intent.of(
+            self.request.operation,
+            scope,
+            status.changes,
+            table.spec,
             policy=table.policy,
             rule=require_policy(table.policy),
-            serializable=strict,
-            read_set=self.read_set,
+            serializable=table.isolation == "serializable",
+            read_set=read_set,
         )
 
-    def earlier(self, status: WriteStatus, scope: Scope, state: TableState) -> list[Conflict]:
+    def earlier(
+        self, intent: Intent, status: WriteStatus, state: TableState, base: int
+    ) -> list[Conflict]:
         """Judge what lies between the version that was read and the base.
 
         The files rest on the base already, so only what cannot be rebased counts.
         """
-        if self.read_set.version >= self.base:
-            return []
-        intent = self.intent(status, scope, state)
-        found = []
-        count = self.base - self.read_set.version
-        for decision in self.handle.cache.decisions(self.read_set.version, limit=count):
+        read = base if intent.read_set is None else intent.read_set.version
+        conflicts: list[Conflict] = []
+        if read >= base:
+            return conflicts
+        for decision in self.handle.cache.decisions(read, limit=base - read):
             conflict = self._decide(intent, status, decision, state)
             if conflict is not None and conflict.verdict is not Verdict.REBASE:
-                found.append(conflict)
-        return found
-
-    def again(self, status: WriteStatus, scope: Scope, state: TableState) -> list[Conflict]:
-        """Judge the files of a redo: on the newer base they may touch keys that they did not.
-
-        Such as a row that was skipped because of one that is gone now. Who computed rows from a
-        read loses an update by that. For others it is as if all had begun at the new base.
-        """
-        found = self.earlier(status, scope, state)
-        if found and not self.read_set.explicit:
-            self.read_set = ReadSet(self.base)
-            return []
-        return found
+                conflicts.append(conflict)
+        return conflicts
 
     def window(
-        self, status: WriteStatus, scope: Scope, head: TableState, first: Decision | None
-    ) -> tuple[list[Conflict], TableState]:
-        """Take in the decisions since ``head``; give those in our way and the new head.
+        self, intent: Intent, status: WriteStatus, head: TableState, first: Decision | None = None
+    ) -> Window:
+        """Take in the decisions since ``head``, of which ``first`` may be known.
 
         Raises:
             Ended: we were rolled back.
@@ -142,53 +142,46 @@ class ConflictChecker:
             ContractChanged: the table has another contract now.
             Refused: our token does not continue its stream any more.
         """
-        intent = self.intent(status, scope, head)
+        times: set[str] = set()
         conflicts: list[Conflict] = []
-        if first is not None:
-            head = self._take_in(first, head, intent, status, conflicts)
-        for decision in self.handle.cache.decisions(head.version, limit=_WINDOW_MAX):
-            head = self._take_in(decision, head, intent, status, conflicts)
+        for decision in self._newer(head.version, first):
+            head = self._take_in(decision, head, status)
+            times.add(decision.instant.time)
+            conflict = self._decide(intent, status, decision, head)
+            if conflict is not None:
+                conflicts.append(conflict)
         self.handle.cache.offer(head)
-        return conflicts, head
+        return Window(head, conflicts, frozenset(times))
 
-    def redone(self, conflicts: list[Conflict], head: TableState) -> None:
-        """Remember that the files rest on a newer head now."""
-        self.base = head.version
-        if any(conflict.verdict is Verdict.RETRY for conflict in conflicts):
-            self.read_set = ReadSet(head.version)  # the operation ran again: nothing older counts
+    def _newer(self, version: int, first: Decision | None) -> Iterator[Decision]:
+        if first is not None:
+            yield first
+            version = first.version
+        yield from self.handle.cache.decisions(version, limit=_WINDOW_MAX)
 
-    def _take_in(
-        self,
-        decision: Decision,
-        head: TableState,
-        intent: Intent,
-        status: WriteStatus,
-        conflicts: list[Conflict],
-    ) -> TableState:
+    def _take_in(self, decision: Decision, head: TableState, status: WriteStatus) -> TableState:
+        """Apply a decision to the head, unless it says that our attempt is over."""
         ended = decision.find_ended(self.instant)
         if ended is not None:
             raise Ended(decision.version, ended.reason)
-        self.taken.add(decision.instant.time)
         newer = head.apply(decision, where=paths.slot(decision.version))
         if decision.instant.nonce == self.instant.nonce:  # by another process that resumed it
             raise AlreadyCommitted(decision.version)
         if newer.table.contract != self.contract:
             raise ContractChanged(newer.table.contract)
-        if decision.commit_id is not None and decision.commit_id == self.commit_id:
+        if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
             raise AlreadyCommitted(decision.version)
         if decision.tokens:
-            self.continue_streams(newer, status.digest)
-        conflict = self._decide(intent, status, decision, newer)
-        if conflict is not None:
-            conflicts.append(conflict)
+            self.continue_stream(newer, status.digest)
         return newer
 
     def _decide(
         self, intent: Intent, status: WriteStatus, decision: Decision, state: TableState
     ) -> Conflict | None:
-        keys = self._keys
-        if keys is None or keys.spec is not state.table.spec:
-            keys = self._keys = Keys(self.handle.store, state.table.spec, state.table.schemas)
+        spec = state.table.spec
+        if not self._keys or self._keys[0].spec is not spec:
+            self._keys[:] = [Keys(self.handle.store, spec, state.table.schemas)]
+        (keys,) = self._keys
 
         def compare(bucket: BucketId) -> KeyOverlap:
             try:

@@ -100,7 +100,7 @@ def publish(
     ) from error
 
 
-def free_time(instant_time: str, taken: set[str]) -> str:
+def free_time(instant_time: str, taken: frozenset[str]) -> str:
     """Return the instant time, or the next that nobody has completed under."""
     while instant_time in taken:
         before = time_ms(instant_time)

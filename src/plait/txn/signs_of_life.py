@@ -8,10 +8,11 @@ when such a judgement must wait, since the machine itself slept.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from plait.errors import TableError
-from plait.model.instant import Instant
+from plait.errors import CorruptMetadataError, TableError
+from plait.model.instant import AHEAD_MS_MAX, Instant
 from plait.ports import Clock
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -121,3 +122,23 @@ class Silence:
     """What is too long."""
     fresh_s: float
     """In so much time the living give a sign."""
+
+
+def renew_signs(store: Store, signs: Iterable[tuple[str, int | None]]) -> None:
+    """Write signs of life anew whose times have not come, so that they age from now on.
+
+    A clock that was ahead stamped them. Who lives gives the next sign soon all the same; a sign of
+    the dead would last until its time has come, and nothing would be cleaned meanwhile.
+
+    Args:
+        store: where they are.
+        signs: path, and when it was written by the store's clock.
+    """
+    now_ms = store.now_ms()
+    for path, modified_ms in signs:
+        if modified_ms is None or modified_ms <= now_ms + AHEAD_MS_MAX:
+            continue
+        with suppress(CorruptMetadataError):  # too large to be ours
+            body = store.find(path)
+            if body is not None:
+                store.put(path, body)

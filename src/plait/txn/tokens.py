@@ -25,9 +25,9 @@ _NEW = (
 )
 
 
-def sealed(tokens: tuple[Token, ...], digest: Digest | None) -> tuple[Token, ...]:
-    """Return tokens with the digest of the rows that were staged for them."""
-    return tuple(t if t.digest is not None else replace(t, digest=digest) for t in tokens)
+def sealed(token: Token, digest: Digest | None) -> Token:
+    """Return a token with the digest of the rows that were staged for it."""
+    return token if token.digest is not None else replace(token, digest=digest)
 
 
 def find_applied(store: Store, state: TableState, token: Token) -> int | None:

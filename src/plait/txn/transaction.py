@@ -21,19 +21,18 @@ from plait.errors import (
 )
 from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
-from plait.model.decision import CommitResult, Decision, ReadSet, Scope, Token
-from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.model.instant import State as InstantState
+from plait.model.decision import CommitResult, Decision, ReadSet, Scope
+from plait.model.instant import Instant, Outcome
+from plait.model.request import WriteRequest
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
-from plait.txn.begin import request_instant
-from plait.txn.commit import Commit, Redo, Subject
+from plait.txn.begin import pending_record, request_instant
+from plait.txn.commit import Commit, Redo
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.manifests import Manifests
-from plait.txn.policy import require_policy
-from plait.txn.process import process_mark
+from plait.txn.recovery import maintain
 from plait.txn.refusal import (
     AlreadyCommitted,
     ContractChanged,
@@ -43,26 +42,11 @@ from plait.txn.refusal import (
     rolled_back,
 )
 from plait.txn.rollback import delete_files_of, delete_staged, publish_rollback
-from plait.txn.table_handle import TableHandle, client, require_slots
+from plait.txn.table_handle import TableHandle, require_slots
 
-__all__ = ["AlreadyCommitted", "OptimisticTransaction", "Redo", "Request"]
+__all__ = ["AlreadyCommitted", "OptimisticTransaction", "Redo"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a caller wants to do, before any of it is done."""
-
-    operation: Operation
-    action: Action
-    partitions: tuple[Partition, ...] = ()
-    """Known from the start; more are announced as they come."""
-    commit_id: str | None = None
-    on_conflict: str = "raise"
-    tokens: tuple[Token, ...] = ()
-    read_set: ReadSet | None = None
-    """What the rows were computed from, if the caller says so."""
 
 
 @dataclass
@@ -70,7 +54,7 @@ class OptimisticTransaction:
     """One attempted change of a table, from its pending record to its decision."""
 
     handle: TableHandle
-    request: Request
+    request: WriteRequest
     instant: Instant
     v0: int
     base: TableState
@@ -78,7 +62,9 @@ class OptimisticTransaction:
     heartbeat: Heartbeat
     announced: set[Partition]
     manifests: Manifests
-    judge: ConflictChecker
+    checker: ConflictChecker
+    taken: frozenset[str] = frozenset()
+    """Instant times that were decided since it began."""
     open: bool = True
     tried: bool = False
     """Whether its commit may have been published."""
@@ -87,7 +73,7 @@ class OptimisticTransaction:
     pid: int = field(default_factory=os.getpid)
 
     @classmethod
-    def begin(cls, handle: TableHandle, request: Request) -> Self:
+    def begin(cls, handle: TableHandle, request: WriteRequest) -> Self:
         """Write the pending record, then look at the head once: that version is the base.
 
         In this order: all that is live at the base is protected before anyone works from it.
@@ -98,29 +84,15 @@ class OptimisticTransaction:
             UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
         require_slots(handle)
-        known, us = handle.cache.known(), client()
+        known = handle.cache.known()
+        record = pending_record(handle, request, known)
+        handle.ports.observer.phase("begin", instant=str(record.instant))
         contract = handle.contract or known.table.contract
-        require_policy(known.table.policy)
-        instant = handle.new_instant(known)
-        read = request.read_set
-        record = PendingInstant(
-            instant,
-            InstantState.REQUESTED,
-            request.operation,
-            known.version if read is None else min(read.version, known.version),
-            request.partitions,
-            host=str(us["host"]),
-            pid=int(str(us["pid"])),
-            started_ms=handle.store.now_ms(),
-            timeout_s=known.table.options.seconds("heartbeat.timeout"),
-            process=process_mark(),
-        )
-        handle.ports.observer.phase("begin", instant=str(instant))
         path = request_instant(handle.store, record, contract, lambda: handle)
         return cls._at_base(handle, request, record, [path])
 
     @classmethod
-    def resume(cls, handle: TableHandle, request: Request, instant: Instant) -> Self:
+    def resume(cls, handle: TableHandle, request: WriteRequest, instant: Instant) -> Self:
         """Go on with an instant that another process of the same writer began, on the head of now.
 
         Raises:
@@ -139,7 +111,7 @@ class OptimisticTransaction:
     def _at_base(
         cls,
         handle: TableHandle,
-        request: Request,
+        request: WriteRequest,
         record: PendingInstant,
         records: list[str],
         *,
@@ -161,16 +133,7 @@ class OptimisticTransaction:
             heartbeat,
             announced,
             Manifests(handle, record.instant),
-            ConflictChecker(
-                handle,
-                record.instant,
-                request.operation,
-                request.commit_id,
-                base.table.contract,
-                base.version,
-                request.read_set or ReadSet(base.version),
-                request.tokens,
-            ),
+            ConflictChecker(handle, record.instant, request, base.table.contract),
             distributed=resumed,
         )
         try:
@@ -181,16 +144,10 @@ class OptimisticTransaction:
             raise
         return txn
 
-    def detach(self) -> Instant:
-        """Leave the instant to another process, which resumes it; its records stay."""
-        self.open = False
-        self.heartbeat.stop()
-        return self.instant
-
     def _look_back(self) -> None:
         try:
-            self.judge.look_back(self.base, self.v0)
-            self.judge.continue_streams(self.base)
+            self.taken |= self.checker.look_back(self.base, self.v0)
+            self.checker.continue_stream(self.base)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
@@ -245,7 +202,7 @@ class OptimisticTransaction:
         if not self.open:
             return
         try:
-            self.judge.look_back(self.handle.cache.refresh(), self.v0)
+            self.checker.look_back(self.handle.cache.refresh(), self.v0)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:
@@ -255,8 +212,20 @@ class OptimisticTransaction:
 
     # --- validate and publish --------------------------------------------------------------
 
-    def commit(self, status: WriteStatus, scope: Scope, redo: Redo | None) -> CommitResult:
+    def commit(
+        self,
+        status: WriteStatus,
+        scope: Scope,
+        redo: Redo | None,
+        read_set: ReadSet | None = None,
+    ) -> CommitResult:
         """Validate and publish what was staged; redo buckets where others were first.
+
+        Args:
+            status: names every file that was staged.
+            scope: how far the operation reaches beyond its files.
+            redo: stages buckets again on a newer snapshot; None where that is impossible.
+            read_set: what the rows rest on, where it was found only now.
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
@@ -265,24 +234,16 @@ class OptimisticTransaction:
             RolledBackError: this instant was ended by a recoverer.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        request = self.request
         self.tried = True
-        subject = Subject(
-            request.operation,
-            request.action,
-            scope,
-            request.commit_id,
-            request.on_conflict,
-            request.tokens,
-        )
         commit = Commit(
-            self.handle,
-            self.instant,
-            subject,
-            self.judge,
+            self.checker,
             self.manifests,
             self.base,
-            self.check_alive,
+            scope,
+            read_set=read_set or self.read_set,
+            taken=self.taken,
+            check_alive=self.check_alive,
+            rests_on=self.base.version,
         )
         try:
             decision = commit.run(status, redo)
@@ -301,10 +262,17 @@ class OptimisticTransaction:
             raise
         return self._finish(decision, commit)
 
-    def stand_at_base(self, status: WriteStatus) -> CommitResult | None:
+    @property
+    def read_set(self) -> ReadSet:
+        """What the rows rest on, as far as the caller said: the base, if not something older."""
+        return self.request.read_set or ReadSet(self.base.version)
+
+    def stand_at_base(
+        self, status: WriteStatus, read_set: ReadSet | None = None
+    ) -> CommitResult | None:
         """End what changes nothing without a version (RFC 0016); None if it must be decided."""
-        older = self.judge.read_set.version < self.base.version
-        known = self.request.commit_id or self.request.tokens or self.distributed
+        older = (read_set or self.read_set).version < self.base.version
+        known = self.request.commit_id or self.request.token or self.distributed
         if known or older or not status.changes.nothing:  # tasks elsewhere may still write
             return None
         self.abort("it changes nothing", wrote=False)
@@ -321,6 +289,7 @@ class OptimisticTransaction:
             self._remove_records()
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s are left behind", self.instant, exc_info=True)
+        maintain(self.handle)
         return CommitResult(
             decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
         )

@@ -21,10 +21,10 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.model.request import WriteRequest
 from plait.storage.port import Store
 from plait.txn.table_handle import TableHandle
 from plait.write.combine import announced_places, combine_tasks, files_of, places_of, with_garbage
-from plait.write.request import WriteRequest
 from plait.write.writer import Writer
 
 RUN_HOME: Partition = ()
@@ -66,11 +66,9 @@ class Gathered:
 
 def decide(
     handle: TableHandle,
-    order: WriteRequest,
+    request: WriteRequest,
     instant: Instant,
     gathered: Gathered,
-    *,
-    after: Callable[[], None],
 ) -> CommitResult:
     """Merge what was staged, and publish it in one decision.
 
@@ -79,7 +77,7 @@ def decide(
         CommitError, StreamError: as a writer.
     """
     engine = _Engine(handle.store, gathered)
-    with Writer(handle, order, default=engine, after=after, instant=instant) as writer:
+    with Writer(handle, request, default=engine, instant=instant) as writer:
         if handle.cache.known().table.spec != gathered.spec:
             message = "the table's layout changed while rows were staged for it"
             hint = "run the write again"

@@ -15,9 +15,18 @@ from plait.arrow.merge_into import Merging
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
+from plait.model.request import WriteRequest
 from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
-from plait.write.request import WriteOptions, WriteRequest, partitions_of, read_set_of
+from plait.write.request import (
+    WriteOptions,
+    merge_request,
+    partitions_of,
+    read_set_of,
+    require_one,
+    update_request,
+    write_request,
+)
 from plait.write.writer import Writer
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def write_once(
-    make: Callable[[WriteRequest], Writer], order: WriteRequest, spec: TableSpec, data: object
+    make: Callable[[WriteRequest], Writer], request: WriteRequest, spec: TableSpec, data: object
 ) -> CommitResult:
     """Write data in one commit.
 
@@ -35,17 +44,18 @@ def write_once(
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
-        if order.joins:
-            source = rows_spec(order.operation, spec, data.schema)
-            Merging.bind(order.clauses or Clauses(), spec, source)
+        if request.joins:
+            source = rows_spec(request.operation, spec, data.schema)
+            Merging.bind(request.clauses or Clauses(), spec, source)
             spec = source
         checked = pa.Table.from_batches(
-            list(prepare(data, spec, order.operation)),
+            list(prepare(data, spec, request.operation)),
             None if data.num_rows else data.schema,
         )
         data = checked if checked.num_rows else data
-        order = replace(order, partitions=partitions_of(checked, spec) if checked.num_rows else ())
-    with make(order) as writer:
+        partitions = partitions_of(checked, spec) if checked.num_rows else ()
+        request = replace(request, partitions=partitions)
+    with make(request) as writer:
         if data is not None:
             writer.write(data)
     return writer.result
@@ -57,15 +67,15 @@ class Writes(ABC):
     _handle: TableHandle
 
     @abstractmethod
-    def _writer(self, order: WriteRequest) -> Writer:
-        """Make the writer for an order."""
+    def _writer(self, request: WriteRequest) -> Writer:
+        """Make the writer for an request."""
 
-    def _order(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
-        return WriteRequest.of(operation, self._handle.cache.known().table.spec, **asked)
+    def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
+        return write_request(operation, self._handle.cache.known().table.spec, **asked)
 
-    def _write(self, order: WriteRequest, data: object) -> CommitResult:
+    def _write(self, request: WriteRequest, data: object) -> CommitResult:
         spec = self._handle.cache.known().table.spec
-        return write_once(self._writer, order, spec, data)
+        return write_once(self._writer, request, spec, data)
 
     def append(
         self,
@@ -76,7 +86,7 @@ class Writes(ABC):
     ) -> CommitResult:
         """Add rows; see ``writer``."""
         read_set = read_set_of(self._handle, read_from)
-        return self._write(self._order("append", commit_id=commit_id, read_set=read_set), data)
+        return self._write(self._request("append", commit_id=commit_id, read_set=read_set), data)
 
     def insert(
         self,
@@ -88,14 +98,14 @@ class Writes(ABC):
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
         """Add rows whose keys are not there yet; see ``writer``."""
-        order = self._order(
+        request = self._request(
             "insert",
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, data)
+        return self._write(request, data)
 
     def upsert(
         self,
@@ -119,14 +129,14 @@ class Writes(ABC):
         >>> t.upsert(pa.table({"id": [1]}), missing_columns="keep").version  # n stays
         3
         """
-        order = self._order(
+        request = self._request(
             "upsert",
             missing_columns=missing_columns,
             commit_id=commit_id,
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, data)
+        return self._write(request, data)
 
     def overwrite(
         self,
@@ -139,7 +149,7 @@ class Writes(ABC):
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
         """Replace the table, the rows that match ``where``, or the partitions of the rows."""
-        order = self._order(
+        request = self._request(
             "overwrite",
             commit_id=commit_id,
             on_conflict=on_conflict,
@@ -147,7 +157,7 @@ class Writes(ABC):
             partitions=partitions,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, data)
+        return self._write(request, data)
 
     def delete(
         self,
@@ -163,15 +173,15 @@ class Writes(ABC):
 
         ``spark`` is a session whose executors look for the rows; this process by default.
         """
-        WriteRequest.require_one(where, keys)
-        order = self._order(
+        require_one(where, keys)
+        request = self._request(
             "delete",
             commit_id=commit_id,
             on_conflict=on_conflict,
             where=where,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, spark if keys is None else keys)
+        return self._write(request, spark if keys is None else keys)
 
     def update(
         self,
@@ -215,7 +225,7 @@ class Writes(ABC):
         [1, 2]
         """
         spec = self._handle.cache.known().table.spec
-        order = WriteRequest.update(
+        request = update_request(
             values,
             spec,
             where=where,
@@ -223,7 +233,7 @@ class Writes(ABC):
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, spark)
+        return self._write(request, spark)
 
     def merge(  # noqa: PLR0913 - each list of clauses by name, as every write
         self,
@@ -268,7 +278,7 @@ class Writes(ABC):
         (1, 1, 1)
         """
         clauses = Clauses.of(matched, not_matched, not_matched_by_source)
-        order = WriteRequest.merge(
+        request = merge_request(
             clauses,
             on,
             self._handle.cache.known().table.spec,
@@ -276,4 +286,4 @@ class Writes(ABC):
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(order, source)
+        return self._write(request, source)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from plait.model.decision import (
 )
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec, WritePlan
+from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.model.value import texts_of
 from plait.read.scan import Pinned, Scan
@@ -58,161 +58,133 @@ class WriteOptions(TypedDict, total=False):
     token: Token | None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
-    """What the caller asked of a writer."""
+def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
+    """Check the arguments against the table; raise OptionError for what makes no sense."""
+    where, partitions = asked.get("where"), asked.get("partitions")
+    _one_of("operation", operation, OPERATIONS)
+    if partitions not in (None, "dynamic"):
+        message = f"partitions={partitions!r} is not known"
+        raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
+    wanted = Operation(operation)
+    if wanted is Operation.APPEND and spec.keyed:
+        wanted = Operation.INSERT
+    takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
+    if (where is not None or partitions) and not takes_where:
+        message = f"{operation} takes neither where nor partitions"
+        raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
+    if where is not None and partitions:
+        message = "where and partitions exclude each other"
+        raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
+    missing = asked.get("missing_columns", "raise")
+    _one_of("missing_columns", missing, ("raise", "keep"))
+    if missing == "keep" and wanted is not Operation.UPSERT:
+        message = f"missing_columns='keep' goes with upsert, not with {operation}"
+        hint = "an insert leaves columns that its rows lack null"
+        raise OptionError(message, hint=hint, key="missing_columns", value=missing)
+    request = WriteRequest(
+        wanted,
+        asked.get("commit_id"),
+        asked.get("on_conflict", "raise"),
+        asked.get("on_duplicate", "raise"),
+        "predicate" if where is not None else "partitions" if partitions else "table",
+        None if where is None else to_json(parse_where(where, spec.schema.arrow)),
+        read_set=asked.get("read_set"),
+        token=asked.get("token"),
+        clauses=partial(spec) if missing == "keep" else None,
+    )
+    return _checked(request, spec)
 
-    operation: Operation
-    commit_id: str | None = None
-    on_conflict: str = "raise"
-    on_duplicate: str = "raise"
-    overwrite: str = "table"
-    predicate: Mapping[str, object] | None = None
-    partitions: tuple[Partition, ...] = ()
-    """Partitions known before any data is written."""
-    read_set: ReadSet | None = None
-    """What the rows were computed from, if the caller says so."""
-    token: Token | None = None
-    """Which epoch of a stream this is."""
-    clauses: Clauses | None = None
-    """What an update, a merge or a partial upsert does to rows."""
 
-    @property
-    def joins(self) -> bool:
-        """Whether rows come in that meet the table's in clauses."""
-        return self.clauses is not None and self.operation is not Operation.UPDATE
+def update_request(
+    values: Mapping[str, object], spec: TableSpec, **asked: Unpack[WriteOptions]
+) -> WriteRequest:
+    """Check an update against the table, whole; raise before anything is written.
 
-    @classmethod
-    def of(cls, operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> Self:
-        """Check the arguments against the table; raise OptionError for what makes no sense."""
-        where, partitions = asked.get("where"), asked.get("partitions")
-        _one_of("operation", operation, OPERATIONS)
-        if partitions not in (None, "dynamic"):
-            message = f"partitions={partitions!r} is not known"
-            raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
-        wanted = Operation(operation)
-        if wanted is Operation.APPEND and spec.keyed:
-            wanted = Operation.INSERT
-        takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
-        if (where is not None or partitions) and not takes_where:
-            message = f"{operation} takes neither where nor partitions"
-            raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
-        if where is not None and partitions:
-            message = "where and partitions exclude each other"
-            raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
-        missing = asked.get("missing_columns", "raise")
-        _one_of("missing_columns", missing, ("raise", "keep"))
-        if missing == "keep" and wanted is not Operation.UPSERT:
-            message = f"missing_columns='keep' goes with upsert, not with {operation}"
-            hint = "an insert leaves columns that its rows lack null"
-            raise OptionError(message, hint=hint, key="missing_columns", value=missing)
-        order = cls(
-            wanted,
-            asked.get("commit_id"),
-            asked.get("on_conflict", "raise"),
-            asked.get("on_duplicate", "raise"),
-            "predicate" if where is not None else "partitions" if partitions else "table",
-            None if where is None else to_json(parse_where(where, spec.schema.arrow)),
-            read_set=asked.get("read_set"),
-            token=asked.get("token"),
-            clauses=partial(spec) if missing == "keep" else None,
-        )
-        order._check(spec)
-        return order
+    Raises:
+        OptionError: nothing is assigned, or a column of the key or of the partitions.
+        PredicateError: a value or ``where`` is not understood.
+        SchemaMismatchError: a column is not there, or a value does not fit it.
+    """
+    if not values:
+        message = "an update needs values"
+        raise OptionError(message, hint="update({column: value})", key="values", value="{}")
+    predicate = to_json(parse_where(asked.get("where"), spec.schema.arrow))
+    clauses = parsed(Clauses(by_source=(Update(values),)))
+    return _by_clauses(Operation.UPDATE, clauses, spec, predicate, asked)
 
-    @classmethod
-    def update(
-        cls, values: Mapping[str, object], spec: TableSpec, **asked: Unpack[WriteOptions]
-    ) -> Self:
-        """Check an update against the table, whole; raise before anything is written.
 
-        Raises:
-            OptionError: nothing is assigned, or a column of the key or of the partitions.
-            PredicateError: a value or ``where`` is not understood.
-            SchemaMismatchError: a column is not there, or a value does not fit it.
-        """
-        if not values:
-            message = "an update needs values"
-            raise OptionError(message, hint="update({column: value})", key="values", value="{}")
-        predicate = to_json(parse_where(asked.get("where"), spec.schema.arrow))
-        clauses = parsed(Clauses(by_source=(Update(values),)))
-        return cls._by_clauses(Operation.UPDATE, clauses, spec, predicate, asked)
+def merge_request(
+    clauses: Clauses,
+    on: str | Sequence[str] | None,
+    spec: TableSpec,
+    **asked: Unpack[WriteOptions],
+) -> WriteRequest:
+    """Check a merge against the table, as far as that goes without its source.
 
-    @classmethod
-    def merge(
-        cls,
-        clauses: Clauses,
-        on: str | Sequence[str] | None,
-        spec: TableSpec,
-        **asked: Unpack[WriteOptions],
-    ) -> Self:
-        """Check a merge against the table, as far as that goes without its source.
+    Raises:
+        OptionError: there is no clause or no key, or rows are matched by something else.
+        PredicateError: a value or a condition is not understood.
+    """
+    if not (clauses.matched or clauses.not_matched or clauses.by_source):
+        message = "a merge needs clauses"
+        hint = "for example matched=[Update()], not_matched=[Insert()]"
+        raise OptionError(message, hint=hint, key="matched", value="[]")
+    if not spec.keyed:
+        message = "merge needs a record key, and the table has none"
+        hint = "create the table with record_key=[...], or use update and append"
+        raise OptionError(message, hint=hint, key="operation", value="merge")
+    allowed = ({*spec.key}, {*spec.key, *spec.partition_by})
+    if on is not None and set(names_of(on, "on")) not in allowed:
+        message = f"merge matches rows by the record key, not by {on!r}"
+        names = ", ".join(spec.key)
+        hint = f"leave on out, or give [{names}]; put further conditions into when="
+        raise OptionError(message, hint=hint, key="on", value=str(on))
+    return _by_clauses(Operation.MERGE, parsed(clauses), spec, None, asked)
 
-        Raises:
-            OptionError: there is no clause or no key, or rows are matched by something else.
-            PredicateError: a value or a condition is not understood.
-        """
-        if not (clauses.matched or clauses.not_matched or clauses.by_source):
-            message = "a merge needs clauses"
-            hint = "for example matched=[Update()], not_matched=[Insert()]"
-            raise OptionError(message, hint=hint, key="matched", value="[]")
-        if not spec.keyed:
-            message = "merge needs a record key, and the table has none"
-            hint = "create the table with record_key=[...], or use update and append"
-            raise OptionError(message, hint=hint, key="operation", value="merge")
-        allowed = ({*spec.key}, {*spec.key, *spec.partition_by})
-        if on is not None and set(names_of(on, "on")) not in allowed:
-            message = f"merge matches rows by the record key, not by {on!r}"
-            names = ", ".join(spec.key)
-            hint = f"leave on out, or give [{names}]; put further conditions into when="
-            raise OptionError(message, hint=hint, key="on", value=str(on))
-        predicate = {"always": True} if clauses.by_source else None
-        return cls._by_clauses(Operation.MERGE, parsed(clauses), spec, predicate, asked)
 
-    @classmethod
-    def _by_clauses(
-        cls,
-        operation: Operation,
-        clauses: Clauses,
-        spec: TableSpec,
-        predicate: Mapping[str, object] | None,
-        asked: WriteOptions,
-    ) -> Self:
-        Merging.bind(clauses, spec, None)
-        order = cls(
-            operation,
-            asked.get("commit_id"),
-            asked.get("on_conflict", "raise"),
-            predicate=predicate,
-            read_set=asked.get("read_set"),
-            clauses=clauses,
-        )
-        order._check(spec)
-        return order
+def _by_clauses(
+    operation: Operation,
+    clauses: Clauses,
+    spec: TableSpec,
+    predicate: Mapping[str, object] | None,
+    asked: WriteOptions,
+) -> WriteRequest:
+    Merging.bind(clauses, spec, None)
+    request = WriteRequest(
+        operation,
+        asked.get("commit_id"),
+        asked.get("on_conflict", "raise"),
+        predicate=predicate,
+        read_set=asked.get("read_set"),
+        clauses=clauses,
+    )
+    return _checked(request, spec)
 
-    def _check(self, spec: TableSpec) -> None:
-        _one_of("on_conflict", self.on_conflict, ("raise", "retry"))
-        _one_of("on_duplicate", self.on_duplicate, ("raise", "skip"))
-        _one_of("overwrite", self.overwrite, ("table", "partitions", "predicate"))
-        if self.read_set is not None and self.on_conflict == "retry":
-            message = "rows that were computed from a read cannot be written again by themselves"
-            hint = "leave out on_conflict; after a conflict read again, and write again"
-            raise OptionError(message, hint=hint, key="on_conflict", value="retry")
-        if not spec.keyed and self.operation in (Operation.UPSERT, Operation.INSERT):
-            message = f"{self.operation} needs a record key, and the table has none"
-            hint = "use append, or create the table with record_key=[...]"
-            raise OptionError(message, hint=hint, key="operation", value=self.operation.value)
-        if self.overwrite == "partitions" and not spec.partition_by:
-            message = "partitions='dynamic' needs a partitioned table"
-            raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
 
-    @staticmethod
-    def require_one(where: object, keys: object) -> None:
-        """Refuse a delete of neither or both; raise OptionError."""
-        if (where is None) == (keys is None):
-            message = "delete takes either where or keys"
-            hint = "delete(where='true') deletes every row"
-            raise OptionError(message, hint=hint, key="where", value=str(where))
+def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
+    _one_of("on_conflict", request.on_conflict, ("raise", "retry"))
+    _one_of("on_duplicate", request.on_duplicate, ("raise", "skip"))
+    _one_of("overwrite", request.overwrite, ("table", "partitions", "predicate"))
+    if request.read_set is not None and request.on_conflict == "retry":
+        message = "rows that were computed from a read cannot be written again by themselves"
+        hint = "leave out on_conflict; after a conflict read again, and write again"
+        raise OptionError(message, hint=hint, key="on_conflict", value="retry")
+    if not spec.keyed and request.operation in (Operation.UPSERT, Operation.INSERT):
+        message = f"{request.operation} needs a record key, and the table has none"
+        hint = "use append, or create the table with record_key=[...]"
+        raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
+    if request.overwrite == "partitions" and not spec.partition_by:
+        message = "partitions='dynamic' needs a partitioned table"
+        raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
+    return request
+
+
+def require_one(where: object, keys: object) -> None:
+    """Refuse a delete of neither or both; raise OptionError."""
+    if (where is None) == (keys is None):
+        message = "delete takes either where or keys"
+        hint = "delete(where='true') deletes every row"
+        raise OptionError(message, hint=hint, key="where", value=str(where))
 
 
 def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> ReadSet | None:
@@ -233,7 +205,7 @@ def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> R
 
 
 def plan_of(
-    order: WriteRequest,
+    request: WriteRequest,
     table: TableDef,
     store: StoreSpec,
     instant: Instant,
@@ -244,39 +216,40 @@ def plan_of(
     """Return the plan that engines work by.
 
     Args:
-        order: what the caller asked.
+        request: what the caller asked.
         table: as it is at the base.
         store: where the table is.
         instant: of the commit.
         step: tells operations of one instant apart.
         reads: a read may still be named that the operation will rest on.
     """
-    merges = order.operation is Operation.MERGE
-    predicate = None if order.predicate is None or merges else dict(order.predicate)
+    predicate = None if request.predicate is None else dict(request.predicate)
     return WritePlan(
         store=store,
         instant=instant,
-        operation=order.operation,
+        operation=request.operation,
         spec=table.spec,
         options=table.options,
-        on_duplicate=order.on_duplicate,
-        overwrite=order.overwrite,
+        on_duplicate=request.on_duplicate,
+        overwrite=request.overwrite,
         predicate=predicate,
         step=step,
-        claims=reads or order.read_set is not None or table.isolation == "serializable",
-        clauses=order.clauses,
-        digests=order.token is not None and order.token.digest is None,
+        claims=reads or request.read_set is not None or table.isolation == "serializable",
+        clauses=request.clauses,
+        digests=request.token is not None and request.token.digest is None,
     )
 
 
-def write_scope(order: WriteRequest, spec: TableSpec, status: WriteStatus) -> Scope:
+def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> Scope:
     """Say what an operation that staged so much reaches."""
-    predicate = None if order.predicate is None else dict(order.predicate)
-    if order.operation is Operation.APPEND and not spec.keyed:
+    predicate = None if request.predicate is None else dict(request.predicate)
+    if request.operation is Operation.MERGE and request.clauses and request.clauses.by_source:
+        predicate = {"always": True}  # every row may be one that the source lacks
+    if request.operation is Operation.APPEND and not spec.keyed:
         return Scope(SCOPE_APPEND)
-    if order.operation is not Operation.OVERWRITE:
+    if request.operation is not Operation.OVERWRITE:
         return Scope(SCOPE_BUCKETS, predicate=predicate)
-    if order.overwrite == "table":
+    if request.overwrite == "table":
         return Scope(SCOPE_TABLE)
     texts = sorted(set(status.changes.touched["partition"].to_pylist()))
     return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)), predicate)

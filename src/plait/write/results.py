@@ -14,10 +14,11 @@ from plait.errors import (
 )
 from plait.model.changes import Digest
 from plait.model.decision import CommitResult, Token
+from plait.model.request import WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.write.request import WriteRequest, plan_of
+from plait.write.request import plan_of
 
 
 def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
@@ -48,14 +49,14 @@ class Replay:
     """An epoch that the table has under this number: its rows are summed up, and not written."""
 
     handle: TableHandle
-    order: WriteRequest
+    request: WriteRequest
     token: Token
     digest: Digest = field(default_factory=Digest)
 
     def write(self, engine: Engine, data: object) -> None:
         """Sum rows up."""
         handle, known = self.handle, self.handle.cache.known()
-        plan = plan_of(self.order, known.table, handle.store.spec, handle.new_instant(known))
+        plan = plan_of(self.request, known.table, handle.store.spec, handle.new_instant(known))
         self.digest += engine.digest(data, plan)
 
     def result(self) -> CommitResult:

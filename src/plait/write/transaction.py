@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -17,16 +17,25 @@ from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Insert, Matched
-from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, CommitResult, ReadSet, Scope
-from plait.model.instant import Action, Operation
-from plait.model.plan import COW, Snapshot
+from plait.model.decision import CommitResult, ReadSet, Scope
+from plait.model.instant import Operation
+from plait.model.plan import Snapshot
+from plait.model.request import WriteRequest
 from plait.read.scan import Scan
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import OptimisticTransaction, Request
+from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import advance, combine_operations
 from plait.write.combine import combined_scope as widest
-from plait.write.request import WriteOptions, WriteRequest, plan_of, write_scope
+from plait.write.request import (
+    WriteOptions,
+    merge_request,
+    plan_of,
+    require_one,
+    update_request,
+    write_request,
+    write_scope,
+)
 from plait.write.results import commit_or_abort, find_result
 
 
@@ -34,7 +43,7 @@ from plait.write.results import commit_or_abort, find_result
 class _StagedOperation:
     """One operation, staged on what those before it lead to."""
 
-    order: WriteRequest
+    request: WriteRequest
     staging: Staging
     status: WriteStatus
 
@@ -76,10 +85,9 @@ class Transaction:
         commit_id: str | None,
         on_conflict: str,
         default: Engine,
-        after: Callable[[], None],
     ) -> None:
         """Make a block; it begins with ``with``."""
-        self._handle, self._default, self._after = handle, default, after
+        self._handle, self._default = handle, default
         self._commit_id, self._on_conflict = commit_id, on_conflict
         self._txn: OptimisticTransaction | None = None
         self._snapshot: Snapshot | None = None
@@ -111,12 +119,7 @@ class Transaction:
             message = "the transaction was begun before"
             raise TransactionClosedError(message, hint="make a new one for each with block")
         self._begun = True
-        request = Request(
-            Operation.TRANSACTION,
-            Action.COMMIT,
-            commit_id=self._commit_id,
-            on_conflict=self._on_conflict,
-        )
+        request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
         self._txn = OptimisticTransaction.begin(self._handle, request)
         try:
             found = None
@@ -149,32 +152,32 @@ class Transaction:
 
     def append(self, data: object) -> None:
         """Add rows; see ``Table.append``."""
-        self._run(self._order("append"), data)
+        self._run(self._request("append"), data)
 
     def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
         """Add rows whose keys are not there yet; see ``Table.insert``."""
-        self._run(self._order("insert", on_duplicate=on_duplicate), data)
+        self._run(self._request("insert", on_duplicate=on_duplicate), data)
 
     def upsert(self, data: object, *, missing_columns: str = "raise") -> None:
         """Add rows, replacing those with the same key; see ``Table.upsert``."""
-        self._run(self._order("upsert", missing_columns=missing_columns), data)
+        self._run(self._request("upsert", missing_columns=missing_columns), data)
 
     def overwrite(
         self, data: object, *, where: Where = None, partitions: str | None = None
     ) -> None:
         """Replace the table, the rows that match, or partitions; see ``Table.overwrite``."""
-        self._run(self._order("overwrite", where=where, partitions=partitions), data)
+        self._run(self._request("overwrite", where=where, partitions=partitions), data)
 
     def delete(self, *, where: Where = None, keys: object = None) -> None:
         """Delete rows by predicate or by key; see ``Table.delete``."""
-        WriteRequest.require_one(where, keys)
-        self._run(self._order("delete", where=where), keys)
+        require_one(where, keys)
+        self._run(self._request("delete", where=where), keys)
 
     def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
         """Set columns to new values in the rows that match; see ``Table.update``."""
         spec = self._require_open().base.table.spec
-        order = WriteRequest.update(values, spec, where=where, on_conflict=self._on_conflict)
-        self._run(order, None)
+        request = update_request(values, spec, where=where, on_conflict=self._on_conflict)
+        self._run(request, None)
 
     def merge(
         self,
@@ -188,16 +191,16 @@ class Transaction:
         """Bring rows and the table's together by key; see ``Table.merge``."""
         spec = self._require_open().base.table.spec
         clauses = Clauses.of(matched, not_matched, not_matched_by_source)
-        self._run(WriteRequest.merge(clauses, on, spec, on_conflict=self._on_conflict), source)
+        self._run(merge_request(clauses, on, spec, on_conflict=self._on_conflict), source)
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _order(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
+    def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
         spec = self._require_open().base.table.spec
         asked["on_conflict"] = self._on_conflict
-        return WriteRequest.of(operation, spec, **asked)
+        return write_request(operation, spec, **asked)
 
-    def _run(self, order: WriteRequest, data: object) -> None:
+    def _run(self, request: WriteRequest, data: object) -> None:
         txn = self._require_open()
         if self._done:
             return
@@ -206,10 +209,10 @@ class Transaction:
         step = len(self._parts) + 1
         table, store = txn.base.table, self._handle.store.spec
         # Reads may be named after it was staged: what it looked up is dropped if none is.
-        plan = plan_of(order, table, store, txn.instant, step=step, reads=True)
+        plan = plan_of(request, table, store, txn.instant, step=step, reads=True)
         txn.distributed |= engine.name != self._default.name
         staging = engine.staging(plan, txn.announce)
-        part = _StagedOperation(order, staging, WriteStatus())
+        part = _StagedOperation(request, staging, WriteStatus())
         self._parts.append(part)
         try:
             with txn.standing():
@@ -256,7 +259,6 @@ class Transaction:
         finally:
             for part in self._parts:
                 part.staging.close()
-        self._after()
 
     def _commit(self, txn: OptimisticTransaction) -> None:
         if not self._parts:
@@ -274,27 +276,21 @@ class Transaction:
     def _publish(self, txn: OptimisticTransaction) -> CommitResult:
         reads = [ReadSet(txn.base.version, tuple(self._reads))]
         reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
+        read_set = None
         if any(read.explicit for read in reads):
             every = tuple(where for read in reads for where in read.reads)
-            txn.judge.read_set = ReadSet(min(read.version for read in reads), every)
-        strict = txn.base.table.isolation == "serializable"
-        self._reading = strict or txn.judge.read_set.explicit
+            read_set = ReadSet(min(read.version for read in reads), every)
+        self._reading = read_set is not None or txn.base.table.isolation == "serializable"
         status = self._status()
-        idle = txn.stand_at_base(status)
+        idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
-        txn.request = replace(txn.request, action=self._action(txn))
-        return txn.commit(status, self._scope(txn), self._redo)
+        return txn.commit(status, self._scope(txn), self._redo, read_set)
 
     def _scope(self, txn: OptimisticTransaction) -> Scope:
         spec = txn.base.table.spec
-        scopes = [write_scope(part.order, spec, part.status) for part in self._parts]
+        scopes = [write_scope(part.request, spec, part.status) for part in self._parts]
         return widest(scopes, spec.schema.arrow)
-
-    def _action(self, txn: OptimisticTransaction) -> Action:
-        if self._scope(txn).kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
-            return Action.REPLACE_COMMIT
-        return Action.COMMIT if txn.base.table.spec.table_type == COW else Action.DELTA_COMMIT
 
     def _require_open(self) -> OptimisticTransaction:
         if self._txn is None:

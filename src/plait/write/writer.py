@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -14,11 +13,12 @@ from plait.errors import (
     TransactionClosedError,
 )
 from plait.model.decision import CommitResult
-from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import COW, Snapshot
+from plait.model.instant import Instant, Operation
+from plait.model.plan import Snapshot
+from plait.model.request import WriteRequest
 from plait.txn.table_handle import TableHandle
-from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction, Request
-from plait.write.request import WriteRequest, plan_of, write_scope
+from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
+from plait.write.request import plan_of, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
 
@@ -33,17 +33,15 @@ class Writer:
     def __init__(
         self,
         handle: TableHandle,
-        order: WriteRequest,
+        request: WriteRequest,
         *,
         default: Engine,
-        after: Callable[[], None],
         instant: Instant | None = None,
     ) -> None:
         """Make a writer; ``instant`` is one that another process began for it."""
         self._handle = handle
-        self._order = order
+        self._request = request
         self._default = default
-        self._after = after
         self._begun = instant
         self._txn: OptimisticTransaction | None = None
         self._staging: Staging | None = None
@@ -67,18 +65,9 @@ class Writer:
 
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
-        order = self._order
+        request = self._request
         if self._begun is None and self._find_first():
             return self
-        request = Request(
-            order.operation,
-            self._action(),
-            order.partitions,
-            commit_id=order.commit_id,
-            on_conflict=order.on_conflict,
-            tokens=() if order.token is None else (order.token,),
-            read_set=order.read_set,
-        )
         try:
             if self._begun is None:
                 self._txn = OptimisticTransaction.begin(self._handle, request)
@@ -88,7 +77,7 @@ class Writer:
             if not self._begin_replay():
                 self._result = result_at(self._handle, found.version)
             return self
-        if order.commit_id is not None and self._find_first_or_abort(self._txn):
+        if request.commit_id is not None and self._find_first_or_abort(self._txn):
             self._txn = None
         return self
 
@@ -146,7 +135,6 @@ class Writer:
         finally:
             if self._staging is not None:
                 self._staging.close()
-        self._after()
 
     def _commit(self, txn: OptimisticTransaction) -> None:
         staging = self._staging or self._begin_staging(self._default, txn)
@@ -161,19 +149,18 @@ class Writer:
 
     def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
         status = staging.stage(self._snapshot(txn), None)
-        read = read_by(staging)
-        if self._order.read_set is None and read is not None:
-            at = min(read.version, txn.base.version)
-            txn.judge.read_set = replace(read, version=at)
-        idle = txn.stand_at_base(status)
+        read_set = self._request.read_set or read_by(staging)
+        if read_set is not None:
+            read_set = replace(read_set, version=min(read_set.version, txn.base.version))
+        idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
-        scope = write_scope(self._order, txn.base.table.spec, status)
-        return txn.commit(status, scope, staging.stage)
+        scope = write_scope(self._request, txn.base.table.spec, status)
+        return txn.commit(status, scope, staging.stage, read_set)
 
     def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
         """Return what the operation works on; rows without keys are added to anything."""
-        if self._order.operation is Operation.APPEND:
+        if self._request.operation is Operation.APPEND:
             return txn.base.blank()
         return txn.base.snapshot(self._handle.store)
 
@@ -190,34 +177,28 @@ class Writer:
 
     def _begin_staging(self, engine: Engine, txn: OptimisticTransaction) -> Staging:
         self._engine = engine
-        plan = plan_of(self._order, txn.base.table, self._handle.store.spec, txn.instant)
+        plan = plan_of(self._request, txn.base.table, self._handle.store.spec, txn.instant)
         txn.distributed |= engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)
         return self._staging
 
-    def _action(self) -> Action:
-        spec = self._handle.cache.known().table.spec
-        if self._order.operation is Operation.OVERWRITE:
-            return Action.REPLACE_COMMIT
-        return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
-
     def _find_first(self) -> bool:
         """Return the first result of this commit id or token, for ever."""
-        order = self._order
-        found = None if order.token is None else find_epoch(self._handle, order.token)
+        request = self._request
+        found = None if request.token is None else find_epoch(self._handle, request.token)
         if found is not None and self._begin_replay():
             return True
-        if found is None and order.commit_id is not None:
-            found = find_result(self._handle, order.commit_id)
+        if found is None and request.commit_id is not None:
+            found = find_result(self._handle, request.commit_id)
         self._result = found
         return found is not None
 
     def _begin_replay(self) -> bool:
         """See that the rows of an epoch that was applied are compared, if they are not known."""
-        token = self._order.token
+        token = self._request.token
         if token is None or token.digest is not None:
             return False
-        self._replay = Replay(self._handle, self._order, token)
+        self._replay = Replay(self._handle, self._request, token)
         return True
 
     def _require_open(self) -> OptimisticTransaction:

@@ -13,7 +13,8 @@ import pytest
 from plait import Table, Update
 from plait.errors import RetryableConflictError
 from plait.model.clauses import Clauses
-from plait.write.request import WriteRequest
+from plait.model.request import WriteRequest
+from plait.write.request import merge_request, write_request
 from tests.integration.spark.tables import DDL, assert_sound, frame
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ Make = Callable[["SparkSession", Table], tuple[WriteRequest, "DataFrame"]]
 
 
 def _order(table: Table, operation: str, on_duplicate: str = "raise") -> WriteRequest:
-    return WriteRequest.of(
+    return write_request(
         operation, table.handle.cache.known().table.spec, on_duplicate=on_duplicate
     )
 
 
 def _merge(spark: SparkSession, table: Table) -> tuple[WriteRequest, DataFrame]:
     clauses = Clauses(matched=(Update(),))
-    order = WriteRequest.merge(clauses, None, table.handle.cache.known().table.spec)
+    order = merge_request(clauses, None, table.handle.cache.known().table.spec)
     return order, frame(spark, 100, 104, 1)
 
 

@@ -166,7 +166,6 @@ def _entry(version, nonce, began, *, operation="upsert", ended=None):
         instant=Instant("20260101000000000", nonce * 16),
         action="commit",
         operation=operation,
-        outcome="committed",
         completed_ms=version,
         base=version - 1,
         commit_id=None,

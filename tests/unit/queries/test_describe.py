@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from plait.queries.describe import load_timeline
-from plait.services.rollback import roll_back_failed
 from plait.storage.memory import MemoryStore
+from plait.txn.recovery import roll_back_failed
 from tests.support.protocol import Work, client, upsert
 
 

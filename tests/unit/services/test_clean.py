@@ -6,8 +6,6 @@ import pytest
 
 from plait.model.instant import Instant
 from plait.services.clean import clean, plan_clean
-from plait.services.rollback import roll_back, roll_back_failed
-from plait.services.upkeep import after_commit
 from plait.services.verify import verify
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.memory import MemoryStore
@@ -17,6 +15,7 @@ from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.properties import set_properties
 from plait.txn.read_pin import TTL_S, ReadPin
+from plait.txn.recovery import roll_back, roll_back_failed
 from tests.support.protocol import (
     Phases,
     Work,
@@ -235,7 +234,6 @@ def many(clock: SimClock) -> MemoryStore:
     handle = client(made, clock)
     for number in range(6):
         upsert(handle, number % 4)
-        after_commit(handle)
     clock.advance(1)
     assert list_checkpoints(made) == [1, 2, 3, 4, 5, 6]
     return made

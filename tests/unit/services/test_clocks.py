@@ -13,8 +13,6 @@ from plait.model.instant import time_ms
 from plait.model.plan import StoreSpec
 from plait.queries.describe import load_timeline
 from plait.services.clean import clean
-from plait.services.rollback import roll_back_failed
-from plait.services.upkeep import after_commit
 from plait.storage.disk import TEMP_PREFIX
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
@@ -23,6 +21,7 @@ from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimClock
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import ReadPin, load_read_pins
+from plait.txn.recovery import maintain, roll_back_failed
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 
 AHEAD_MS = 26 * 3_600_000
@@ -112,18 +111,15 @@ def test_the_dead_are_not_rolled_back_without_a_clock(store: MemoryStore, clock:
     assert work.commit().version == 1
 
 
-def test_upkeep_without_a_clock_says_so_and_fails_no_commit(
+def test_maintenance_without_a_clock_says_so_and_raises_nothing(
     store: MemoryStore, clock: SimClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults = FaultStore(store, [Fault("error", "now", nth=1_000, times=99)])
-    handle = client(faults, clock)
     dead = Work.begin(client(store, clock), [((), 2)], mark="dead")
     clock.advance(3_600)
-    for _ in range(50):
-        upsert(handle)
-    faults._script[:] = [Fault("error", "now", times=99)]
+    handle = client(FaultStore(store, [Fault("error", "now", times=99)]), clock)
+    handle.sightings.meet_silence()
     with caplog.at_level(logging.WARNING):
-        after_commit(handle)
+        maintain(handle)
     assert "does not tell its time" in caplog.text
     assert [entry.instant for entry in load_pending(store)] == [dead.txn.instant]
 

@@ -18,13 +18,13 @@ from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, PATHS, TOUCHED, Ch
 from plait.model.decision import Decision, ReadSet, RolledBack
 from plait.model.instant import Action, Instant, Operation
 from plait.services.clean import clean
-from plait.services.rollback import roll_back
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
 from plait.storage.port import FileInfo
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, sim_ports
 from plait.timeline import codec, paths
+from plait.txn.recovery import roll_back
 from tests.support.forge import decision_at, flip, forge, reseal, reseal_checkpoint, rewrite
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 from tests.unit.services.conftest import Copy

@@ -12,13 +12,13 @@ from plait.errors import EpochRewoundError, EpochUnknownError, OptionError
 from plait.spark.options import STREAMING, SourceOptions
 from plait.spark.sink import Job
 from plait.spark.stream import EpochMessage, PlaitStreamWriter, begin_epoch
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 
 COLUMNS = StructType([StructField("id", LongType())])
 
 
 def commit(table: Table, application: str, batch: int, *, query: str = "q") -> None:
-    order = WriteRequest.of("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table.handle.cache.known().table.spec)
     job = Job.prepare(table, order, COLUMNS, digests=True)
     writer = PlaitStreamWriter(job, application, None)
     writer.commit([EpochMessage(job=job, query=query)], batch)

@@ -12,14 +12,14 @@ from plait import Table
 from plait.errors import ContractError
 from plait.spark.sink import Job
 from plait.txn.properties import change_table
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 
 
 def test_it_is_not_committed_after_the_contract_changed(tmp_path: Path) -> None:
     """Its driver opens the table anew to commit: what counts is how it was opened to begin."""
     uri = str(tmp_path / "t")
     table = Table.create(uri, "id bigint")
-    order = WriteRequest.of("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table.handle.cache.known().table.spec)
     job = Job.prepare(table, order, StructType([StructField("id", LongType())]))
     change_table(
         table.handle, lambda t: replace(t, contract=replace(t.contract, failed_writes="lazy"))

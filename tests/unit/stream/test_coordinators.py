@@ -19,7 +19,6 @@ from plait import (
 )
 from plait.model.decision import Token
 from plait.model.instant import Instant
-from plait.services.rollback import roll_back_failed
 from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
 from plait.stream.messages import Hello, Report, Turn, decode, encode
@@ -27,6 +26,7 @@ from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.testing.expect import refused
 from plait.timeline import paths
 from plait.txn.publish import _TRIES
+from plait.txn.recovery import roll_back_failed
 from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
 
 DEEP = b"[" * 100_000

@@ -15,7 +15,6 @@ from plait.errors import (
 )
 from plait.model.instant import Outcome
 from plait.model.plan import StoreSpec
-from plait.services.rollback import roll_back_failed
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
@@ -27,6 +26,7 @@ from plait.timeline.pending import load_pending
 from plait.txn.create import create_table
 from plait.txn.definition import Definition
 from plait.txn.properties import set_properties
+from plait.txn.recovery import roll_back_failed
 from plait.txn.rollback import publish_rollback
 from tests.support.protocol import (
     SCHEMA,

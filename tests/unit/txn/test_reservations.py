@@ -428,7 +428,9 @@ def reserve(handle: TableHandle, work: Work) -> None:
     """Reserve as the loop of a commit does."""
     from plait.txn.reservation import publish_reservation
 
-    intent = work.txn.judge.intent(work.status, work.scope, handle.cache.known())
+    intent = work.txn.checker.intent(
+        work.status, work.scope, handle.cache.known().table, work.txn.read_set
+    )
     assert intent.operation is Operation.UPSERT
     publish_reservation(handle, work.txn.instant, intent, since=work.txn.base.version)
 

@@ -29,7 +29,7 @@ from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.begin import request_instant
 from plait.txn.process import has_ended, process_mark
 from plait.txn.table_handle import TableHandle
-from plait.write.request import WriteRequest
+from plait.write.request import write_request
 from tests.support.dead import bury, ended_process
 from tests.support.protocol import Work, client, create, listed, live_marks, memory, upsert
 from tests.support.streams import ready
@@ -72,7 +72,7 @@ def _coordinator(table: Table) -> None:
 
 def _sink(table: Table) -> None:
     """A write through Spark's data source: no task had a row."""
-    order = WriteRequest.of("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table.handle.cache.known().table.spec)
     names = [StructField("id", LongType()), StructField("v", LongType())]
     job = Job.prepare(table, order, StructType(names))
     try:

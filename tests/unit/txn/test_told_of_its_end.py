@@ -14,10 +14,10 @@ import pytest
 
 from plait import Delete, Insert, Table, Update
 from plait.errors import RolledBackError
-from plait.services.rollback import roll_back_failed
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SimClock
 from plait.testing.wrapper import WrappedStore, is_metadata
+from plait.txn.recovery import roll_back_failed
 from tests.support.protocol import client, create, memory
 
 T = TypeVar("T")

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from plait.model.instant import Instant
-from plait.services.upkeep import after_commit
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, SimClock
@@ -29,7 +28,6 @@ def commit(
     counted = CountingStore(store)
     handle = replace(handle or client(store, clock), store=counted)
     upsert(handle, bucket, mark="alive")
-    after_commit(handle)
     return any(call.operation == "list" and "pending" in call.path for call in counted.calls)
 
 
@@ -68,7 +66,7 @@ def begin_reserved(store: Store, clock: SimClock) -> Instant:
     work = Work.begin(client(store, clock), mark="first")
     handle = client(store, clock)
     base = handle.cache.refresh()
-    intent = work.txn.judge.intent(work.status, work.scope, base)
+    intent = work.txn.checker.intent(work.status, work.scope, base.table, work.txn.read_set)
     publish_reservation(handle, work.txn.instant, intent, since=base.version)
     return work.txn.instant
 

@@ -1,4 +1,6 @@
-"""Lazy rollback: what dead writers left is ended by a decision, then removed.
+"""Recovery: what dead writers left is ended by a decision, then removed.
+
+Every commit looks for the dead when that is due; `tablectl rollback` and a clean always do.
 
 Idempotent, resumable, safe to run twice at once and to be killed half way: until the records of
 an instant are gone, the next run does the same again.
@@ -6,16 +8,25 @@ an instant are gone, the next run does the same again.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
-from plait.errors import ClockUnavailableError, IllegalTransitionError, InstantNotFoundError
+from plait.errors import (
+    ClockUnavailableError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+    TableError,
+)
 from plait.model.history import PendingEntry
 from plait.model.instant import Instant, Outcome
-from plait.services.leftovers import write_anew
+from plait.state.state import TableState
 from plait.timeline.pending import PendingInstant, load_pending
 from plait.txn.liveness import is_alive, silence_ms
 from plait.txn.rollback import end_instants, find_outcome, find_outcomes
+from plait.txn.signs_of_life import renew_signs
 from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +116,24 @@ def roll_back(handle: TableHandle, instant: Instant, *, reason: str) -> Rollback
             hint = "`tablectl timeline` lists them"
             raise InstantNotFoundError(message, hint=hint, instant=str(instant))
         return RollbackReport((RolledBackInstant(instant, outcome.value, 0),), ())
-    ended = _end(handle, [pending], reason)[0]
+    ended = _end_pending(handle, [pending], reason)[0]
     if ended.outcome == Outcome.COMMITTED.value:
         raise _committed(instant)
     return RollbackReport((ended,), ())
+
+
+def abandon(handle: TableHandle, instant: Instant, reason: str) -> None:
+    """Roll back an instant of one's own, under which other processes may still work.
+
+    That is allowed whatever the contract is by now. What cannot be done is left to recovery: no
+    error is raised, also not where the instant was decided already.
+    """
+    try:
+        roll_back(handle.under_any_contract(), instant, reason=reason)
+    except (InstantNotFoundError, IllegalTransitionError):
+        return
+    except TableError:
+        _log.warning("instant %s is left to recovery", instant, exc_info=True)
 
 
 def _committed(instant: Instant) -> IllegalTransitionError:
@@ -129,7 +154,7 @@ def roll_back_failed(
     found = load_pending(handle.store)
     for each in found:
         signs = (*each.records, *filter(None, [each.heartbeat]))
-        write_anew(handle, ((path, each.touched_ms) for path in signs))
+        renew_signs(handle.store, ((path, each.touched_ms) for path in signs))
     doubtful = [] if everything else _living(handle, found)
     decided: dict[Instant, Outcome] = {}
     if doubtful:
@@ -137,7 +162,9 @@ def roll_back_failed(
         wanted = [each.instant for each in doubtful]
         decided = find_outcomes(handle, handle.cache.known(), wanted, since)
     spared = [each.instant for each in doubtful if each.instant not in decided]
-    ended = _end(handle, [each for each in found if each.instant not in set(spared)], reason)
+    ended = _end_pending(
+        handle, [each for each in found if each.instant not in set(spared)], reason
+    )
     return RollbackReport(tuple(ended), tuple(spared))
 
 
@@ -147,10 +174,39 @@ def _living(handle: TableHandle, pending: list[PendingInstant]) -> list[PendingI
     return [each for each in pending if is_alive(handle, each, now, default)]
 
 
-def _end(
+def _end_pending(
     handle: TableHandle, pending: list[PendingInstant], reason: str
 ) -> list[RolledBackInstant]:
     return [
         RolledBackInstant(each.instant, each.outcome.value, len(each.deleted))
         for each in end_instants(handle, pending, reason)
     ]
+
+
+def maintain(handle: TableHandle) -> None:
+    """Write a checkpoint when one is due, and look for the dead when that is due.
+
+    It is with a checkpoint, with the first commit of each ``recovery.interval``, and after a
+    commit that had to pass over a silent writer. All but the last is read off the timeline, so it
+    costs other commits nothing, and clients that live for one commit take their turn too.
+    """
+    try:
+        state = handle.cache.known()
+        due = _first_of_its_time(state)
+        due |= handle.sightings.take_met_silence(
+            handle.ports.clock, every_s=state.table.options.seconds("heartbeat.timeout")
+        )
+        due |= handle.cache.checkpoint(state.table.options.count("checkpoint.interval"))
+        if due:
+            roll_back_failed(handle, reason="dead when another writer came by")
+    except Exception:  # noqa: BLE001 - the commit stands, whatever this meets
+        _log.warning("maintenance after a commit failed; the next one does it", exc_info=True)
+
+
+def _first_of_its_time(state: TableState) -> bool:
+    """Tell whether the newest decision is the first one in a while, or nobody can tell."""
+    newest = state.recent(state.version - 2)
+    if newest is None or len(newest) < 2:  # noqa: PLR2004 - the newest, and the one before
+        return True
+    span_ms = int(state.table.options.seconds("recovery.interval") * 1000)
+    return newest[0].completed_ms // span_ms != newest[1].completed_ms // span_ms

@@ -8,10 +8,10 @@ import pytest
 
 from plait.ports import SystemClock
 from plait.services.clean import clean
-from plait.services.rollback import roll_back_failed
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SimClock
 from plait.txn.read_pin import RENEW_S, TTL_S, ReadPin, load_read_pins
+from plait.txn.recovery import roll_back_failed
 from tests.support.protocol import Work, client, create, memory, upsert
 
 NIGHT_S = 8 * 3_600.0

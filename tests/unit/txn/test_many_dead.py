@@ -10,7 +10,6 @@ from plait.files.data_file import data_path
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, Outcome, State
 from plait.services.clean import clean
-from plait.services.rollback import roll_back, roll_back_failed
 from plait.services.verify import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -19,6 +18,7 @@ from plait.timeline import paths
 from plait.timeline.codec import SLOT_BYTES_MAX
 from plait.timeline.pending import PendingInstant, write_inflight, write_requested
 from plait.txn.heartbeat import Heartbeat
+from plait.txn.recovery import roll_back, roll_back_failed
 from plait.txn.rollback import BATCH_MAX, find_outcome
 from tests.support.protocol import Work, client, create, memory, upsert
 

@@ -6,7 +6,6 @@ import pytest
 
 from plait.errors import IllegalTransitionError, InstantNotFoundError
 from plait.model.instant import Instant
-from plait.services.rollback import list_pending, roll_back, roll_back_failed
 from plait.services.verify import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -20,6 +19,7 @@ from plait.testing import (
 )
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
+from plait.txn.recovery import list_pending, roll_back, roll_back_failed
 from tests.support.protocol import Work, client, create, listed, live_marks, memory, upsert
 
 DEAD_S = 121.0
