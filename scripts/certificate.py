@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT))
 
 from plait import Table  # noqa: E402 - the tests' operations are not installed
 from plait.errors import TableNotFoundError  # noqa: E402
-from plait.txn.recovery import roll_back_failed  # noqa: E402
 from plait.testing import StoreCall  # noqa: E402
 from plait.timeline.paths import TIMELINE  # noqa: E402
+from plait.txn.recovery import roll_back_failed  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
     Case,
