@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -184,7 +184,6 @@ class BoundClauses:
     spec: TableSpec
     rules: tuple[_BoundClause, ...]
     inserts: bool = False
-    sides: Schemas = field(default_factory=dict)
 
     @classmethod
     def bind(
@@ -206,7 +205,7 @@ class BoundClauses:
         if source is not None:
             sides[SOURCE] = _plain(source)
         rules = tuple(_bound(clause, spec, sides) for clause in clauses)
-        bound = cls(spec, rules, not target, sides)
+        bound = cls(spec, rules, not target)
         empty = Sides({side: schema.empty_table() for side, schema in sides.items()}, 0)
         for rule in rules:
             holds(rule.when, empty)

@@ -18,7 +18,7 @@ from plait.arrow.ingest import Group
 from plait.arrow.memory import MemoryLimits
 from plait.errors import InvariantError
 from plait.files.data_file import KEYS, MASK, LiveFile, Place, data_path
-from plait.files.footer import leaf_paths
+from plait.files.footer import leaf_types
 from plait.files.hash import Hashes, key_hashes, sorted_once
 from plait.files.roaring import Positions
 from plait.files.sidecar import INLINE_KEYS_MAX, encode_hashes, write_sidecar
@@ -62,7 +62,7 @@ def repeating_columns(rows: pa.Table) -> list[str]:
         path
         for field, column in zip(rows.schema, sample.columns, strict=True)
         if _T.is_nested(field.type) or _repeats(column)
-        for path, _ in leaf_paths(field.name, field.type)
+        for path in leaf_types(field)
     ]
 
 

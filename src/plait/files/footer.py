@@ -11,7 +11,7 @@ missing (null) says nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,31 +90,35 @@ def leaf_indices(schema: pa.Schema) -> dict[str, int]:
     leaf = 0
     for field in schema:
         indices[field.name] = leaf
-        leaf += sum(1 for _ in leaf_paths(field.name, field.type))
+        leaf += len(leaf_types(field))
     return indices
 
 
-def leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Return the leaf columns of a column, named as Parquet names them.
+def leaf_types(field: pa.Field) -> dict[str, pa.DataType]:
+    """Return the type of each leaf column of a column, by its path as Parquet names it.
 
-    >>> dict(leaf_paths("a", pa.list_(pa.int64())))
+    >>> leaf_types(pa.field("a", pa.list_(pa.int64())))
     {'a.list.element': DataType(int64)}
     """
-    if _T.is_struct(kind):
-        for child in kind.fields:
-            yield from leaf_paths(f"{name}.{child.name}", child.type)
-    elif _T.is_list(kind):
-        yield from leaf_paths(f"{name}.list.element", kind.value_type)
-    elif _T.is_map(kind):
-        yield from leaf_paths(f"{name}.key_value.key", kind.key_type)
-        yield from leaf_paths(f"{name}.key_value.value", kind.item_type)
+    if _T.is_struct(field.type):
+        children = [("", child) for child in field.type.fields]
+    elif _T.is_list(field.type):
+        children = [("list.", field.type.value_field.with_name("element"))]
+    elif _T.is_map(field.type):
+        pair = field.type.key_field.with_name("key"), field.type.item_field.with_name("value")
+        children = [("key_value.", child) for child in pair]
     else:
-        yield name, kind
+        return {field.name: field.type}
+    return {
+        f"{field.name}.{between}{path}": kind
+        for between, child in children
+        for path, kind in leaf_types(child).items()
+    }
 
 
 def exact_leaves(schema: pa.Schema) -> list[str]:
     """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
-    leaves = (leaf for field in schema for leaf in leaf_paths(field.name, field.type))
+    leaves = (leaf for field in schema for leaf in leaf_types(field).items())
     return [path for path, kind in leaves if not _T.is_floating(kind)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -186,12 +185,7 @@ class OpenFile:
         """Return the file itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the file."""
         self.close()
 
@@ -259,7 +253,7 @@ def field_id(field: pa.Field) -> int | None:
 
 
 def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
-    """Return the values of a column of type ``found`` as ``wanted``.
+    """Return the values of a column of type ``stored`` as ``wanted``.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.
