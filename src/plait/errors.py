@@ -115,6 +115,11 @@ class TableError(Exception):
             for key, value in facts.items()
         }
 
+    def __init_subclass__(cls, *, code: str = "", retry: Retry | None = None) -> None:
+        """Set what tells this class from its base."""
+        super().__init_subclass__()
+        cls.code, cls.retry = code or cls.code, retry or cls.retry
+
     def __getattr__(self, name: str) -> object:
         """Return a fact by its name."""
         facts = self.__dict__.get("facts", {})
@@ -153,261 +158,172 @@ class InvariantError(Exception):
     """A promise that Plait makes to itself is broken: a defect of ours, please report it."""
 
 
-class OptionError(TableError, ValueError):
+class OptionError(TableError, ValueError, code="option"):
     """An option is unknown or its value is not allowed. Facts: key, value, nearest."""
 
-    code = "option"
 
-
-class TableNotFoundError(TableError):
+class TableNotFoundError(TableError, code="not_found"):
     """There is no table at this place. Facts: uri."""
 
-    code = "not_found"
 
-
-class TableExistsError(TableError):
+class TableExistsError(TableError, code="exists"):
     """There is a table at this place already. Facts: uri."""
 
-    code = "exists"
 
-
-class MissingDependencyError(TableError, ImportError):
+class MissingDependencyError(TableError, ImportError, code="dependency"):
     """A library that belongs to an extra is not installed. Facts: library, extra."""
 
-    code = "dependency"
 
-
-class FormatError(TableError):
+class FormatError(TableError, code="format"):
     """The bytes of the table cannot be used."""
 
-    code = "format"
 
-
-class UnsupportedFeatureError(FormatError):
+class UnsupportedFeatureError(FormatError, code="unsupported_feature"):
     """The table uses a feature that this Plait does not know. Facts: features."""
 
-    code = "unsupported_feature"
 
-
-class CorruptMetadataError(FormatError):
+class CorruptMetadataError(FormatError, code="corrupt"):
     """Metadata is damaged. Facts: path, expected, found."""
 
-    code = "corrupt"
 
-
-class SchemaError(TableError):
+class SchemaError(TableError, code="schema"):
     """Columns or values do not fit the table."""
 
-    code = "schema"
 
-
-class SchemaMismatchError(SchemaError):
+class SchemaMismatchError(SchemaError, code="schema_mismatch"):
     """The input does not have the table's columns. Facts: column, expected, found."""
 
-    code = "schema_mismatch"
 
-
-class BadRecordError(SchemaError):
+class BadRecordError(SchemaError, code="bad_record"):
     """A value cannot be stored. Facts: column, sample (the row, shortened)."""
 
-    code = "bad_record"
 
-
-class PredicateError(TableError, ValueError):
+class PredicateError(TableError, ValueError, code="predicate"):
     """A predicate or a value cannot be parsed or does not fit. Facts: text, position."""
 
-    code = "predicate"
 
-
-class ContractError(TableError):
+class ContractError(TableError, code="contract"):
     """The client disagrees with the table's contract. Facts: ours, theirs."""
 
-    code = "contract"
 
-
-class SingleWriterError(ContractError):
+class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
     """Another writer is live on a table for one. Facts: instant, host, pid, since, silent_ms."""
 
-    code = "single_writer"
-    retry = Retry.SAME
 
-
-class PolicyError(TableError):
+class PolicyError(TableError, code="policy"):
     """The table's own conflict policy failed, or gave an answer it may not give. Fact: policy."""
 
-    code = "policy"
 
-
-class DuplicateKeyError(TableError):
+class DuplicateKeyError(TableError, code="duplicate_key"):
     """Keys are there already, or twice in the input. Facts: keys (sample), partition."""
 
-    code = "duplicate_key"
 
-
-class StreamError(TableError):
+class StreamError(TableError, code="stream"):
     """A stream cannot go on: its token does not continue the last one, or it cannot say a row."""
 
-    code = "stream"
 
-
-class DeletedRowsError(StreamError):
+class DeletedRowsError(StreamError, code="deleted_rows"):
     """A stream that gives rows as inserted or updated met deleted ones. Facts: version, sample."""
 
-    code = "deleted_rows"
 
-
-class CoordinatorFencedError(StreamError):
+class CoordinatorFencedError(StreamError, code="coordinator_fenced"):
     """Another coordinator has the stream: what this one had not decided was rolled back."""
 
-    code = "coordinator_fenced"
 
-
-class EpochRewoundError(StreamError):
+class EpochRewoundError(StreamError, code="epoch_rewound"):
     """An epoch that was applied came again with other offsets, or with other rows."""
 
-    code = "epoch_rewound"
 
-
-class EpochUnknownError(StreamError):
+class EpochUnknownError(StreamError, code="epoch_unknown"):
     """An epoch is far from the last one that the table knows."""
 
-    code = "epoch_unknown"
 
-
-class OffsetGapError(StreamError):
+class OffsetGapError(StreamError, code="offset_gap"):
     """The start offsets of an epoch are not the end offsets of the one before."""
 
-    code = "offset_gap"
 
-
-class InstantError(TableError):
+class InstantError(TableError, code="instant"):
     """An instant or version cannot be used."""
 
-    code = "instant"
 
-
-class InstantNotFoundError(InstantError):
+class InstantNotFoundError(InstantError, code="instant_not_found"):
     """There is no such instant or version. Facts: instant or version."""
 
-    code = "instant_not_found"
 
-
-class InstantExpiredError(InstantError):
+class InstantExpiredError(InstantError, code="instant_expired"):
     """The version is older than what the table retains. Facts: version, oldest."""
 
-    code = "instant_expired"
 
-
-class IllegalTransitionError(InstantError):
+class IllegalTransitionError(InstantError, code="illegal_transition"):
     """An instant cannot go from its state to the one asked for. Facts: instant, state."""
 
-    code = "illegal_transition"
 
-
-class CommitError(TableError):
+class CommitError(TableError, code="commit"):
     """A commit did not go through."""
 
-    code = "commit"
 
-
-class ConflictError(CommitError):
+class ConflictError(CommitError, code="conflict"):
     """Another commit touched the same data. Facts: ours, theirs, version, file_groups, verdict.
 
     Nothing of the refused commit is visible; its files are deleted.
     """
 
-    code = "conflict"
 
-
-class RetryableConflictError(ConflictError):
+class RetryableConflictError(ConflictError, code="conflict_retryable", retry=Retry.REPLAN):
     """Running the operation again from the new head may succeed."""
 
-    code = "conflict_retryable"
-    retry = Retry.REPLAN
 
-
-class IncompatibleConflictError(ConflictError):
+class IncompatibleConflictError(ConflictError, code="conflict_incompatible"):
     """The other commit made this operation meaningless; look at the table first."""
 
-    code = "conflict_incompatible"
 
-
-class CommitRetriesExhaustedError(CommitError):
+class CommitRetriesExhaustedError(CommitError, code="retries_exhausted", retry=Retry.REPLAN):
     """Every allowed attempt met a conflict. Facts: conflict, attempts, elapsed_ms."""
 
-    code = "retries_exhausted"
-    retry = Retry.REPLAN
 
-
-class CommitOutcomeUnknownError(CommitError):
+class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry.CHECK_FIRST):
     """The store did not say whether the commit landed. Facts: instant, version, commit_id.
 
     Nothing was deleted. ``Table.find_commit`` or ``tablectl history`` tells once the store
     answers again.
     """
 
-    code = "outcome_unknown"
-    retry = Retry.CHECK_FIRST
 
-
-class RolledBackError(CommitError):
+class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
     """The instant was rolled back by someone else. Facts: instant, by, version, reason.
 
     Nothing of it is visible. It happens to a writer that was silent for longer than its
     heartbeat time-out.
     """
 
-    code = "rolled_back"
-    retry = Retry.REPLAN
 
-
-class TransactionClosedError(CommitError):
+class TransactionClosedError(CommitError, code="closed"):
     """The writer or transaction is used after its end."""
 
-    code = "closed"
 
-
-class LockError(TableError):
+class LockError(TableError, code="lock", retry=Retry.SAME):
     """A lock could not be used. It costs time, never correctness."""
 
-    code = "lock"
-    retry = Retry.SAME
 
-
-class LockTimeoutError(LockError, TimeoutError):
+class LockTimeoutError(LockError, TimeoutError, code="lock_timeout"):
     """The lock was held by others for the whole wait. Facts: holder, waited_ms."""
 
-    code = "lock_timeout"
 
-
-class LockUnavailableError(LockError):
+class LockUnavailableError(LockError, code="lock_unavailable"):
     """The lock service cannot be reached."""
 
-    code = "lock_unavailable"
 
-
-class PlanStaleError(TableError):
+class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
     """The table moved on since the service planned. Plan again."""
 
-    code = "plan_stale"
-    retry = Retry.REPLAN
 
-
-class StorageError(TableError, OSError):
+class StorageError(TableError, OSError, code="storage", retry=Retry.SAME):
     """The store failed. Facts: path."""
 
-    code = "storage"
-    retry = Retry.SAME
 
-
-class CapabilityMissingError(StorageError):
+class CapabilityMissingError(StorageError, code="capability", retry=Retry.NEVER):
     """The store cannot do what this needs. Facts: capability, uri."""
 
-    code = "capability"
-    retry = Retry.NEVER
 
-
-class ClockUnavailableError(StorageError):
+class ClockUnavailableError(StorageError, code="clock_unavailable"):
     """The store does not tell its time, or tells an absurd one. Facts: uri, found."""
-
-    code = "clock_unavailable"
