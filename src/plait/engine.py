@@ -113,5 +113,5 @@ def engine_for(data: object, default: Engine) -> Engine:
     if default.accepts(data):
         return default
     message = f"cannot write a {type(data).__module__}.{type(data).__qualname__}"
-    hint = "give a Spark DataFrame, Arrow data, or anything with __arrow_c_stream__"
+    hint = "pass a Spark DataFrame, Arrow data, or an object with __arrow_c_stream__"
     raise OptionError(message, hint=hint, key="data", value=type(data).__qualname__)

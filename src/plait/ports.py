@@ -215,7 +215,7 @@ class ThreadBackground:
             thread.start()
         except RuntimeError as error:
             if not self._short:
-                _log.warning("background work goes on without a thread of its own: %s", error)
+                _log.warning("background work continues without its own thread: %s", error)
             self._short = True
             return None
         self._short = False
@@ -266,7 +266,7 @@ class _Repeated:
             try:
                 self._step()
             except Exception:  # noqa: BLE001 - a failing heartbeat must beat again
-                _log.warning("background step failed; it is tried again", exc_info=True)
+                _log.warning("a background step failed and will be tried again", exc_info=True)
 
     def cancel(self) -> None:
         """Stop, and wait for a step that is under way."""

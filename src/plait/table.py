@@ -378,9 +378,9 @@ class Table(Writes):
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every dead one if none is named."""
         if instant is None:
-            return roll_back_failed(self._handle, reason="dead when a rollback came by")
+            return roll_back_failed(self._handle, reason="found dead by a rollback")
         named = Instant.parse(instant) if isinstance(instant, str) else instant
-        return roll_back(self._handle, named, reason="asked for")
+        return roll_back(self._handle, named, reason="requested")
 
     def plan_clean(self) -> CleanPlan:
         """Plan a clean; nothing is written."""

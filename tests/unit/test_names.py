@@ -63,14 +63,14 @@ def test_what_is_no_name_is_refused(given: object) -> None:
 def test_names_without_an_order_are_refused(given: object) -> None:
     """The order of a key is that of its files, and differed from run to run."""
     uri = place()
-    with pytest.raises(OptionError, match="record_key takes names in an order") as caught:
+    with pytest.raises(OptionError, match="record_key needs ordered names") as caught:
         Table.create(uri, "a int, b int", record_key=given)  # type: ignore[arg-type]
     assert "record_key=['a'" in caught.value.hint
-    with pytest.raises(OptionError, match="partition_by takes names in an order"):
+    with pytest.raises(OptionError, match="partition_by needs ordered names"):
         Table.create(uri, "a int, b int", record_key="a", partition_by=given)  # type: ignore[arg-type]
     table = Table.create(uri, "a int, b int", record_key={"a": 1, "b": 2}.keys())
     for read in (table.scan, functools.partial(table.changes, 0)):
-        with pytest.raises(OptionError, match="columns takes names in an order"):
+        with pytest.raises(OptionError, match="columns needs ordered names"):
             read(columns=given)  # type: ignore[call-arg]
 
 

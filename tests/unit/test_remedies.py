@@ -28,7 +28,7 @@ def test_rows_that_were_computed_are_to_be_computed_anew(table: Table) -> None:
     table.upsert(rows(1))
     with pytest.raises(RetryableConflictError) as caught:
         table.upsert(rows(1), read_from=seen)
-    assert "read in version 1: read and compute it again" in caught.value.hint
+    assert "depend on a read of version 1; read and compute them again" in caught.value.hint
 
 
 def test_what_a_transaction_read_is_to_be_read_again(table: Table) -> None:
@@ -36,7 +36,7 @@ def test_what_a_transaction_read_is_to_be_read_again(table: Table) -> None:
         tx.scan().to_arrow()
         table.upsert(rows(1))
         tx.upsert(rows(1))
-    assert "read and compute it again" in caught.value.hint
+    assert "read and compute them again" in caught.value.hint
 
 
 def test_rows_that_rest_on_nothing_are_written_again(table: Table) -> None:
@@ -49,7 +49,7 @@ def test_rows_that_rest_on_nothing_are_written_again(table: Table) -> None:
 def test_a_key_that_is_there_is_named_with_its_place(table: Table) -> None:
     with pytest.raises(DuplicateKeyError) as caught:
         table.insert(rows(1))
-    assert str(caught.value).startswith("a key is in the table already: {'id': 1}")
+    assert str(caught.value).startswith("a key already exists in the table: {'id': 1}")
 
 
 def test_a_column_in_other_letters_is_recognised(table: Table) -> None:

@@ -97,16 +97,16 @@ class _ColumnCheck:
         except LossyError as error:
             message = f"a value of column {self.field.name!r} cannot be kept as "
             message += type_name(self.field.type)
-            hint = "cast or clean the column first, so that the loss is yours to choose"
+            hint = "cast or clean the column before you write it"
             raise self._refused(message, hint, batch, _first(given, self._loses)) from error
         if self.demanding and (path := missing_value(array, self.field)) is not None:
-            why = "the record key has no nulls" if self.in_key else "it may not be null"
+            why = "record keys must not be null" if self.in_key else "the column must not be null"
             message = f"column {path!r} is null in a row, and {why}"
             at = _first(array, lambda part: missing_value(part, self.field) is not None)
             raise self._refused(message, "fill or drop such rows", batch, at)
         if self.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
             message = f"column {self.field.name!r} is NaN in a row, which is not equal to itself"
-            hint = "keys, partitions and ordering fields need values that compare"
+            hint = "NaN is not allowed in keys, partitions and ordering columns"
             raise self._refused(message, hint, batch, at)
         return array
 
@@ -173,7 +173,7 @@ def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> No
             continue
         if not field.nullable or field.name in spec.key:
             near = difflib.get_close_matches(field.name, list(names), n=1, cutoff=0.5)
-            message = f"the input lacks column {field.name!r}, which may not be null"
+            message = f"the input lacks the required column {field.name!r}, which must not be null"
             hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
             raise SchemaMismatchError(
                 message, hint=hint, column=field.name, found=list(names), nearest=near
@@ -202,9 +202,9 @@ def _check_whole(given: pa.Schema, schema: pa.Schema) -> None:
         return
     several = "columns" if len(missing) > 1 else "column"
     shown = ", ".join(map(repr, missing[:_SAMPLE_COLUMNS]))
-    message = f"the rows lack {several} {shown}: an upsert would set them to null in rows there are"
+    message = f"the rows lack {several} {shown}: an upsert would set them to null in existing rows"
     hint = (
-        "give whole structs"
+        "write whole structs"
         if any(name not in schema.names for name in missing)
         else "add them, or upsert with missing_columns='keep' to keep the values that are there"
     )
@@ -266,8 +266,8 @@ def _check_contents(batch: pa.RecordBatch) -> None:
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
-        message = f"the input breaks the Arrow format: {str(error)[:200]}"
-        hint = "report it to the maker of the data"
+        message = f"the input is not valid Arrow data: {str(error)[:200]}"
+        hint = "report this to the producer of the data"
         raise BadRecordError(message, hint=hint, column="", sample={}) from error
 
 
@@ -275,8 +275,8 @@ def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
     matches = where.matches(batch)
     if matches.all():
         return
-    message = f"a row is outside of what is overwritten: {to_sql(where.predicate)}"
-    hint = "give only rows that the where of the overwrite holds for"
+    message = f"a row does not match the predicate of the overwrite: {to_sql(where.predicate)}"
+    hint = "write only rows that match the overwrite's where"
     sample = _sample(batch, int(np.argmin(matches)), "")
     raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
 

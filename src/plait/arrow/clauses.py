@@ -60,7 +60,7 @@ def _one_of(allowed: tuple[type, ...], clause: Clause, where: str) -> Clause:
     if not isinstance(clause, allowed):
         names = ", ".join(kind.__name__ for kind in allowed)
         message = f"{where} takes {names}, not {type(clause).__qualname__}"
-        hint = f"give a list of them: from plait import {names}"
+        hint = f"pass a list of them: from plait import {names}"
         raise OptionError(message, hint=hint, key=where, value=str(clause)[:100])
     return clause
 
@@ -110,8 +110,8 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     placed = dict.fromkeys([*spec.partition_by, *spec.key, *filter(None, [spec.ordering])])
     for name in placed:
         if name not in schema.names:
-            message = f"the rows lack column {name!r}, which says where and whether they count"
-            hint = "add it: a partial upsert needs the key, the partition and the ordering column"
+            message = f"the rows lack column {name!r}, which a partial upsert needs"
+            hint = "add it: the key, partition and ordering columns are required"
             raise SchemaMismatchError(message, hint=hint, column=name, found=list(schema.names))
     kept = [field for field in spec.schema.arrow if field.name in schema.names]
     return replace(spec, schema=Schema(spec.schema.id, pa.schema(kept)))
@@ -126,8 +126,8 @@ def check_again(first: TableSpec, names: Sequence[str]) -> None:
     known = first.schema.names
     other = sorted(set(names) ^ set(known))
     if other:
-        message = f"column {other[0]!r} is in some of the rows of one write, and not in others"
-        hint = "give all rows the same columns, or use one writer for each set of columns"
+        message = f"column {other[0]!r} is in some rows of this write but not in others"
+        hint = "write rows with the same columns, or use one writer for each set of columns"
         raise SchemaMismatchError(
             message, hint=hint, column=other[0], expected=known, found=list(names)
         )
@@ -144,7 +144,7 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
     for name in (*spec.partition_by, *spec.key):
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            message = f"the source of the merge lacks column {name!r}, by which rows are matched"
+            message = f"the source of the merge lacks the key column {name!r}"
             hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
             raise SchemaMismatchError(message, hint=hint, column=name, found=names)
     known, placed = spec.schema.arrow, {*spec.partition_by, *spec.key}
@@ -309,7 +309,7 @@ def _value(name: str, formula: Expression, rows: Sides, kind: pa.DataType) -> pa
 
 def _not_computed(what: str, column: str, error: Exception) -> BadRecordError:
     message = f"{what} cannot be computed for a row: {str(error)[:200]}"
-    hint = "guard it, for example with CASE WHEN ... THEN ... END or a condition"
+    hint = "exclude such rows with a condition, or use CASE WHEN ... THEN ... END"
     return BadRecordError(message, hint=hint, column=column, sample={})
 
 
@@ -340,7 +340,7 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
         names = [name for name in names if name not in fixed]
     if SOURCE not in sides:
         if clause.values is None:
-            message = "this Update needs values: there is no row of the source"
+            message = "this Update needs values, because it has no source row"
             raise OptionError(message, hint="Update({column: value})", key="values", value="None")
         return {}
     return {
@@ -359,10 +359,12 @@ def _is_source(formula: Expression, column: str) -> bool:
 def _fixed(column: str, spec: TableSpec, *, inserts: bool) -> OptionError:
     what = "record key" if column in spec.key else "partition"
     if inserts:
-        message = f"column {column!r} is of the {what}: an inserted row has it from its source"
-        hint = f"leave it out, or write 's.{column}'; compute it in the source"
+        message = (
+            f"column {column!r} is part of the {what}: an inserted row takes it from the source"
+        )
+        hint = f"omit it, or write 's.{column}'; compute it in the source"
     else:
         kind = type_name(spec.schema.arrow.field(column).type)
-        message = f"column {column!r} ({kind}) is of the {what}, which an update cannot change"
-        hint = "delete the rows and insert them anew, in one transaction()"
+        message = f"column {column!r} ({kind}) is part of the {what}, which an update cannot change"
+        hint = "delete the rows and insert them again in one transaction()"
     return OptionError(message, hint=hint, key="values", value=column)

@@ -121,11 +121,11 @@ class ArrowStaging:
         self._require_open()
         plan = self._plan
         if self._settled:
-            message = "rows came after the writer had staged its files"
+            message = "the writer got rows after it had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
         if plan.operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
-            message = f"{plan.operation} by predicate takes no rows"
-            hint = "give either keys or where" if plan.clauses is None else "use merge for rows"
+            message = f"{plan.operation} by predicate does not take rows"
+            hint = "pass either keys or where" if plan.clauses is None else "use merge for rows"
             raise OptionError(message, hint=hint, key="where", value="rows")
         rows = open_rows(data)
         where = None if self._matching is None else self._matching.condition

@@ -94,9 +94,9 @@ def open_rows(data: object) -> Rows:
         return Rows(batch.schema, pa.Table.from_batches([batch]), foreign=True)
     name = f"{type(data).__module__}.{type(data).__qualname__}"
     message = f"cannot write a {name}"
-    hint = "give Arrow data, a pandas or Polars frame, or anything with __arrow_c_stream__"
+    hint = "pass Arrow data, a pandas or Polars frame, or an object with __arrow_c_stream__"
     if isinstance(data, (list, dict)):
-        hint = "make a table of it first: pyarrow.Table.from_pylist(rows, schema=...)"
+        hint = "convert it first: pyarrow.Table.from_pylist(rows, schema=...)"
     raise OptionError(message, hint=hint, key="data", value=name)
 
 
@@ -124,8 +124,8 @@ def _from_pandas(data: object) -> pa.Table:
         text = " ".join(str(part) for part in error.args)
         match = _CONVERSION.search(text)
         column = match[1] if match else ""
-        message = f"column {column!r} of the frame mixes types: {text[:160]}"
-        hint = "give the column one type, for example with astype"
+        message = f"column {column!r} of the frame has values of several types: {text[:160]}"
+        hint = "convert the column to one type, for example with astype"
         raise BadRecordError(message, hint=hint, column=column, sample={}) from error
     # An index without a name is only the order of the rows.
     kept = [name for name in table.column_names if not _INDEX.fullmatch(name)]

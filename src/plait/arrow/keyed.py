@@ -180,7 +180,7 @@ def count(
         sample = merged.rows.select(key).take(pa.array(merged.met[:_SAMPLE])).to_pylist()
         partition = partition_text(bucket[0])
         where = f"partition {partition} of the table" if bucket[0] else "the table"
-        message = f"a key is in {where} already: {sample[0]}"
+        message = f"a key already exists in {where}: {sample[0]}"
         hint = "use upsert, or insert with on_duplicate='skip'"
         raise DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
     staged.inserted += merged.inserted

@@ -179,7 +179,7 @@ def twice_error(repeated: pa.Table, partition: str | None) -> DuplicateKeyError:
     """Return the error for keys that several rows of one write have."""
     once = dict.fromkeys(tuple(row.items()) for row in repeated.to_pylist())
     sample = [dict(pairs) for pairs in once][:_SAMPLE]
-    message = f"more than one row that came in has the key {sample[0]}"
+    message = f"the input has several rows with the key {sample[0]}"
     hint = (
         "leave one row a key in the input; in a table with an ordering column insert takes the "
         "greatest, and upsert takes the last where there is none"

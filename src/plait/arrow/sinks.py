@@ -158,7 +158,7 @@ class RunSink:
             self._write(orders)
         except OSError as error:
             message = f"cannot spill rows to a local directory: {error}"
-            hint = "make room there, or point TMPDIR at a larger disk"
+            hint = "free space there, or set TMPDIR to a larger disk"
             raise StorageError(message, hint=hint, path=str(self._place)) from error
 
     def _write(self, orders: Sequence[FlushBatch]) -> None:

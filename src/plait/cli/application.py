@@ -73,8 +73,8 @@ class Application:
         if yes:
             return
         if not self.streams.interactive:
-            message = f"{question} nobody can be asked here"
-            raise RefusedError(message, hint="look at it with --dry-run, then pass --yes")
+            message = f"{question} confirmation needs a terminal"
+            raise RefusedError(message, hint="check the plan with --dry-run, then pass --yes")
         self.streams.err.write(f"{question} [y/N] ")
         self.streams.err.flush()
         if self.streams.stdin.readline().strip().lower() not in ("y", "yes"):

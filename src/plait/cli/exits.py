@@ -150,10 +150,10 @@ def failure_of(error: BaseException, *, command: str = "") -> Failure:
     if isinstance(error, RefusedError):
         return Failure(error.code, error.message, error.hint, code, kind)
     if code is Exit.INTERRUPTED:
-        hint = "a commit that was under way is decided or rolled back; see `tablectl timeline`"
+        hint = "a commit in progress is either decided or rolled back; see `tablectl timeline`"
         return Failure("interrupted", "interrupted", hint, code, kind)
     if isinstance(error, click.ClickException):
         hint = f"see `tablectl {command} --help`" if command else "see `tablectl --help`"
         return Failure("usage", error.format_message(), hint, code, kind)
-    hint = "this is a defect of Plait: run it again with --debug and report what it prints"
+    hint = "this is a bug in Plait: run the command with --debug and report the output"
     return Failure("bug", f"{kind}: {error}", hint, Exit.BUG, kind)

@@ -50,7 +50,9 @@ def parse_where(where: Where, schema: pa.Schema) -> Predicate:
     if isinstance(where, KINDS):
         return bounded(require_bound(where, schema))
     message = f"not a predicate: {type(where).__qualname__}"
-    raise PredicateError(message, hint="SQL text or a pyarrow expression", text=str(where)[:200])
+    raise PredicateError(
+        message, hint="pass SQL text or a pyarrow expression", text=str(where)[:200]
+    )
 
 
 def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
@@ -91,7 +93,7 @@ def parse_value(value: object) -> Expression:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         shown = repr(value)[:200]
         message = f"not a value of a column: {shown}"
-        hint = "SQL text, a literal, a pyarrow scalar or expression, or a function of the rows"
+        hint = "pass SQL text, a literal, a pyarrow scalar or expression, or a function"
         raise PredicateError(message, hint=hint, text=shown) from error
     if not scalar.is_valid or is_plain(scalar.type):
         return Literal(to_text(scalar, scalar.type), scalar.type)

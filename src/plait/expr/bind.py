@@ -126,10 +126,8 @@ def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> 
     if side is not None:
         if side not in sides:
             which = "source" if side == SOURCE else "target"
-            message = f"{'.'.join(parts)!r} asks for the {which}, which this value has not"
-            hint = (
-                "values of rows that are inserted come from the source, of others without a match"
-            )
+            message = f"{'.'.join(parts)!r} refers to the {which}, which is not available here"
+            hint = "inserted rows have only a source, and unmatched table rows only the table"
             raise PredicateError(message, hint=hint + " from the table", text=text)
         return find_column(sides[side], parts[1:], text, side)
     if len(having) > 1:
@@ -168,7 +166,7 @@ def find_column(
         matching = matching or [field for field in fields if field.name.lower() == part.lower()]
         if not matching:
             known = ", ".join(field.name for field in fields[:20]) or "none"
-            message = f"no column is called {'.'.join(path)!r}"
+            message = f"unknown column {'.'.join(path)!r}"
             raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
         names.append(matching[0].name)
         kind = matching[0].type

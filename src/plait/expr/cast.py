@@ -46,15 +46,15 @@ def cast(value: Value, kind: pa.DataType) -> Value:
     if _plain(source, kind):
         return pc.cast(value, kind)
     message = f"CAST from {type_name(source)} to {type_name(kind)} is not supported"
-    raise PredicateError(message, hint="give a function of the rows", text="")
+    raise PredicateError(message, hint="pass a function instead", text="")
 
 
 def wider(value: Value) -> Value:
     """Return decimals with a digit more: without room Arrow rounds to zero, without a word."""
     kind = value.type
     if kind.precision >= _DECIMAL_DIGITS:
-        message = f"{type_name(kind)} has no room to be rounded"
-        raise PredicateError(message, hint="cast it to one with fewer digits first", text="")
+        message = f"{type_name(kind)} has too many digits to be rounded"
+        raise PredicateError(message, hint="cast it to a type with fewer digits first", text="")
     return pc.cast(value, pa.decimal128(kind.precision + 1, kind.scale))
 
 
@@ -110,7 +110,7 @@ def _widest(kinds: Sequence[pa.DataType]) -> pa.DataType:
         if len(set(timestamps)) == 1:
             return timestamps[0]
     names = " and ".join(type_name(kind) for kind in kinds)
-    message = f"values are {names}, which have no type in common"
+    message = f"values of types {names} have no common type"
     raise PredicateError(message, hint="cast one of them", text="")
 
 

@@ -76,7 +76,7 @@ def type_of(kind: exp.Expr, depth: int = 0) -> pa.DataType:
             return plain_type(f"decimal({parts[0].name},{scale})")
         case plain, 0 if plain in _PLAIN:
             return plain_type(_PLAIN[plain])
-    message = f"no column can be {name}" + (f" of {len(parts)} parts" if parts else "")
+    message = f"unsupported column type {name}" + (f" of {len(parts)} parts" if parts else "")
     raise ValueError(message)
 
 

@@ -78,7 +78,7 @@ def compute(expression: Expression, rows: Sides) -> pa.Array:
     try:
         value = _value(expression, rows)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        message = f"an operation does not go with the types of its values: {str(error)[:200]}"
+        message = f"an operation does not support the types of its values: {str(error)[:200]}"
         raise PredicateError(message, hint="cast one of them", text="") from error
     return _column(value, rows.length)
 
@@ -161,8 +161,10 @@ def _called(function: Function, rows: Sides) -> Value:
     if not isinstance(result, (pa.Array, pa.Scalar)):
         result = pa.scalar(result)
     if isinstance(result, pa.Array) and len(result) != rows.length:
-        message = f"a function gave {len(result)} values for {rows.length} rows"
-        raise PredicateError(message, hint="give one value a row, or a single one", text="")
+        message = f"a function returned {len(result)} values for {rows.length} rows"
+        raise PredicateError(
+            message, hint="return one value for each row, or a single value", text=""
+        )
     return result
 
 

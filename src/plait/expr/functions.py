@@ -104,7 +104,7 @@ def _divide(left: Value, right: Value) -> Value:
 def _remainder(left: Value, right: Value) -> Value:
     if not (_T.is_integer(left.type) and _T.is_integer(right.type)):
         message = f"{type_name(left.type)} % {type_name(right.type)} is not supported"
-        raise PredicateError(message, hint="whole numbers have a remainder", text="")
+        raise PredicateError(message, hint="% needs whole numbers", text="")
     whole = pc.divide_checked(left, right)  # towards zero
     return pc.subtract_checked(left, pc.multiply_checked(whole, right))
 
@@ -112,7 +112,7 @@ def _remainder(left: Value, right: Value) -> Value:
 def _text(item: Value) -> Value:
     if _T.is_string(item.type) or _T.is_null(item.type):
         return item.cast(pa.string())
-    message = f"{type_name(item.type)} is no text"
+    message = f"{type_name(item.type)} is not text"
     raise PredicateError(message, hint="write CAST(... AS STRING)", text="")
 
 
@@ -125,7 +125,7 @@ def _substring(item: Value, start: Value, length: Value | None = None) -> Value:
     first = int(start.as_py())
     if first < 0 and length is not None:
         message = "SUBSTRING from the end with a length is not supported"
-        raise PredicateError(message, hint="give a function of the rows", text="")
+        raise PredicateError(message, hint="pass a function instead", text="")
     begin = first - 1 if first > 0 else first
     stop = None if length is None else begin + max(0, int(length.as_py()))
     return pc.utf8_slice_codeunits(_text(item), begin, stop)

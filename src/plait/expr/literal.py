@@ -60,7 +60,7 @@ def temporal(text: str, kind: pa.DataType) -> Literal:
         return Literal.of(_days_to(match[1]), kind)
     micros, zoned = _moment_of(text)
     if zoned and kind.tz is None:
-        message = f"{text!r} has a zone, and the type {type_name(kind)} has none"
+        message = f"{text!r} has a time zone, but the type {type_name(kind)} does not"
         raise ValueError(message)
     return Literal.of(micros, kind)
 

@@ -32,8 +32,8 @@ PREDICATE, VALUE, SCHEMA = "predicate", "value", "schema"
 """What a text may be."""
 _INSTEAD: Final = {
     PREDICATE: "scan with pyarrow.compute.field(column).isin(values), or delete by keys",
-    VALUE: "give it as a pyarrow expression or a function",
-    SCHEMA: "give a pyarrow schema",
+    VALUE: "pass a pyarrow expression or a function",
+    SCHEMA: "pass a pyarrow schema",
 }
 _SUPPORTED: Final = {
     PREDICATE: (
@@ -43,7 +43,7 @@ _SUPPORTED: Final = {
     VALUE: (
         "supported: columns, literals, + - * / %, comparisons, AND, OR, NOT, IS NULL, IN, BETWEEN, "
         "LIKE, CASE, IF, COALESCE, NULLIF, GREATEST, LEAST, ABS, FLOOR, CEIL, UPPER, LOWER, TRIM, "
-        "LTRIM, RTRIM, LENGTH, SUBSTRING, CONCAT, ||, CAST; or give a function of the rows"
+        "LTRIM, RTRIM, LENGTH, SUBSTRING, CONCAT, ||, CAST; or pass a function"
     ),
     SCHEMA: "for example: id bigint not null, day date, tags array<string>",
 }
@@ -111,7 +111,7 @@ def _tree(text: str, what: str) -> exp.Expr:
         raise _unparsed(text, what, error) from error
     trees = [tree for tree in parsed_trees if tree is not None]
     if len(trees) != 1:
-        why = f"{len(trees)} {what}s instead of one: {text[:200]!r}"
+        why = f"{len(trees)} {what}s, expected one: {text[:200]!r}"
         raise refused(text, what, why)
     return trees[0]
 

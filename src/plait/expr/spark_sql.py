@@ -56,7 +56,7 @@ def to_sql(predicate: Predicate) -> str:
 
 def _name(column: Column) -> str:
     if any("${" in part for part in column.path):
-        message = f"Spark puts a variable in place of the column name {'.'.join(column.path)!r}"
+        message = f"Spark would substitute a variable for the column name {'.'.join(column.path)!r}"
         raise PredicateError(message, hint="rename the column", text="", column=column.path[0])
     return ".".join("`" + part.replace("`", "``") + "`" for part in column.path)
 

@@ -305,7 +305,7 @@ class _Reader:
             self._refuse(node)
         except (ValueError, pa.ArrowException) as error:
             name = node.args["to"].sql(dialect="spark")
-            message = f"{literal.text[:200]} is no {name}, in {self._text[:200]!r}"
+            message = f"{literal.text[:200]} is not a valid {name}, in {self._text[:200]!r}"
             hint = "write DATE '2026-01-31' or TIMESTAMP '2026-01-31 12:00:00Z', or a plain number"
             raise PredicateError(
                 message, hint=hint, text=self._text, position=start_of(node)
@@ -319,7 +319,7 @@ class _Reader:
             part = self._text[position or 0 :][:100]
         message = f"{part!r} is not supported in the {self._what} {self._text[:200]!r}"
         if self._narrow and node.key == "concat":
-            hint = r"write a quote inside text as \'; texts are not joined"
+            hint = r"write a quote inside text as \'; adjacent texts are not joined"
             raise PredicateError(message, hint=hint, text=self._text, position=position)
         raise refused(self._text, self._what, message, position)
 

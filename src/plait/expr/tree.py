@@ -122,13 +122,15 @@ class Like:
         """Refuse what Spark refuses."""
         item = self.item
         if isinstance(item, Column) and not pa.types.is_string(item.type):
-            message = f"LIKE on column {'.'.join(item.path)!r}, which is no string"
-            raise PredicateError(message, hint="compare it instead", text=self.pattern[:200])
+            message = f"LIKE on column {'.'.join(item.path)!r}, which is not a string"
+            raise PredicateError(
+                message, hint="compare it with = or IN instead", text=self.pattern[:200]
+            )
         if len(self.pattern) > PATTERN_MAX:
             message = f"a LIKE pattern of {len(self.pattern)} characters"
             raise PredicateError(message, hint=f"at most {PATTERN_MAX}", text=self.pattern[:200])
         if _ESCAPES.fullmatch(self.pattern) is None:
-            message = f"a backslash escapes nothing in the pattern {self.pattern[:200]!r}"
+            message = f"invalid escape in the pattern {self.pattern[:200]!r}"
             hint = r"only \%, \_ and \\ are escapes; write a backslash as \\"
             raise PredicateError(message, hint=hint, text=self.pattern[:200])
 
@@ -318,7 +320,7 @@ def bounded(predicate: Predicate) -> Predicate:
     count = sum(1 for _ in itertools.islice(leaves(predicate), LEAVES_MAX + 1))
     if count > LEAVES_MAX:
         message = f"a predicate of more than {LEAVES_MAX} conditions"
-        hint = "list the values of a column with IN, or give keys instead of a predicate"
+        hint = "use IN for many values of a column, or pass keys instead of a predicate"
         raise PredicateError(message, hint=hint, text="")
     return predicate
 
@@ -356,4 +358,4 @@ def opaque(predicate: Predicate, what: str) -> PredicateError:
     expression = predicate.expression if isinstance(predicate, Arrow) else predicate
     shown = str(expression)[:200]
     message = f"the expression {shown} cannot be {what}"
-    return PredicateError(message, hint="give the predicate as SQL text", text=shown)
+    return PredicateError(message, hint="pass the predicate as SQL text", text=shown)

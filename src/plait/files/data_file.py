@@ -73,7 +73,7 @@ def data_path(partition: Partition, bucket: int, instant: Instant, attempt: str,
     'data/00007-19700101000000000-0000000000000000-0-0001.base.parquet'
     """
     if kind not in EXTENSIONS or not _ATTEMPT.fullmatch(attempt) or bucket < UNKEYED:
-        message = f"not a name for a file: {kind!r}, {attempt!r}, bucket {bucket}"
+        message = f"invalid parts of a file name: {kind!r}, {attempt!r}, bucket {bucket}"
         raise InvariantError(message)
     number = _NO_BUCKET if bucket == UNKEYED else f"{bucket:05d}"
     name = f"{number}-{instant}-{attempt}.{kind}.{EXTENSIONS[kind]}"

@@ -66,7 +66,7 @@ def decode(vector: bytes, *, count: int, rows: int) -> Positions:
         message = f"a deletion vector begins with {MAGIC.hex()}, not {vector[:4].hex()}"
         raise ValueError(message)
     if not 0 <= count <= rows:
-        message = f"{count} rows masked of {rows}"
+        message = f"{count} masked rows, but the file has {rows}"
         raise ValueError(message)
     positions = roaring.decode(vector[4:], count=count)
     if len(positions) and int(positions[-1]) >= rows:

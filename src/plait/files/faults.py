@@ -19,7 +19,7 @@ def writing(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         message = f"cannot write {path}: {error}"
-        raise StorageError(message, hint="look at the store", path=path) from error
+        raise StorageError(message, hint="check the store", path=path) from error
 
 
 @contextmanager
@@ -38,12 +38,12 @@ def reading(path: str) -> Iterator[None]:
         if error.errno is None:
             raise corrupt(path, "a Parquet file", str(error)) from error
         message = f"cannot read {path}: {error}"
-        raise StorageError(message, hint="look at the store", path=path) from error
+        raise StorageError(message, hint="check the store", path=path) from error
 
 
 def corrupt(path: str, expected: str, found: str) -> CorruptMetadataError:
     """Make the error for a file that is not what the metadata says."""
     shown = found if len(found) <= 300 else found[:300] + "..."  # noqa: PLR2004 - one line
-    message = f"{path} is not what the table's metadata says: expected {expected}, found {shown}"
+    message = f"{path} does not match the table's metadata: expected {expected}, found {shown}"
     hint = "run tablectl verify"
     return CorruptMetadataError(message, hint=hint, path=path, expected=expected, found=shown)

@@ -126,7 +126,7 @@ class DataFileWriter:
         columns = [rows.column(index) for index in range(rows.num_columns)]
         kinds = [column.type for column in columns]
         if rows.schema.names != self._schema.names or kinds != self._schema.types:
-            message = f"rows for {self.path} have another schema: {rows.schema}"
+            message = f"rows for {self.path} have a different schema: {rows.schema}"
             raise InvariantError(message)
         return pa.Table.from_arrays(columns, schema=self._schema)
 

@@ -41,14 +41,14 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
         root = local_root(store.spec)
         if root is not None:
             return FileLock(root, ports)
-        message = f"lock='file' needs a table on a disk, and this one is at {uri}"
+        message = f"lock='file' needs a table on a disk, but this one is at {uri}"
         hint = "use 'none' (the slots alone are safe), or 'process' for one process"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     if kind == "zookeeper":
         return ZooKeeperLock(lock, store, ports)
     if kind == "lease":
         return LeaseLock(lock, store, ports)
-    message = f"lock={lock!r} is not known"
+    message = f"lock={lock!r} is unknown"
     raise OptionError(
         message, hint="one of file, process, lease, zookeeper://..., none", key="lock", value=lock
     )
@@ -73,14 +73,17 @@ def settle_lock(lock: str, store: Store) -> str:
     if kind == "lease":
         if found.put_if_absent and found.compare_and_swap:
             return lock
-        message = f"lock='lease' needs a store with a compare-and-swap, and {uri} has none"
+        message = f"lock='lease' needs a store with a compare-and-swap, but {uri} has none"
         hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     require_kazoo()
     lent = lent or not found.put_if_absent
     if lent and not found.coherent:
-        message = f"slots cannot be lent to {uri}: reads there may miss what was written"
-        hint = "where that is known to be false: storage_options={'plait.declare': 'coherent'}"
+        message = f"cannot lend slots to {uri}: its reads may miss finished writes"
+        hint = (
+            "if you know that its reads see every finished write: "
+            "storage_options={'plait.declare': 'coherent'}"
+        )
         raise OptionError(message, hint=hint, key="lock", value=lock)
     return lend(lock) if lent else lock
 

@@ -68,10 +68,10 @@ def _options(text: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
-        raise _refused(text, "what stands after the ? is not key=value") from error
+        raise _refused(text, "the text after the ? is not key=value") from error
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _refused(text, "a key stands after the ? twice")
+        raise _refused(text, "a key occurs twice after the ?")
     return found
 
 
@@ -81,7 +81,7 @@ def _hosts(text: str, hosts: str) -> str:
         match = _HOST.fullmatch(host)
         port = int(match[1] or _PORT) if match else 0
         if match is None or not 0 < port <= _PORT_MAX:
-            raise _refused(text, f"{host!r} is no host:port")
+            raise _refused(text, f"{host!r} is not host:port")
         found.append(host if match[1] else f"{host}:{port}")
     if len(set(found)) < len(found):
         raise _refused(text, "a host is named twice")

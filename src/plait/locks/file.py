@@ -107,13 +107,13 @@ class FileLock:
 
     def _unavailable(self, error: Exception) -> LockUnavailableError:
         message = f"cannot lock {self._path}: {error}"
-        hint = "see whether the directory may be written and its file system has locks"
+        hint = "check that the directory is writable and its file system supports locks"
         return LockUnavailableError(message, hint=hint)
 
     def _timed_out(self, wait_s: float) -> LockTimeoutError:
         record = self._read_record()
         holder = record.owner if record else "a process that left no record"
-        hint = "raise lock.wait; the lock of a process that died is free at once"
+        hint = "increase lock.wait; the lock of a dead process is free at once"
         return timed_out(f"the lock {self._path}", holder, wait_s, hint)
 
     def _write_record(self, owner: str) -> None:

@@ -37,8 +37,8 @@ def identity_of(body: bytes) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         identity = ""
     if not _ID.fullmatch(identity):
-        message = f"{_TABLE} does not tell the identity of the table"
-        hint = "restore the file from a backup; every writer must read the same"
+        message = f"{_TABLE} does not contain the table's identity"
+        hint = "restore the file from a backup; all writers must read the same file"
         raise CorruptMetadataError(
             message,
             hint=hint,
@@ -66,7 +66,7 @@ def require_identity(store: Store) -> None:
     identity_of(body)
     found = json.loads(body).get("format")
     if found != FORMAT_VERSION:
-        message = f"{_TABLE} says format {found!r:.40}, and this Plait knows {FORMAT_VERSION}"
+        message = f"{_TABLE} has format {found!r:.40}, but this Plait supports {FORMAT_VERSION}"
         raise UnsupportedFeatureError(
             message, hint="upgrade plait", features=[f"format {found!r:.40}"], path=_TABLE
         )

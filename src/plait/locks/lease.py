@@ -108,7 +108,7 @@ class LeaseLock:
         holder = None
         with suppress(StorageError):
             holder = self.holder()
-        hint = f"raise lock.wait; a dead holder's lease is free after {self._ttl_s * DRIFT:g} s"
+        hint = f"increase lock.wait; a dead holder's lease is free after {self._ttl_s * DRIFT:g} s"
         lease = f"the lease of {self._store.spec.uri}"
         return timed_out(lease, holder.owner if holder else None, wait_s, hint)
 
@@ -211,8 +211,8 @@ class _Claim:
             if self.swap(body, after):
                 return after
             backoff.pause()
-        message = f"{PATH} changed again and again"
-        raise StorageError(message, hint="it is tried again", path=PATH)
+        message = f"{PATH} kept changing while it was updated"
+        raise StorageError(message, hint="the update is tried again", path=PATH)
 
     def leave(self) -> None:
         """Let go of the lease and of the place in the queue; what fails runs out by itself."""
@@ -226,7 +226,7 @@ class _Claim:
         try:
             self.change(left)
         except StorageError as error:
-            _log.info("a lease is left to run out: %s", error)
+            _log.info("a lease was not released and will expire: %s", error)
 
     def _unavailable(self, error: StorageError) -> LockUnavailableError:
         message = f"the lease of {self._store.spec.uri} cannot be used: {error.message}"
@@ -258,7 +258,7 @@ class LeaseHeld:
         began, nonce = self._claim.time_s(), self._claim.me.nonce
         renewed = self._claim.change(lambda r: r.renewed() if r.held_by(nonce) else None)
         if renewed is None:
-            self._taken = "somebody else took the lease"
+            self._taken = "another client took the lease"
         else:
             self._renewed = began
 
@@ -273,6 +273,6 @@ def parse_lease(text: str) -> float:
     ttl_s = _TTL.parse(time if colon else _TTL.default)
     if word != LeaseLock.name or ttl_s > TTL_S_MAX:
         message = f"lock={text!r} cannot be used"
-        hint = "'lease', or with a lease time of up to an hour: 'lease:30s'"
+        hint = "'lease', or with a duration of up to one hour: 'lease:30s'"
         raise OptionError(message, hint=hint, key="lock", value=text)
     return ttl_s

@@ -56,7 +56,7 @@ class LockProvider(Protocol):
 
 def timed_out(lock: str, holder: str | None, wait_s: float, hint: str) -> LockTimeoutError:
     """Return the error for a lock that others held for the whole wait."""
-    who = holder or "somebody who left meanwhile"
+    who = holder or "a client that has since released it"
     message = f"{who} held {lock} for {wait_s:g} s"
     return LockTimeoutError(message, hint=hint, holder=who, waited_ms=int(wait_s * 1000))
 

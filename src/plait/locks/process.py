@@ -50,7 +50,7 @@ class ProcessLock:
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[NeverLost]:
         """Wait for the lock; raise LockTimeoutError naming the holder."""
         if not self._lock.acquire(owner, wait_s=wait_s):
-            lock, hint = f"the lock of {self._uri}", "raise lock.wait, or commit less often"
+            lock, hint = f"the lock of {self._uri}", "increase lock.wait, or commit less often"
             raise timed_out(lock, self._lock.holder, wait_s, hint)
         self._lock.since_ms = self._clock.now_ms()
         try:

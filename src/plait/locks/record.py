@@ -98,7 +98,7 @@ class LeaseRecord:
         """Read it. Damaged bytes are held by nobody known; the time makes a token beyond the last.
 
         >>> LeaseRecord.decode(b"?", ttl_s=15, now_ms=1_700_000_000_000).holder.owner
-        'somebody who wrote what cannot be read'
+        'an unknown client (unreadable record)'
         """
         try:
             document = json.loads(body)
@@ -113,7 +113,7 @@ class LeaseRecord:
                 tuple(_claimant(waiter) for waiter in document["waiters"][:WAITERS_MAX]),
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            unknown = Claimant("unknown", "somebody who wrote what cannot be read")
+            unknown = Claimant("unknown", "an unknown client (unreadable record)")
             return cls(now_ms, ttl_s, unknown)
 
 

@@ -126,7 +126,7 @@ class Session:
             self._client.stop()
             self._client.close()
         except self._errors:
-            _log.info("the session with ZooKeeper is left to expire", exc_info=True)
+            _log.info("the ZooKeeper session was not closed and will expire", exc_info=True)
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Session:
     def _unavailable(self, error: Exception | None) -> LockUnavailableError:
         what = f"{type(error).__name__} {error}".strip() if error else "no connection"
         message = f"ZooKeeper at {self._hosts} does not answer: {what}"
-        hint = "see whether a majority of its servers runs and can be reached from here"
+        hint = "check that a majority of its servers runs and can be reached from here"
         return LockUnavailableError(message, hint=hint)
 
     def create(self, path: str, data: bytes) -> bool:

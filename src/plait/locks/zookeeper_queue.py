@@ -87,7 +87,9 @@ class ZooKeeperLock:
 
     def _timed_out(self, place: _Place, wait_s: float) -> LockTimeoutError:
         holder = self.holder()
-        hint = f"raise lock.wait; a dead holder's lock is free after {self._address.session_s:g} s"
+        hint = (
+            f"increase lock.wait; a dead holder's lock is free after {self._address.session_s:g} s"
+        )
         return timed_out(f"the lock {place.folder}", holder.owner if holder else None, wait_s, hint)
 
 
@@ -187,8 +189,8 @@ class ZooKeeperSlots:
             node = session.read(self._at(key))
             if node is not None:
                 return node.data
-        message = f"{self._at(key)} is created and removed again and again"
-        raise LockUnavailableError(message, hint="another program writes below this path")
+        message = f"{self._at(key)} keeps being created and removed"
+        raise LockUnavailableError(message, hint="another program seems to write below this path")
 
     def find(self, key: str) -> bytes | None:
         """Return what a key is bound to."""
@@ -210,7 +212,7 @@ def _owner(data: bytes) -> str:
         facts = json.loads(data)
         return f"{facts['owner']} (process {facts['pid']} on {facts['host']})"[:700]
     except (ValueError, TypeError, KeyError, RecursionError):
-        return "somebody who left no name"
+        return "an unknown client"
 
 
 def _in_order(names: list[str]) -> list[str]:

@@ -35,7 +35,7 @@ class Contract:
         _one_of("lock", self.lock.split(":", 1)[0], LOCKS)
         _one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
         if self.failed_writes == "eager" and self.concurrency == "multi_writer":
-            message = "failed_writes='eager' would have each writer end the others' failed work"
+            message = "failed_writes='eager' would let each writer roll back the other writers"
             raise OptionError(
                 message,
                 hint="use failed_writes='lazy', or concurrency='single_writer'",
@@ -83,5 +83,5 @@ Rule: TypeAlias = Callable[[Meeting], str]
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        message = f"{key}={value!r} is not known"
+        message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)

@@ -86,8 +86,8 @@ def time_text(time_ms: int) -> str:
     '19700101000000000'
     """
     if not 0 <= time_ms <= TIME_MS_MAX:
-        message = f"{time_ms} ms since 1970 is no time of an instant"
-        raise FormatError(message, hint="set the clock of the machine that keeps the files")
+        message = f"{time_ms} ms since 1970 is not a valid instant time"
+        raise FormatError(message, hint="correct the clock of the machine that stores the files")
     moment = _EPOCH + dt.timedelta(milliseconds=time_ms)
     return moment.strftime("%Y%m%d%H%M%S").rjust(14, "0") + f"{moment.microsecond // 1000:03d}"
 
@@ -120,7 +120,7 @@ def after(now_ms: int, before_ms: int, *, where: str) -> int:
     """
     ms = max(now_ms, before_ms + 1)
     if ms > TIME_MS_MAX:
-        message = f"{where} claims a time so late that nothing can come after it"
+        message = f"{where} has a time so late that no later time exists"
         raise CorruptMetadataError(message, path=where, expected=now_ms, found=before_ms)
     return ms
 

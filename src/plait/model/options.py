@@ -46,23 +46,47 @@ class Option:
 OPTIONS: Mapping[str, Option] = {
     option.key: option
     for option in (
-        Option("write.bucket.size", "size", "64MiB", "a bucket's buffer is flushed beyond this"),
-        Option("write.buffer.size", "size", "256MiB", "the whole buffer is flushed beyond this"),
-        Option("file.size.target", "size", "128MiB", "size of files in tables without a key"),
+        Option(
+            "write.bucket.size",
+            "size",
+            "64MiB",
+            "a bucket's buffer is flushed when it exceeds this size",
+        ),
+        Option(
+            "write.buffer.size",
+            "size",
+            "256MiB",
+            "all buffers are flushed when they exceed this size together",
+        ),
+        Option(
+            "file.size.target", "size", "128MiB", "target size of files in tables without a key"
+        ),
         Option("heartbeat.interval", "time", "10s", "time between two heartbeats", 0.05),
         Option(
-            "heartbeat.timeout", "time", "120s", "silence after which a writer may be dead", 0.2
+            "heartbeat.timeout",
+            "time",
+            "120s",
+            "silence after which a writer may be rolled back",
+            0.2,
         ),
         Option("checkpoint.interval", "count", "50", "commits between two checkpoints"),
+        Option("recovery.interval", "time", "10min", "how often a commit looks for dead writers"),
+        Option("lock.wait", "time", "60s", "longest time to wait for the lock", 0),
+        Option("commit.retries", "count", "20", "times that one commit may redo buckets", 0),
+        Option("commit.deadline", "time", "5min", "time limit for all attempts of one commit"),
         Option(
-            "recovery.interval", "time", "10min", "the first commit in so long looks for the dead"
+            "commit.reserve.after",
+            "count",
+            "3",
+            "lost rounds after which a commit reserves its buckets",
         ),
-        Option("lock.wait", "time", "60s", "longest wait for the lock", 0),
-        Option("commit.retries", "count", "20", "attempts of one commit", 0),
-        Option("commit.deadline", "time", "5min", "longest time for all attempts of one commit"),
-        Option("commit.reserve.after", "count", "3", "lost rounds after which a commit reserves"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
-        Option("clean.retain.versions", "count", "10", "so many newest versions stay readable"),
+        Option(
+            "clean.retain.versions",
+            "count",
+            "10",
+            "minimum number of newest versions that stay readable",
+        ),
     )
 }
 
@@ -83,7 +107,7 @@ class Options:
         for key, value in values.items():
             if key not in OPTIONS:
                 near = difflib.get_close_matches(key, OPTIONS, n=1)
-                message = f"no option is called {key!r}"
+                message = f"unknown option {key!r}"
                 hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(OPTIONS)}"
                 raise OptionError(message, hint=hint, key=key, value=value, nearest=near)
             OPTIONS[key].parse(value)

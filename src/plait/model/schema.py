@@ -57,8 +57,8 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
     """
     names = (given,) if isinstance(given, str) else given
     if isinstance(names, (set, frozenset)):
-        message = f"{what} takes names in an order, and a set has none"
-        hint = f"{what}={sorted(map(str, names))[:10]}, in the order that you mean"
+        message = f"{what} needs ordered names, and a set has no order"
+        hint = f"{what}={sorted(map(str, names))[:10]}, in the order that you want"
         raise OptionError(message, hint=hint, key=what, value=str(given)[:100])
     if isinstance(names, Iterable) and not isinstance(names, bytes):
         found = tuple(names)
@@ -99,13 +99,15 @@ class Schema:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             message = f"two columns are called {twice[0]!r}"
-            raise SchemaError(message, hint="names differ in more than case", column=twice[0])
+            raise SchemaError(
+                message, hint="column names must differ in more than case", column=twice[0]
+            )
         if not names:
-            message = "a table needs a column"
+            message = "a table needs at least one column"
             raise SchemaError(message)
         taken = next((name for name in schema.names if name.lower() in CHANGE_COLUMNS), None)
         if taken is not None:
-            message = f"a column cannot be called {taken!r}: reads of changes add one of that name"
+            message = f"invalid column name {taken!r}: change reads add a column with that name"
             hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
             raise SchemaError(message, hint=hint, column=taken)
         ids = iter(range(1, 1 << 31))
@@ -194,7 +196,7 @@ def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
             pa.field("key", storable_type(kind.key_type, column), nullable=False),
             pa.field("value", storable_type(value.type, column), value.nullable),
         )
-    message = f"column {column!r} has type {kind}, which Spark and Parquet do not share"
+    message = f"column {column!r} has type {kind}, which Spark and Parquet do not both support"
     raise SchemaError(message, hint="cast the column first", column=column, found=str(kind))
 
 
@@ -229,7 +231,7 @@ def plain_type(name: str) -> pa.DataType:
     match = _DECIMAL.fullmatch(name)
     if match and 1 <= int(match[1]) <= _DECIMAL_DIGITS_MAX and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
-    message = f"no type is called {name[:80]!r}"
+    message = f"unknown type {name[:80]!r}"
     raise ValueError(message)
 
 

@@ -69,7 +69,7 @@ def to_text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
     '1970-01-01T00:00:00.000000Z'
     """
     if scalar.type != kind:
-        message = f"a {type_name(scalar.type)} where a {type_name(kind)} belongs"
+        message = f"expected a {type_name(kind)}, found a {type_name(scalar.type)}"
         raise ValueError(message)
     raw = to_raw(scalar)
     return None if raw is None else raw_text(raw, kind)

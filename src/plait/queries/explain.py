@@ -111,7 +111,7 @@ def _decision_of(handle: TableHandle, state: TableState, instant: Instant) -> De
     version = mine["version"][0].as_py() if mine.num_rows else None
     decision = None if version is None else handle.cache.timeline.find(version)
     if decision is None:
-        message = f"nothing was decided about instant {instant}"
+        message = f"there is no decision about instant {instant}"
         hint = "`tablectl timeline` lists decided and pending instants"
         raise InstantNotFoundError(message, hint=hint, instant=str(instant))
     return decision

@@ -41,7 +41,7 @@ def find_as_of(handle: TableHandle, state: TableState, moment: Moment) -> int:
     _require_past(handle, state, time_ms, "as_of", moment)
     version = state.find_version_at(handle.store, time_ms)
     if version is None:
-        message = f"the table is younger than {moment}"
+        message = f"the table did not exist at {moment}"
         raise InstantNotFoundError(message, hint="see Table.history()", as_of=str(moment))
     return version
 
@@ -71,7 +71,7 @@ def find_bound(handle: TableHandle, state: TableState, bound: Bound, *, key: str
     if version_then is None and key == "since":
         return 0
     if version_then is None:
-        message = f"{key}={bound}: there is no such commit yet"
+        message = f"{key}={bound}: no such commit exists yet"
         raise InstantNotFoundError(message, hint="see Table.history()", **{key: str(bound)})
     return version_then
 
@@ -93,9 +93,9 @@ def require_version(value: object) -> int:
     """Return a version, of whichever type of integers; raise OptionError for anything else."""
     if not isinstance(value, str) and (number := _version_of(value)) is not None:
         return number
-    message = f"version={value!r:.80} is no version"
+    message = f"version={value!r:.80} is not a version"
     raise OptionError(
-        message, hint="an integer; as_of takes times", key="version", value=str(value)
+        message, hint="pass an integer; as_of takes times", key="version", value=str(value)
     )
 
 
@@ -132,7 +132,7 @@ def _find_decided(handle: TableHandle, state: TableState, instant: Instant, key:
     version = state.find_instant(handle.store, instant)
     if version is not None:
         return version
-    why = "there is no such commit"
+    why = "no such commit exists"
     rows = state.commits(handle.store)
     ended = rows.filter(ends(rows, instant))
     if ended.num_rows:
@@ -148,8 +148,8 @@ def _require_settled(state: TableState, time_ms: int, bound: Bound) -> None:
     if time_ms <= state.completed_ms:
         return
     newest = f"version {state.version}, completed at {iso(state.completed_ms)}"
-    message = f"until={bound} lies after the newest commit ({newest}), so it is not settled yet"
-    hint = "leave until out, and begin the next read with the version that this one reports"
+    message = f"until={bound} is after the newest commit ({newest}), so it is not settled yet"
+    hint = "omit until, and start the next read from changes.until"
     raise InstantNotFoundError(message, hint=hint, until=str(bound), version=state.version)
 
 
@@ -161,6 +161,6 @@ def _require_past(
         return
     now_ms = handle.store.now_ms()
     if time_ms > now_ms + AHEAD_MS_MAX:
-        message = f"{key}={bound} lies in the future: the store's clock says {iso(now_ms)}"
-        hint = "give a time that has passed, a version, or an instant"
+        message = f"{key}={bound} is in the future: the store's clock shows {iso(now_ms)}"
+        hint = "pass a time in the past, a version, or an instant"
         raise InstantNotFoundError(message, hint=hint, **{key: str(bound)})

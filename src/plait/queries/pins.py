@@ -62,8 +62,10 @@ def pin_changes(
         state.require_readable(low)
         high = state.version if until is None else find_bound(handle, state, until, key="until")
         if high < low:
-            message = f"until={until} lies before since={since}"
-            raise OptionError(message, hint="since comes first", key="until", value=str(until))
+            message = f"until={until} is before since={since}"
+            raise OptionError(
+                message, hint="since must be before until", key="until", value=str(until)
+            )
         return _window(handle, state, low, high)
 
     return _pinned(handle, min(low, known.version), load)

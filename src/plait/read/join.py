@@ -220,7 +220,7 @@ def _joined(parts: Sequence[KeyedRows], old: Sequence[tuple[int, KeyedRows]]) ->
 
 def repeated_key() -> CorruptMetadataError:
     """Return the error for a side of which the table shows a key twice."""
-    message = "a record key is there twice in one bucket"
+    message = "a record key occurs twice in one bucket"
     hint = "run tablectl verify"
     return CorruptMetadataError(message, hint=hint, expected="one row a key", found="more")
 

@@ -141,7 +141,7 @@ def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array
     try:
         rows = [partition_parse(text) for text in texts.to_pylist()]
         if any(len(row) != len(names) for row in rows):
-            message = f"a partition without a value for each of {', '.join(names)}"
+            message = f"a partition in the metadata lacks a value for one of {', '.join(names)}"
             raise ValueError(message)
         columns = zip(*rows, strict=True)
         kinds = [spec.schema.arrow.field(name).type for name in names]

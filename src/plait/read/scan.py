@@ -186,6 +186,6 @@ def known_columns(columns: str | Sequence[str] | None, schema: pa.Schema) -> tup
             raise unknown_column(name, schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = f"column {twice[0]!r} is asked for twice"
+        message = f"column {twice[0]!r} is requested twice"
         raise SchemaMismatchError(message, hint="name each column once", column=twice[0])
     return names

@@ -98,7 +98,7 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
         CommitOutcomeUnknownError: the store does not say; nothing more is deleted.
     """
     handle.require_contract(handle.cache.refresh().table.contract)
-    rollback = roll_back_failed(handle, reason="dead when a clean came by")
+    rollback = roll_back_failed(handle, reason="found dead by a clean")
     planned = plan or plan_clean(handle)
     zombies = handle.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(handle))

@@ -55,10 +55,10 @@ def _require_alone(handle: TableHandle, wait_s: float) -> None:
         if handle.ports.clock.monotonic() >= deadline:
             first = live[0]
             message = (
-                f"{len(live)} other writer(s) are live, such as {first.instant} "
+                f"{len(live)} other writers are alive, such as {first.instant} "
                 f"(process {first.pid} on {first.host})"
             )
-            hint = "wait for them with wait_s, or end the dead with `tablectl rollback --failed`"
+            hint = "wait with wait_s, or roll back dead writers with `tablectl rollback --failed`"
             raise ContractError(message, hint=hint, live=[str(e.instant) for e in live])
         handle.ports.clock.sleep(_POLL_S)
 
@@ -66,6 +66,6 @@ def _require_alone(handle: TableHandle, wait_s: float) -> None:
 def _require_same_arbiter(before: str, after: str) -> None:
     """Refuse to change who decides slots: two could each give one slot away (INV-02)."""
     if arbiter_of(before) != arbiter_of(after):
-        message = f"the slots of this table are decided with {before!r}, and not with {after!r}"
-        hint = "copy the table to one with that lock"
+        message = f"this table's slots are decided with {before!r}, not with {after!r}"
+        hint = "copy the rows to a new table with that lock"
         raise OptionError(message, hint=hint, key="lock", value=after)

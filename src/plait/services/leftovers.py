@@ -45,8 +45,8 @@ def require_deletable(names: Iterable[str]) -> None:
     for name in names:
         if parse_path(name) or paths.manifest_of(name) or checkpoint_of(name) is not None:
             continue
-        message = f"a decision condemns {name}, which is no data file, manifest or checkpoint"
-        hint = "nothing was deleted; the decision is damaged or forged: see `tablectl timeline`"
+        message = f"a decision condemns {name}, which is not a data file, manifest or checkpoint"
+        hint = "nothing was deleted; the decision is damaged or forged; see `tablectl timeline`"
         raise CorruptMetadataError(
             message, hint=hint, path=name, expected="a file that writers leave", found=name
         )

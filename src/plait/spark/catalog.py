@@ -73,10 +73,10 @@ class CatalogSource(PlaitSource):
         """
         if "path" not in {key.lower() for key in self.options}:
             path = _kept(schema).get("path", "/path/of/table")
-            message = "Spark 4.2 tells no data source where the table of an INSERT is"
+            message = "Spark 4.2 does not tell a data source the location of an INSERT's table"
             hint = (
                 f"INSERT INTO name WITH (path = '{path}') ..., or insert into a temporary view; "
-                f"of a DataFrame save('{path}') instead of saveAsTable and insertInto"
+                f"for a DataFrame use save('{path}') instead of saveAsTable and insertInto"
             )
             raise OptionError(message, hint=hint, key="path", value="")
         return super().writer(schema, overwrite)
@@ -115,8 +115,10 @@ def _for_reads(options: Mapping[str, str]) -> dict[str, str]:
 def _check_kept(options: Mapping[str, str]) -> None:
     for key in options:
         if key.lower().startswith(STORAGE):
-            message = f"a catalog would keep the option {key!r}, which may be a secret, in the open"
-            hint = "give it where the table is read: SELECT ... FROM name WITH (...), or a view"
+            message = (
+                f"the catalog would store the option {key!r}, which may be a secret, in plain text"
+            )
+            hint = "pass it when you read the table: SELECT ... FROM name WITH (...), or a view"
             raise OptionError(message, hint=hint, key=key, value="")
 
 
@@ -138,10 +140,10 @@ def _check_columns(schema: StructType, path: str) -> None:
         if changed:
             message = (
                 "ALTER TABLE changed the columns of this name in Spark's catalog "
-                f"({', '.join(changed)}), and not those of the table"
+                f"({', '.join(changed)}) but not those of the table"
             )
             hint = (
-                "DROP TABLE removes the name alone; then CREATE TABLE name USING plait "
+                "DROP TABLE removes only the name; then CREATE TABLE name USING plait "
                 f"LOCATION '{path}'"
             )
             column = changed[0][1:]
@@ -152,10 +154,10 @@ def _nowhere(schema: StructType) -> OptionError:
     columns = ", ".join(schema.fieldNames())
     message = (
         "no path is given: if this is a name in Spark's catalog, then it was created with columns "
-        f"of its own ({columns}), or ALTER TABLE took away the one that the path stood beside"
+        f"of its own ({columns}), or ALTER TABLE removed the column that kept the path"
     )
     hint = (
-        "DROP TABLE removes the name alone; then CREATE TABLE name USING plait LOCATION "
+        "DROP TABLE removes only the name; then CREATE TABLE name USING plait LOCATION "
         "'/path/of/table', without columns; Table.create or tablectl create makes the table"
     )
     return OptionError(message, hint=hint, key="path", value="")

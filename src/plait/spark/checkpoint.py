@@ -85,18 +85,18 @@ class QueryCheckpoint:
             return
         found = self.find_query()
         if found is None:
-            message = f"{self.place} has no metadata that can be read"
+            message = f"{self.place} has no readable metadata"
             raise ValueError(message)
         if found != query:
             message = f"{self.place} is the checkpoint of query {found}, not of {query}"
-            hint = "give the checkpointLocation of the stream's own query"
+            hint = "pass the checkpointLocation of the stream's own query"
             raise OptionError(message, hint=hint, key="checkpoint", value=self.place)
 
     def _ends(self, batch: int) -> list[str]:
         text = self._find(f"offsets/{batch}")
         lines = [] if text is None else text.split("\n")
         if len(lines) < 3 or lines[0] != _FORMAT:  # noqa: PLR2004 - version, metadata, a source
-            message = f"{self.place} has no offsets of batch {batch} in a form that is known"
+            message = f"{self.place} has no offsets of batch {batch} in a known form"
             raise ValueError(message)
         return ["" if line == _NOTHING_YET else line for line in lines[2:]]
 

@@ -35,7 +35,7 @@ class SparkEngine:
         """
         if in_this_process(plan.store):
             uri = plan.store.uri
-            message = f"Spark's executors cannot reach {uri}: it is inside of this process"
+            message = f"Spark's executors cannot reach {uri}: it is in this process's memory"
             hint = "keep the table on a disk or in an object store"
             raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
         return SparkStaging(plan, announce)

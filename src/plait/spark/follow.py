@@ -143,10 +143,10 @@ class Follower:
         if offset.first or (offset.table == self._table and offset.version <= state.version):
             return
         uri, head = self._handle.store.spec.uri, state.version
-        message = f"the checkpoint stands at version {offset.version}, which {uri} does not have"
+        message = f"the checkpoint is at version {offset.version}, which {uri} does not have"
         if offset.table != self._table:
-            message = f"the checkpoint is of another table than the one that is at {uri} now"
-        hint = "give the stream the checkpoint that belongs to this table, or a new one"
+            message = f"the checkpoint belongs to another table than the one at {uri}"
+        hint = "use this table's checkpoint, or a new one"
         raise StreamError(message, hint=hint, uri=uri, version=offset.version, head=head)
 
     def _begin(self, state: TableState, head: int) -> Offset:
@@ -160,8 +160,8 @@ class Follower:
             return Offset(head, head)
         after = self._before(state, start)
         if after > head:
-            message = f"start={start}: there is no such version yet, nor is it the next"
-            hint = f"the newest is {head}; start=latest waits for what comes"
+            message = f"start={start}: no such version exists, and it is not the next one"
+            hint = f"the newest is {head}; start=latest waits for later commits"
             raise InstantNotFoundError(message, hint=hint, version=after + 1)
         return Offset(after, after)
 
@@ -221,11 +221,11 @@ class Follower:
         except InstantExpiredError as error:
             oldest = self._handle.cache.known().horizon
             message = (
-                f"the stream needs version {version} to tell what came after it, and it was "
-                f"cleaned; the oldest that can be read is {oldest}"
+                f"the stream needs version {version} to find later changes, but it was cleaned; "
+                f"the oldest readable version is {oldest}"
             )
             hint = (
-                "begin anew with a new checkpoint; for longer pauses raise clean.retain.time "
+                "start again with a new checkpoint; for longer pauses increase clean.retain.time "
                 "and clean.retain.versions beforehand"
             )
             raise InstantExpiredError(message, hint=hint, version=version, oldest=oldest) from error
@@ -240,5 +240,5 @@ class Follower:
 
 def _columns_changed(version: int) -> SchemaMismatchError:
     message = f"the columns of the table changed at version {version}"
-    hint = "load the stream anew and start it from its checkpoint: it gets the new columns"
+    hint = "load the stream again and start it from its checkpoint; it then has the new columns"
     return SchemaMismatchError(message, hint=hint, column="", version=version)

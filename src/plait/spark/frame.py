@@ -88,7 +88,7 @@ def check_types(asked: StructType, known: StructType) -> None:
         if wanted.dataType != found.dataType:
             expected, given = found.dataType.simpleString(), wanted.dataType.simpleString()
             message = f"column {wanted.name!r} is {expected}, not {given}"
-            hint = "leave the type as it is, and cast after reading"
+            hint = "keep the type, and cast after reading"
             raise SchemaMismatchError(
                 message, hint=hint, column=wanted.name, expected=expected, found=given
             )
@@ -136,7 +136,7 @@ def _check_same(first: pa.Schema, other: pa.Schema, names: Sequence[str]) -> Non
             continue
         expected, found = str(first.field(name).type), str(other.field(name).type)
         message = f"column {name!r} is {expected} in one DataFrame and {found} in another"
-        hint = "cast it, or use one writer a DataFrame"
+        hint = "cast it, or use one writer for each DataFrame"
         raise SchemaMismatchError(message, hint=hint, column=name, expected=expected, found=found)
 
 

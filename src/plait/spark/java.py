@@ -75,7 +75,7 @@ def require_java(environ: Mapping[str, str]) -> Java:
     """
     java = find_java(environ)
     if java is None:
-        message = f"Spark needs Java {VERSION_MIN} or newer, and none was found"
+        message = f"Spark needs Java {VERSION_MIN} or newer, but none was found"
         hint = "install a JDK and set JAVA_HOME, or: pip install 'plait[jdk]'"
         raise MissingDependencyError(message, hint=hint, library="java", extra="jdk")
     return java

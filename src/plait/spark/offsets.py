@@ -46,8 +46,10 @@ class Offset:
             numbers = {name: _number(value[name]) for name in value if name != "table"}
             return cls(**numbers, table=str(value.get("table", "")))
         except TypeError as error:
-            message = f"the checkpoint holds {str(value)[:120]}, which is no offset of a table"
-            hint = "give the stream the checkpoint that it had, or a new one"
+            message = (
+                f"the checkpoint contains {str(value)[:120]}, which is not an offset of a table"
+            )
+            hint = "use the stream's previous checkpoint, or a new one"
             raise OptionError(message, hint=hint, key="offset", value=str(value)) from error
 
 

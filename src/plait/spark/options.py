@@ -85,8 +85,8 @@ class SourceOptions:
             if name is None:
                 raise _unknown(raw, value, known)
             if values.setdefault(name, value) != value:
-                message = f"{name} is given twice: {values[name]!r} and {value!r}"
-                raise OptionError(message, hint="leave one of them", key=name, value=value)
+                message = f"{name} is set twice: {values[name]!r} and {value!r}"
+                raise OptionError(message, hint="keep one of them", key=name, value=value)
         if not values.get("path"):
             message = "no path is given"
             verb = "start" if known is STREAMING else "save" if known is WRITING else "load"
@@ -105,8 +105,8 @@ class SourceOptions:
         """
         value = self.values.get(key, "false").lower()
         if value not in ("true", "false"):
-            message = f"{key}={value!r} is neither true nor false"
-            raise OptionError(message, hint="say true or false", key=key, value=value)
+            message = f"{key}={value!r} is not true or false"
+            raise OptionError(message, hint="use true or false", key=key, value=value)
         return value == "true"
 
     def table(self) -> Table:

@@ -43,7 +43,7 @@ def pack(path: str | Path, *, extras: str | Sequence[str] = ()) -> dict[str, str
     """
     place = Path(path).absolute()
     if place.suffix != ".zip" or "#" in str(place):
-        message = f"{str(path)!r} is no name for a zip"
+        message = f"{str(path)!r} is not the name of a zip file"
         raise OptionError(message, hint="for example plait.zip", key="path", value=str(path))
     files = dict(_files((extras,) if isinstance(extras, str) else extras))
     with TemporaryDirectory(dir=place.parent) as scratch:
@@ -125,7 +125,7 @@ def _files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
     files = found.files
     if files is None:
         name = found.metadata["Name"]
-        message = f"{name} does not say which files it has, so it cannot be packed"
+        message = f"{name} does not list its files, so it cannot be packed"
         hint = f"pip install --force-reinstall {name}"
         raise MissingDependencyError(message, hint=hint, library=name, extra="")
     for file in files:

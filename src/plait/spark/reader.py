@@ -64,8 +64,8 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._changes = options.flag("changes")
         self._deletes = options.find("deletes") or RAISE
         if self._deletes not in (RAISE, SKIP):
-            message = f"deletes={self._deletes!r} is not known"
-            hint = "raise or skip; changes=true delivers them"
+            message = f"deletes={self._deletes!r} is unknown"
+            hint = "use raise or skip; changes=true returns the deletes"
             raise OptionError(message, hint=hint, key="deletes", value=self._deletes)
         self._limits = _limits(options)
         self._columns = tuple(asked.fieldNames())
@@ -155,7 +155,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             version = lost.column(VERSION)[0].as_py()
             sample = lost.slice(0, _SAMPLE).select(self._columns).to_pylist()
             message = f"version {version} deleted rows, such as {sample[0]}"
-            hint = "read them too with changes=true, or leave them out with deletes=skip"
+            hint = "return deletes with changes=true, or ignore them with deletes=skip"
             raise DeletedRowsError(message, hint=hint, version=version, sample=sample)
         return rows.filter(pc.is_in(kinds, value_set=_NEWS)).select(self._columns)
 

@@ -63,7 +63,7 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
     """
     if in_this_process(scan.store.spec):
         uri = scan.store.spec.uri
-        message = f"Spark's executors cannot reach {uri}: it is inside of this process"
+        message = f"Spark's executors cannot reach {uri}: it is in this process's memory"
         hint = "keep the table on a disk or in an object store, or read it with to_arrow()"
         raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
     rows = changes_to_spark(scan, spark) if isinstance(scan, ChangeScan) else _files(scan, spark)

@@ -110,7 +110,7 @@ def session(
 def _client(remote: str, master: str | None, config: dict[str, str]) -> SparkSession:
     """Connect to a server; its own settings stay as whoever started it set them."""
     if master is not None or _MASTER in config or not remote.startswith("sc://"):
-        message = f"remote={remote!r} is no server of Spark Connect"
+        message = f"remote={remote!r} is not a Spark Connect server"
         hint = "for example remote='sc://host:15002'"
         if remote.startswith("sc://"):
             message, hint = "master and remote are both given", "the server chose its master"

@@ -54,9 +54,9 @@ def files_at(directory: str, source: str) -> tuple[Path, Path]:
 
 def failed(directory: str, error: Exception) -> StorageError:
     """Say what the local disk refused, and what to do."""
-    message = f"cannot keep rows on their way to a task: {error}"
+    message = f"cannot store rows on their way to a task: {error}"
     hint = (
-        f"make room in {Path(directory).parent}, point spark.local.dir at a larger disk, or set "
+        f"free space in {Path(directory).parent}, set spark.local.dir to a larger disk, or set "
         f"{SETTING} to shuffle"
     )
     return StorageError(message, hint=hint, path=directory)

@@ -91,7 +91,7 @@ def request_of(
     """Take what is asked of a write from its options; raise OptionError for what makes no sense."""
     operation = options.find("operation") or ("overwrite" if overwrite else "append")
     if overwrite != (operation == "overwrite") or operation not in (*_APPENDING, "overwrite"):
-        message = f"operation={operation!r} does not go with this mode"
+        message = f"operation={operation!r} does not work with this mode"
         hint = "append, insert and upsert with mode('append'); overwrite with mode('overwrite')"
         raise OptionError(message, hint=hint, key="operation", value=operation)
     return write_request(
@@ -117,19 +117,19 @@ def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
         if table.handle.cache.known().table.isolation != "serializable":
             return None
         message = (
-            "this table is serializable, so a write must say which version its rows were "
+            "this table is serializable, so a write must name the version that its rows were "
             "computed from"
         )
         hint = (
-            "option('readFrom', version) for rows that were read of this table with "
-            "option('version', version); option('readFrom', 'none') for rows that were not"
+            "option('readFrom', version) if you read the rows with option('version', version); "
+            "option('readFrom', 'none') if they are not from this table"
         )
         raise OptionError(message, hint=hint, key="read_from", value="")
     if said.lower() == "none":
         return None
     if not (said.isascii() and said.isdigit()):
-        message = f"readFrom={said!r} is no version"
-        hint = "a version, such as 3, or none"
+        message = f"readFrom={said!r} is not a version"
+        hint = "use a version, such as 3, or none"
         raise OptionError(message, hint=hint, key="read_from", value=said)
     return read_set_of(table.handle, int(said))
 

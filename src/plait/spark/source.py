@@ -88,11 +88,11 @@ class PlaitSource(ds.DataSource):
         options = self._options({**READING, **FOLLOWING})
         version, as_of = options.find("version"), options.find("as_of")
         if version is not None and not (version.isascii() and version.isdigit()):
-            message = f"version={version!r} is no version"
+            message = f"version={version!r} is not a version"
             raise OptionError(message, hint="for example 3", key="version", value=version)
         if options.find("until") is not None:
-            message = "until goes with since"
-            raise OptionError(message, hint="give since too, or version", key="until", value="")
+            message = "until needs since"
+            raise OptionError(message, hint="set since too, or use version", key="until", value="")
         number = self._pinned if version is None else int(version)
         moment = int(as_of) if as_of and as_of.isascii() and as_of.isdigit() else as_of
         table = options.table()
@@ -102,8 +102,10 @@ class PlaitSource(ds.DataSource):
         options = self._options(READING)
         for key in ("version", "as_of"):
             if options.find(key) is not None:
-                message = f"{key} does not go with since"
-                raise OptionError(message, hint="until says where it ends", key=key, value="")
+                message = f"{key} cannot be used with since"
+                raise OptionError(
+                    message, hint="set the end of a change read with until", key=key, value=""
+                )
         since, where = options.find("since") or "", options.find("where")
         until = options.find("until") if self._pinned is None else self._pinned
         return options.table().changes(since, until, columns=columns, where=where)

@@ -100,7 +100,7 @@ class SparkStaging:
         """
         plan = self._plan
         if self._closed or self._rounds:
-            message = "rows came after the writer had staged its files"
+            message = "the writer got rows after it had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
         asked = plan.operation in (Operation.DELETE, Operation.UPDATE)
         if is_session(data) and asked and plan.predicate is not None:
@@ -108,10 +108,10 @@ class SparkStaging:
             return
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
-            raise OptionError(message, hint="use one writer an engine", key="data", value="")
+            raise OptionError(message, hint="use one writer for each engine", key="data", value="")
         if asked and plan.predicate is not None:
-            message = f"{plan.operation} by predicate takes no rows"
-            raise OptionError(message, hint="give either keys or where", key="where", value="rows")
+            message = f"{plan.operation} by predicate does not take rows"
+            raise OptionError(message, hint="pass either keys or where", key="where", value="rows")
         schema = arrow_schema(data.schema)
         if plan.clauses is not None and plan.joins:
             if self._source is None:
@@ -324,7 +324,7 @@ def digest_of_frame(data: object, plan: WritePlan) -> Digest:
     """Run a query, and return the digest of its rows."""
     if not is_frame(data):
         message = f"not a Spark DataFrame: {type(data).__qualname__}"
-        raise OptionError(message, hint="give one", key="data", value="")
+        raise OptionError(message, hint="pass a Spark DataFrame", key="data", value="")
     schema, layout = arrow_schema(data.schema), plan.spec
     if plan.joins:
         layout = rows_spec(plan.operation, layout, schema)
@@ -357,7 +357,7 @@ def _came(report: TaskReport | None) -> tuple[int, int]:
 def _changed(before: TaskReport | None, after: TaskReport | None) -> RetryableConflictError:
     first, second = _came(before)[0], _came(after)[0]
     message = (
-        "others committed first, and the DataFrame gave other rows when it was evaluated again "
+        "another commit was first, and the DataFrame returned different rows the second time "
         f"({first} rows, then {second})"
     )
     hint = "persist or checkpoint it before writing, or run the whole job again"

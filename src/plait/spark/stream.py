@@ -61,8 +61,8 @@ def begin_epoch(
     application, place = _name(options), options.find("checkpointlocation")
     check_application(application)
     if (options.find("read_from") or "none").lower() != "none":
-        message = "a stream has no version that all of its batches were computed from"
-        hint = "option('readFrom', 'none'); a function for foreachBatch can read and say read_from"
+        message = "the batches of a stream do not depend on one version"
+        hint = "use option('readFrom', 'none'); a foreachBatch function can read and pass read_from"
         raise OptionError(message, hint=hint, key="read_from", value=options.find("read_from"))
     table = options.table()
     request = request_of(options, table, overwrite=overwrite, on_conflict="retry")
@@ -74,8 +74,8 @@ def _name(options: SourceOptions) -> str:
     given = options.find("application") or options.find("queryname")
     place = options.find("checkpointlocation")
     if given is None and place is None:
-        message = "nothing names this stream, so a restart could not be told from another stream"
-        hint = "option('application', 'orders'), or queryName, or option('checkpointLocation', ...)"
+        message = "this stream has no name, so a restart looks like another stream"
+        hint = "set option('application', 'orders'), queryName or option('checkpointLocation', ...)"
         raise OptionError(message, hint=hint, key="application", value="")
     return given or name_of(place or "")
 
@@ -223,17 +223,16 @@ def _explained(application: str) -> Iterator[None]:
         option = "option('application', ...), or application= of foreach_batch"
         if isinstance(error, EpochUnknownError) and error.facts["last"] is None:
             hint = (
-                "nothing was written. The checkpoint has batches that this table has none of under "
-                "this name. Was it moved, or the query renamed? Keep the name that it had: "
-                f"{option} (tablectl stream audit lists the names). For another table it takes "
-                "a new checkpoint; docs: how-to/streams"
+                "nothing was written. The checkpoint has batches, but the table has none under "
+                "this name. If the checkpoint was moved or the query renamed, use the old name: "
+                f"{option} (tablectl stream audit lists the names). For another table use a new "
+                "checkpoint; docs: how-to/streams"
             )
         else:
             hint = (
-                "nothing was written. Was the checkpoint lost, rewound or replaced? Put the newest "
-                "one back. To start anew on purpose, and write its rows once more, give the stream "
-                f"another name than {application!r}, and a new checkpoint: {option}; "
-                "docs: how-to/streams"
+                "nothing was written. If the checkpoint was lost, rewound or replaced, restore the "
+                "newest one. To write all rows again on purpose, use a new checkpoint and another "
+                f"name than {application!r}: {option}; docs: how-to/streams"
             )
         raise type(error)(error.message, hint=hint, **error.facts) from error
 
@@ -257,7 +256,7 @@ def _query_of_driver(batch: DataFrame, application: str) -> str:
     active = batch.sparkSession.streams.active
     found = [query for query in active if query.name == application] or active
     if len(found) != 1:
-        message = f"Spark Connect does not tell which of {len(active)} queries this batch is of"
-        hint = f"name the query as its application: .queryName({application!r})"
+        message = f"Spark Connect does not say which of {len(active)} queries this batch belongs to"
+        hint = f"give the query the name of its application: .queryName({application!r})"
         raise OptionError(message, hint=hint, key="queryName", value="")
     return str(found[0].id)

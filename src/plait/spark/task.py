@@ -45,7 +45,7 @@ class TaskSetting:
         """Ask Spark."""
         context = TaskContext.get()
         if context is None:
-            message = "not inside of a Spark task"
+            message = "not in a Spark task"
             raise InvariantError(message)
         _keep_modules()
         number = context.partitionId()

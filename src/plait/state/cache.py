@@ -140,7 +140,7 @@ class StateCache:
         newest = load_newest(self.store, least=version)
         if newest is not None and newest.version >= version:
             return newest
-        message = f"version {version} is empty, and no checkpoint covers it"
+        message = f"version {version} is empty, but no checkpoint covers it"
         hint = "restore the slot from a backup; nothing can be written to this table without it"
         raise CorruptMetadataError(
             message, hint=hint, path=paths.slot(version), expected="a checkpoint", found="no bytes"
@@ -161,6 +161,6 @@ class StateCache:
         if first is None:
             uri = self.store.spec.uri
             message = f"there is no table at {uri}"
-            hint = "Table.create makes one; `tablectl create --help` shows how"
+            hint = "create it with Table.create; see `tablectl create --help`"
             raise TableNotFoundError(message, hint=hint, uri=uri)
         return TableState.create(first, where=paths.slot(0))

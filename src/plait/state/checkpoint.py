@@ -127,7 +127,7 @@ def load_checkpoint(store: Store, version: int) -> TableState | None:
         sealed = json.loads(data)
         body = sealed["state"]
         if sealed["checksum"] != checksum_of(body.encode()):
-            message = f"{path} is damaged: its checksum does not fit its content"
+            message = f"{path} is damaged: its checksum does not match its content"
             raise CorruptMetadataError(message, path=path)
         return _state(json.loads(body, object_pairs_hook=unique), version, path)
     except FormatError:
@@ -173,7 +173,7 @@ def _document(state: TableState) -> dict[str, object]:
 def _state(document: Mapping[str, object], version: int, path: str) -> TableState:
     features = document["features"]
     if not isinstance(features, list) or any(item not in FEATURES for item in features):
-        message = f"{path} uses features that this Plait does not know: {features}"
+        message = f"{path} uses features that this version of Plait does not support: {features}"
         raise CorruptMetadataError(message, path=path)
     table, parts = document["table"], document["parts"]
     horizon = int(str(document["horizon"]))

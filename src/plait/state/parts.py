@@ -95,7 +95,7 @@ def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
     try:
         return load_part(store, part, tables)
     except CorruptMetadataError as error:
-        _log.warning("reading versions %d to %d anew: %s", part.first, part.last, error)
+        _log.warning("reading versions %d to %d again: %s", part.first, part.last, error)
         count = part.last - part.first + 1
         try:
             decisions = list(Timeline(store).load_after(part.first - 1, limit=count))

@@ -99,13 +99,13 @@ def _text_of(place: object) -> str:
     text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
     if isinstance(text, str):
         return text
-    message = f"{place!r} is no place for a table: {type(place).__name__}"
-    raise OptionError(message, hint="give a path or a URL", key="uri", value=str(place))
+    message = f"{place!r} is not a location of a table: {type(place).__name__}"
+    raise OptionError(message, hint="pass a path or a URL", key="uri", value=str(place))
 
 
 def _no_options(spec: StoreSpec) -> None:
     options = options_of(spec)
     if options:
         key = min(options)
-        message = f"{spec.uri} takes no storage option {key!r}"
-        raise OptionError(message, hint=f"only {DECLARE}", key=key, value="")
+        message = f"{spec.uri} does not support the storage option {key!r}"
+        raise OptionError(message, hint=f"only {DECLARE} is supported", key=key, value="")

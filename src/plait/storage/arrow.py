@@ -74,7 +74,7 @@ class RootedHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
 
     def delete_root_dir_contents(self) -> None:
         """Refuse: nobody empties a table through Arrow."""
-        message = "the contents of a whole table are not deleted through its file system"
+        message = "cannot delete the contents of a whole table through its file system"
         raise PermissionError(message)
 
     def delete_file(self, path: str) -> None:

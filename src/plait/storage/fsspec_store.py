@@ -90,8 +90,8 @@ def _open(
     uri: str, options: Mapping[str, object], *, fresh: bool
 ) -> tuple[AbstractFileSystem, str]:
     if "::" in uri:
-        message = f"{uri!r} chains file systems; a cache in between shows what is no longer true"
-        raise OptionError(message, hint="give the plain URL", key="uri", value=uri)
+        message = f"{uri!r} chains file systems, and a cache between them can show stale data"
+        raise OptionError(message, hint="use the plain URL", key="uri", value=uri)
     from fsspec import available_protocols  # noqa: PLC0415 - tables on local disks do without
     from fsspec.core import url_to_fs  # noqa: PLC0415 - the same
 
@@ -108,10 +108,10 @@ def _open(
         if uri.partition("://")[0] not in available_protocols():
             raise adapter_missing(uri, error) from error
         message = f"fsspec cannot open {uri!r}: {error}"
-        hint = "see the adapter's options"
+        hint = "check the adapter's options"
         raise OptionError(message, hint=hint, key="uri", value=uri) from error
     except Exception as error:
         message = f"{uri!r} cannot be opened: {type(error).__name__}: {error}"
-        hint = "see whether the server can be reached, and the adapter's options"
+        hint = "check that the server can be reached, and the adapter's options"
         raise StorageError(message, hint=hint, path=uri) from error
     return files, str(root)

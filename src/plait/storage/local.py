@@ -100,7 +100,7 @@ class LocalStore:
         """Raise StorageError if the place of the table is taken by a file."""
         if os.path.exists(self.root) and not os.path.isdir(self.root):
             message = f"{self.root} is a file"
-            raise StorageError(message, hint="give a directory", path=self.root)
+            raise StorageError(message, hint="pass a directory", path=self.root)
 
     def find(
         self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()
@@ -125,7 +125,7 @@ class LocalStore:
             raise _failed(path, error, verb="read") from error
         finally:
             os.close(descriptor)
-        message = f"{path} has {size} bytes, more than the {size_max} that it may have"
+        message = f"{path} has {size} bytes; at most {size_max} are allowed"
         raise CorruptMetadataError(message, path=path, expected=size_max, found=size)
 
     def _open_found(self, path: str) -> int | None:
@@ -160,7 +160,7 @@ class LocalStore:
         """Write a whole file in place of exactly ``expected``; not synced."""
         check_path(path)
         if not self.capabilities.compare_and_swap:
-            message = f"{self.root} is on a network mount, whose locks are not relied on"
+            message = f"{self.root} is on a network mount, where leases are not reliable"
             hint = "use lock='file' there"
             raise CapabilityMissingError(
                 message, hint=hint, capability="compare_and_swap", uri=self.spec.uri
@@ -280,7 +280,7 @@ def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
     """List a directory that is open, and close it."""
     try:
         if prefix.count("/") > DEPTH_MAX:
-            raise OSError(None, f"directories lie more than {DEPTH_MAX} deep")
+            raise OSError(None, f"directories are more than {DEPTH_MAX} levels deep")
         with os.scandir(directory) as found:
             entries = sorted(found, key=_order)
         for entry in entries:
@@ -324,5 +324,5 @@ def _read(descriptor: int, size: int) -> bytes:
 def _failed(path: str, error: OSError, *, verb: str) -> StorageError:
     cause = error.strerror or type(error).__name__
     message = f"cannot {verb} {path}: {cause}"
-    hint = "see whether the disk is there, has room, and may be written"
+    hint = "check that the disk is mounted, has space, and is writable"
     return StorageError(message, hint=hint, path=path)

@@ -23,8 +23,8 @@ _REMEDIES: Final = {
     "s3n": "name the bucket: s3n://bucket/path",
     "gs": "name the bucket: gs://bucket/path",
     "abfss": "name the container: abfss://container@account.dfs.core.windows.net/path",
-    "wasb": "give it as abfss://container@account.dfs.core.windows.net/path",
-    "wasbs": "give it as abfss://container@account.dfs.core.windows.net/path",
+    "wasb": "write it as abfss://container@account.dfs.core.windows.net/path",
+    "wasbs": "write it as abfss://container@account.dfs.core.windows.net/path",
 }
 """What to say where a URL lacks a part that Spark takes from its settings, or is of no use."""
 _NEVER: Final = frozenset({"dbfs", "wasb", "wasbs"})
@@ -78,11 +78,11 @@ def plain_url(text: str) -> str:
     ('/data/x', 's3a://lake/x', 'a/b:c')
     """
     if not text.strip() or "\0" in text:
-        raise _refused(text, "is no place for a table", "give a path or a URL")
+        raise _refused(text, "is not a location of a table", "pass a path or a URL")
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise _refused(text, "is not UTF-8", "rename the directory: Arrow takes no other names")
     if text[0].isspace() and "://" in text:
-        raise _refused(text, "begins with a blank", "give the URL without it")
+        raise _refused(text, "begins with a blank", "write the URL without it")
     found = _SCHEME.fullmatch(text)
     if found is None or "/" in found[1]:
         return text
@@ -90,7 +90,7 @@ def plain_url(text: str) -> str:
     if len(scheme) == 1:
         if os.name == "nt":
             return text
-        raise _refused(text, "is a path of Windows, and this is another system", "give a path here")
+        raise _refused(text, "is a path of Windows, and this is another system", "pass a path here")
     if scheme == _FILE:
         return _local(text, rest)
     if scheme in _NEVER or not rest.startswith("//") or not rest.strip("/"):
@@ -113,8 +113,8 @@ def _local(text: str, rest: str) -> str:
             raise _refused(text, "names another machine", hint)
         rest = slash + path.lstrip("/")
     if not rest.startswith("/"):
-        hint = "give file:/path, or a relative path without file:"
-        raise _refused(text, "is no absolute path", hint)
+        hint = "use file:/path, or a relative path without file:"
+        raise _refused(text, "is not an absolute path", hint)
     return rest
 
 
@@ -138,10 +138,10 @@ def adapter_missing(uri: str, error: Exception) -> MissingDependencyError | Opti
         return MissingDependencyError(message, hint=hint, library=package, extra="")
     if isinstance(error, ImportError):
         message = f"{uri!r} needs a library that is not installed: {error}"
-        hint = "install what the message names"
+        hint = "install the library that the message names"
         return MissingDependencyError(message, hint=hint, library=error.name or "", extra="")
-    message = f"no adapter is known for {scheme}:// ({error})"
-    hint = "use a path, s3://, gs:// or abfss://; a scheme of your own needs an fsspec adapter"
+    message = f"there is no adapter for {scheme}:// ({error})"
+    hint = "use a path, s3://, gs:// or abfss://; a custom scheme needs an fsspec adapter"
     return OptionError(message, hint=hint, key="uri", value=uri)
 
 
@@ -150,7 +150,7 @@ def declared_of(spec: StoreSpec) -> frozenset[str]:
     value = dict(spec.options).get(DECLARE, "")
     words = frozenset(str(value).replace(",", " ").split())
     if unknown := sorted(words - set(_WORDS)):
-        message = f"{DECLARE}={' '.join(unknown)!r} is not known"
+        message = f"{DECLARE}={' '.join(unknown)!r} is unknown"
         hint = f"some of {', '.join(_WORDS)}"
         raise OptionError(message, hint=hint, key=DECLARE, value=value)
     return words

@@ -45,7 +45,7 @@ class MemoryStore:
     def __init__(self, uri: str, *, clock: Clock | None = None) -> None:
         uri = uri.rstrip("/")
         if not uri.removeprefix(SCHEME) or not uri.startswith(SCHEME):
-            message = f"{uri!r} does not name a place in memory"
+            message = f"{uri!r} is not a location in memory"
             raise OptionError(message, hint="for example memory://trial", key="uri", value=uri)
         self._uri = uri
         self._clock = clock or SystemClock()
@@ -76,7 +76,7 @@ class MemoryStore:
             return None
         size = len(entry[0])
         if size > size_max:
-            message = f"{path} has {size} bytes, more than the {size_max} that it may have"
+            message = f"{path} has {size} bytes; at most {size_max} are allowed"
             raise CorruptMetadataError(message, path=path, expected=size_max, found=size)
         return entry[0]
 
@@ -214,7 +214,7 @@ class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         self.delete_dir(path)
 
     def delete_root_dir_contents(self) -> None:
-        message = "the contents of a whole table are not deleted through its file system"
+        message = "cannot delete the contents of a whole table through its file system"
         raise PermissionError(message)
 
     def delete_file(self, path: str) -> None:

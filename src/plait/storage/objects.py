@@ -137,7 +137,7 @@ class ObjectStore:
                 if body is None:
                     raise lost(path, later[0])
         if body is not None and len(body) > size_max:
-            message = f"{path} has more than the {size_max} bytes that it may have"
+            message = f"{path} has more than {size_max} bytes"
             raise CorruptMetadataError(message, path=path, expected=size_max, found=len(body))
         return body
 
@@ -205,8 +205,8 @@ class ObjectStore:
                 return ours
             if self._clock.monotonic() > deadline:
                 break
-        message = f"the store did not tell whether {path} was written: {cause}"
-        hint = "it may appear later; read it before writing anew"
+        message = f"the store did not say whether {path} was written: {cause}"
+        hint = "it may appear later; read it before you write again"
         raise StorageError(message, hint=hint, path=path) from cause
 
     def _backoff(self) -> Backoff:
@@ -226,7 +226,7 @@ class ObjectStore:
     def _raise_if_final(self, path: str, error: Exception) -> None:
         """Raise for what no repetition mends, and what was surely not written."""
         if isinstance(error, OSError) and error.errno == errno.ENOSYS:
-            raise self._unable(why="whose server knows no conditional writes") from error
+            raise self._unable(why="whose server does not support conditional writes") from error
         if isinstance(error, (PermissionError, FileNotFoundError, NotImplementedError)):
             raise _failed(path, error, verb="write") from error
 
@@ -245,7 +245,7 @@ class ObjectStore:
     def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:  # noqa: ARG002 - the port's
         """Refuse: fsspec has no such call."""
         check_path(path)
-        message = f"{self._spec.uri} is not known to have a compare-and-swap"
+        message = f"{self._spec.uri} has no known compare-and-swap"
         hint = "use lock='none', or 'zookeeper://...'"
         raise CapabilityMissingError(
             message, hint=hint, capability="compare_and_swap", uri=self._spec.uri
@@ -359,5 +359,5 @@ def _modified_ms(facts: Mapping[str, object]) -> int | None:
 
 def _failed(path: str, error: Exception, *, verb: str) -> StorageError:
     message = f"cannot {verb} {path}: {type(error).__name__}: {error}"
-    hint = "see whether the store can be reached and the credentials allow it"
+    hint = "check that the store can be reached and the credentials allow it"
     return StorageError(message, hint=hint, path=path)

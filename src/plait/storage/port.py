@@ -127,7 +127,7 @@ class Store(Protocol):
 
 def lost(path: str, later: str) -> CorruptMetadataError:
     """Make the error for a file that was there once: one that came after it is still there."""
-    message = f"{path} is missing, and {later}, which came after it, is there"
+    message = f"{path} is missing, but the later {later} exists"
     hint = "restore the file from a backup; nothing can be written to this table without it"
     return CorruptMetadataError(message, hint=hint, path=path, expected="a file", found="none")
 
@@ -141,10 +141,10 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     bad = path.startswith("/") or "\\" in path or "\0" in path or ":" in parts[0]
     if bad or not path or any(part in ("", ".", "..") for part in parts):
-        message = f"a path in the metadata leaves the table: {path[:200]!r}"
+        message = f"a path in the metadata points outside the table: {path[:200]!r}"
         raise CorruptMetadataError(
             message,
-            hint="do not use this table before its metadata is examined",
+            hint="do not use this table before you have checked its metadata",
             path=path,
             expected="a relative path",
             found=path,

@@ -143,7 +143,7 @@ def _begins(start: threading.Barrier) -> bool:
 
 
 def _no_thread(error: RuntimeError, uri: str) -> StorageError:
-    message = f"the store could not be probed: {error}"
+    message = f"cannot probe the store: {error}"
     hint = "raise the limit of threads (ulimit -u, or the container's pids limit) and open it again"
     return StorageError(message, hint=hint, uri=uri)
 

@@ -126,8 +126,8 @@ class S3Store(ObjectStore):
                 return True
         if there not in (None, expected):
             return there == body
-        message = f"the store did not tell whether {path} was replaced: {cause}"
-        raise StorageError(message, hint="read it before writing anew", path=path) from cause
+        message = f"the store did not say whether {path} was replaced: {cause}"
+        raise StorageError(message, hint="read it before you write again", path=path) from cause
 
     def _load_tagged(self, key: str, size_max: int) -> tuple[bytes, str]:
         """Read an object, a byte more than that at most, and its ETag with one request."""
@@ -182,10 +182,10 @@ def _split(uri: str) -> tuple[str, str]:
     bucket, _, prefix = uri.removeprefix(scheme).partition("/")
     prefix = prefix.rstrip("/")
     if not scheme or not bucket or not prefix or "" in prefix.split("/"):
-        message = f"{uri!r} does not name a place in a bucket"
+        message = f"{uri!r} does not name a directory in a bucket"
         raise OptionError(message, hint="for example s3://bucket/table", key="uri", value=uri)
     if not _BUCKET.fullmatch(bucket):
-        message = f"{uri!r} names no bucket: none can be called that"
+        message = f"{uri!r} has an invalid bucket name"
         hint = "s3://bucket/table; credentials go into storage_options as key and secret"
         raise OptionError(message, hint=hint, key="uri", value=uri)
     return bucket, prefix
@@ -205,7 +205,7 @@ def _connect(
         raise MissingDependencyError(message, hint=hint, library="s3fs", extra="s3") from error
     version = tuple(int(part) for part in botocore.__version__.split(".")[:3])
     if version < _BOTOCORE_MIN:  # older ones drop the condition silently
-        message = f"botocore {botocore.__version__} knows no conditional writes"
+        message = f"botocore {botocore.__version__} does not support conditional writes"
         hint = "pip install --upgrade 'plait[s3]'"
         raise MissingDependencyError(message, hint=hint, library="botocore", extra="s3")
     foreign = (OSError, aiohttp.ClientError, botocore.exceptions.BotoCoreError)
@@ -215,5 +215,7 @@ def _connect(
         files.connect()  # asks nobody, and looks at options that it would else meet much later
     except (*_REFUSALS, botocore.exceptions.BotoCoreError) as error:
         message = f"s3fs refuses the storage options: {error}"
-        raise OptionError(message, hint="see s3fs.S3FileSystem", key="storage_options") from error
+        raise OptionError(
+            message, hint="see the options of s3fs.S3FileSystem", key="storage_options"
+        ) from error
     return files, foreign

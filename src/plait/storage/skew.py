@@ -71,13 +71,13 @@ def sound_time(time_ms: int) -> int:
     """Return a clock's time; raise ClockUnavailableError if it is absurd."""
     if 0 <= time_ms <= CLOCK_MS_MAX:
         return time_ms
-    message = f"the store's clock says {time_ms} ms since 1970, which cannot be"
-    hint = "set the clock of the machine that keeps the files"
+    message = f"the store's clock shows {time_ms} ms since 1970, which is impossible"
+    hint = "correct the clock of the machine that stores the files"
     raise ClockUnavailableError(message, hint=hint, found=time_ms)
 
 
 def no_clock(uri: str, cause: object) -> ClockUnavailableError:
     """Return the error to raise when a store does not tell its time."""
-    message = f"the store of {uri} does not tell its time: {cause}"
-    hint = "nothing was judged by another clock; run it again when the store answers"
+    message = f"the store of {uri} does not return its time: {cause}"
+    hint = "no other clock was used and nothing was done; run it again when the store answers"
     return ClockUnavailableError(message, hint=hint, uri=uri)

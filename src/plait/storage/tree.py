@@ -159,6 +159,6 @@ def exists(directory: int, name: str) -> bool:
 
 def _misplaced(path: str, expected: int, found: int) -> CorruptMetadataError:
     wanted, kind = _KINDS[expected], _KINDS.get(found, _OTHER)
-    message = f"{path} is {kind} where {wanted} belongs"
+    message = f"{path} is {kind} , expected {wanted}"
     hint = "find out who put it there; links inside a table are never followed"
     return CorruptMetadataError(message, hint=hint, path=path, expected=wanted, found=kind)

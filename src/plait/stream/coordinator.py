@@ -66,8 +66,8 @@ class Coordinator:
     ) -> None:
         """Make it; ``Stream.coordinator`` does."""
         if request.operation not in _OPERATIONS:
-            message = f"{request.operation} is no operation of a stream of several writers"
-            hint = "append, insert or upsert"
+            message = f"{request.operation} is not an operation for a stream with several writers"
+            hint = "use append, insert or upsert"
             raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
         require_slots(handle)
         self._handle, self._application, self._request = handle, application, request
@@ -114,9 +114,9 @@ class Coordinator:
         """
         if self._closed:
             message = "the coordinator is closed"
-            raise TransactionClosedError(message, hint="make a new one")
+            raise TransactionClosedError(message, hint="create a new one")
         self._begun = True
-        self._drop("its coordinator begins anew")
+        self._drop("its coordinator starts again")
         self._fence = Fence.newest(self._handle, self._application)
         self._position = self._load_position()
         first = self._request_turn(self._handle.cache.known(), reset=True)
@@ -280,7 +280,7 @@ class Coordinator:
         known = self._lives.get(hello.writer)
         self._lives[hello.writer] = hello.life
         if known is not None and known != hello.life:
-            self._restart(f"writer {hello.writer!r} began anew")
+            self._restart(f"writer {hello.writer!r} started again")
             return
         newest = self._open[-1]
         newest.turn = replace(
@@ -310,9 +310,9 @@ class Coordinator:
             if failed is not None:
                 message = f"writer {failed.writer!r} failed: {failed.error}"
             else:
-                message = f"instant {each.turn.instant} was rolled back: it seemed dead"
+                message = f"instant {each.turn.instant} was rolled back because it seemed dead"
             self._restart(message)
-            raise StreamError(message, hint="its rows are read again from the table's position")
+            raise StreamError(message, hint="read its rows again from the table's position")
 
     def _ready(self) -> list[OpenTurn]:
         """Return the oldest turns that have ended and that all writers have reported."""
@@ -347,7 +347,7 @@ class Coordinator:
             return parse_offsets(self._position.end)
         except ValueError:
             message = f"stream {self._application!r} is at {self._position.end[:80]!r}"
-            hint = "a stream of several writers needs a name of its own"
+            hint = "a stream with several writers needs its own name"
             raise EpochUnknownError(message, hint=hint, end=self._position.end) from None
 
     @property

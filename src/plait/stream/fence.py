@@ -93,7 +93,7 @@ class Fence:
     def error(self, why: str, position: Position | None) -> CoordinatorFencedError:
         """Make the error to end with."""
         message = f"stream {self.application!r} has another coordinator: {why}"
-        hint = "stop this one; a new coordinator would take the stream back"
+        hint = "stop this one; starting it again would take the stream back"
         found = None if position is None else position.to_dict()
         return CoordinatorFencedError(message, hint=hint, position=found)
 

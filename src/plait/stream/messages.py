@@ -121,7 +121,7 @@ def understood(body: bytes) -> Message | None:
     try:
         return decode(body)
     except CorruptMetadataError as error:
-        _log.warning("passed over: %s", error)
+        _log.warning("ignored a message: %s", error)
         return None
 
 

@@ -70,10 +70,10 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
             expected = found.get(source, "")
             if start != expected:
                 message = (
-                    f"writer {report.writer!r} has source {source!r} from {start!r} on, "
-                    f"and {expected!r} is next"
+                    f"writer {report.writer!r} read source {source!r} from {start!r}, "
+                    f"but {expected!r} is next"
                 )
-                hint = "one source belongs to one writer; it reads on from Participant.offset"
+                hint = "use each source in one writer, and continue from Participant.offset"
                 raise OffsetGapError(message, hint=hint, expected=expected, given=start)
         found.update(report.ends)
     return found

@@ -101,11 +101,13 @@ class Participant:
         turn = self._turn
         if turn is None:
             message = "no coordinator has begun a turn"
-            raise TransactionClosedError(message, hint="start one, and poll until ready")
+            raise TransactionClosedError(message, hint="start a coordinator, and poll until ready")
         expected = self.offset(source)
         if start != expected:
-            message = f"rows of source {source!r} start at {start!r}, and {expected!r} is next"
-            hint = "read on from Participant.offset: what was not decided is to be read again"
+            message = f"rows of source {source!r} start at {start!r}, but {expected!r} is next"
+            hint = (
+                "continue from Participant.offset; rows that were not committed must be read again"
+            )
             raise OffsetGapError(message, hint=hint, expected=expected, given=start, source=source)
         try:
             turn.write(data)
@@ -146,7 +148,7 @@ class Participant:
         if life != self._life:
             self._drop()
             message = f"another writer has taken the name {self._name!r}"
-            raise StreamError(message, hint="stop this one, or name it otherwise")
+            raise StreamError(message, hint="stop this writer, or give it another name")
         self._welcome = True
         if turn.number <= self._seen.get(turn.session, -1):
             self._hear_again(turn)
@@ -248,7 +250,7 @@ class Participant:
     def _require_open(self) -> None:
         if self._closed:
             message = f"the writer {self._name!r} is closed"
-            raise TransactionClosedError(message, hint="make a new one")
+            raise TransactionClosedError(message, hint="create a new one")
 
 
 def _one_thread() -> ThreadPoolExecutor:
@@ -275,8 +277,8 @@ class _Open:
         table = handle.cache.refresh().table
         spec = table.spec
         if (spec.schema.id, spec.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
-            message = f"turn {turn.number} is of another layout than the table has"
-            raise PlanStaleError(message, hint="the coordinator begins another one")
+            message = f"turn {turn.number} has another layout than the table"
+            raise PlanStaleError(message, hint="the coordinator begins a new turn")
         operation = Operation(turn.operation)
         options = table.options
         plan = WritePlan(handle.store.spec, turn.instant, operation, spec, options, digests=True)

@@ -77,8 +77,8 @@ class Stream:
             StreamError: somebody went on from there already, to other offsets.
         """
         if after is not None and after.token.application != self._application:
-            message = f"the position is of stream {after.token.application!r}"
-            hint = f"give one of {self._application!r}"
+            message = f"the position belongs to stream {after.token.application!r}"
+            hint = f"pass a position of {self._application!r}"
             raise OptionError(message, hint=hint, key="after", value=after.token.application)
         epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
         token = replace(self.token(epoch, start, end), offsets=(Span("", start, end),))
@@ -152,7 +152,7 @@ class Stream:
     def token(self, epoch: int, start: str, end: str) -> Token:
         """Make a token of this application; raise OptionError for what cannot be one."""
         if epoch < 0 or not end or max(len(start), len(end)) > _OFFSETS_MAX:
-            message = f"epoch {epoch} to {end[:80]!r} is no epoch of a stream"
+            message = f"epoch {epoch} to {end[:80]!r} is not an epoch of a stream"
             hint = f"epochs count from 0; offsets are texts of 1 to {_OFFSETS_MAX} characters"
             raise OptionError(message, hint=hint, key="end", value=end[:80])
         return Token(self._application, epoch, start, end)
@@ -161,6 +161,6 @@ class Stream:
 def check_application(name: str) -> None:
     """Refuse a name that cannot stand in a token; raise OptionError."""
     if not name or len(name) > _NAME_MAX or not name.isprintable():
-        message = f"{name[:80]!r} is no name of an application"
-        hint = f"1 to {_NAME_MAX} printable characters, the same at every start"
+        message = f"invalid application name {name[:80]!r}"
+        hint = f"use 1 to {_NAME_MAX} printable characters, and the same name at every start"
         raise OptionError(message, hint=hint, key="application", value=name[:80])

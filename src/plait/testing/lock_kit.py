@@ -120,7 +120,7 @@ class LockKit:
 
     def test_waiters_are_served_about_in_order(self, providers: Callable[[], LockProvider]) -> None:
         _, turns = self._race(providers, threads=4, each=15)
-        assert longest_wait(turns) <= 24, "somebody waited while others went many times"
+        assert longest_wait(turns) <= 24, "a client waited while others got the lock many times"
 
     def test_waiting_ends_in_time_and_names_the_holder(
         self, providers: Callable[[], LockProvider]
@@ -246,7 +246,7 @@ class SharedLockKit:
             worker.kill()
         assert overlaps(turns) == []
         assert FileCounter(str(tmp_path / "count")).value == len(turns) == 3 * self.each
-        assert longest_wait(turns) <= 2 * self.each - 4, "somebody waited to the end"
+        assert longest_wait(turns) <= 2 * self.each - 4, "a client waited until the end"
 
     def test_a_killed_holder_frees_it(self, lock: str, store: Store, tmp_path: Path) -> None:
         worker = Worker(lock, store, "the doomed", str(tmp_path / "count"))

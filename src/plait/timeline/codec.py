@@ -67,7 +67,7 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
     body = text.encode()
     data = b"".join((_HEAD, checksum_of(body).encode(), _MIDDLE, body, _TAIL))
     if len(data) > SLOT_BYTES_MAX:
-        message = f"the decision has {len(data)} bytes, and {SLOT_BYTES_MAX} are read at most"
+        message = f"the decision has {len(data)} bytes; at most {SLOT_BYTES_MAX} are allowed"
         hint = "write less at once, or use a smaller predicate or commit id"
         raise CommitError(message, hint=hint, bytes=len(data), bytes_max=SLOT_BYTES_MAX)
     return data
@@ -95,7 +95,7 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
     stated = sealed_checksum(data)
     found = checksum_of(body)
     if not shaped or stated != found:
-        message = f"{path} is damaged: its checksum does not fit its content"
+        message = f"{path} is damaged: its checksum does not match its content"
         hint = "restore the file from a backup; `tablectl verify` lists all damage"
         raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=found)
     try:
@@ -114,7 +114,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        message = f"field {twice[:80]!r} is there twice"
+        message = f"field {twice[:80]!r} occurs twice"
         raise ValueError(message)
     return found
 
@@ -132,7 +132,9 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
         features = []
     unknown = sorted(str(item) for item in features if item not in FEATURES)
     if unknown:
-        message = f"the table uses {', '.join(unknown)}, which this Plait does not know"
+        message = (
+            f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
+        )
         raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
     try:
         decision = _decision(document, path, load)
@@ -302,7 +304,7 @@ def _typed(value: object, kind: type[T]) -> T:
 def _time(value: object) -> int:
     ms = _typed(value, int)
     if not 0 <= ms <= TIME_MS_MAX:
-        message = f"{ms} ms since 1970 is no time of a commit"
+        message = f"{ms} ms since 1970 is not a valid completion time"
         raise ValueError(message)
     return ms
 
@@ -310,7 +312,7 @@ def _time(value: object) -> int:
 def _id(value: object) -> int:
     number = _typed(value, int)
     if not 0 <= number < _ID_MAX:
-        message = f"{number} is no id of a schema or bucket spec"
+        message = f"{number} is not the id of a schema or bucket spec"
         raise ValueError(message)
     return number
 

@@ -58,7 +58,7 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
             _check_values(value.get(field.name), field, where)
         return pa.Table.from_arrays(arrays, schema=schema)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-        message = f"{where} holds columns that cannot be read: {error}"
+        message = f"{where} has unreadable columns: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
 
 
@@ -87,7 +87,7 @@ def _has_nulls(field: pa.Field, where: str) -> CorruptMetadataError:
 
 
 def _below_zero(field: pa.Field, where: str) -> CorruptMetadataError:
-    message = f"{where}: column {field.name} has counts below zero"
+    message = f"{where}: column {field.name} has negative counts"
     return CorruptMetadataError(message, path=where, expected="counts", found="less than 0")
 
 
@@ -98,7 +98,7 @@ def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
             raise ValueError(message)
         return pa.nulls(rows, field.type)
     if not isinstance(values, list) or len(values) != rows:
-        message = f"column {field.name} has another length"
+        message = f"column {field.name} has a different length"
         raise ValueError(message)
     if pa.types.is_binary(field.type):
         values = [None if v is None else base64.b64decode(v, validate=True) for v in values]
@@ -149,7 +149,7 @@ def from_parquet(body: bytes, schema: pa.Schema, *, where: str) -> pa.Table:
         _require_bounded(file.metadata, len(body))
         names = file.schema_arrow.names
         if len(set(names)) < len(names):
-            message = f"a column is there twice: {names}"
+            message = f"a column occurs twice: {names}"
             raise ValueError(message)
         table = file.read([name for name in schema.names if name in names], use_threads=False)
         _require_small(table, _bound(len(body)))
@@ -213,6 +213,6 @@ def load_parquet(
         raise CorruptMetadataError(message, path=path, expected=sha256, found=found)
     table = from_parquet(body, schema, where=path)
     if rows is not None and table.num_rows != rows:
-        message = f"{path} has {table.num_rows} rows where {rows} are declared"
+        message = f"{path} has {table.num_rows} rows, but {rows} are declared"
         raise CorruptMetadataError(message, path=path, expected=rows, found=table.num_rows)
     return table

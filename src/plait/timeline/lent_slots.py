@@ -61,7 +61,7 @@ class LentStore:
             key = self._key(path)
             pointer = None if key is None else self._arbiter.find(key)
         except (LockUnavailableError, MissingDependencyError) as error:
-            _log.info("looking for %s on the store alone: %s", path, error)
+            _log.info("looking for %s only on the store: %s", path, error)
             return None
         if pointer is not None:
             return self._finish(path, pointer)
@@ -83,10 +83,12 @@ class LentStore:
             finished = self.inner.find(path)
             if finished is not None:
                 return finished
-            message = f"{path} was decided, and neither it nor its body is here: {pointer[:300]!r}"
+            message = (
+                f"ZooKeeper names {path}, whose body is missing from the store: {pointer[:300]!r}"
+            )
             hint = (
-                "a copy of a table shares its original's keys, and a table that was deleted leaves "
-                "them: see RFC 0003, and remove the node by hand only if its table is gone"
+                "a copied or deleted table may have left this node; see docs: operations/runbook, "
+                "and remove the node by hand only if its table no longer exists"
             )
             raise CorruptMetadataError(
                 message, hint=hint, path=path, expected="a body", found="none"
@@ -96,7 +98,7 @@ class LentStore:
             self._unfinished.discard(path)
         except StorageError as error:  # a reader without the right to write reads all the same
             self._unfinished.add(path)
-            _log.info("%s is decided and cannot be copied: %s", path, error)
+            _log.info("%s is decided but cannot be copied: %s", path, error)
         return body
 
     def _find_body(self, pointer: bytes) -> bytes | None:
@@ -104,7 +106,7 @@ class LentStore:
             facts = json.loads(pointer)
             path, digest = check_path(str(facts["body"])), str(facts["sha256"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            message = f"a slot is bound to what cannot be read: {pointer[:100]!r}"
+            message = f"a slot is bound to an unreadable body: {pointer[:100]!r}"
             raise CorruptMetadataError(message, path=BODIES) from error
         body = self.inner.find(path) if path.startswith(f"{BODIES}/") else None
         return body if body is not None and _digest(body) == digest else None
@@ -142,7 +144,7 @@ class LentStore:
         self._finish_seen()
         key = self._key(path)
         if key is None:
-            message = f"{paths.TABLE} is not there, so the slots of this table have no name"
+            message = f"{paths.TABLE} is missing, so the slots of this table have no name"
             raise CorruptMetadataError(message, path=paths.TABLE, expected="an id", found="none")
         own = f"{BODIES}/{_version_of(path):020d}-{_digest(body)[:32]}"
         self._write(own, body)
@@ -166,7 +168,7 @@ class LentStore:
         try:
             return self._arbiter.claim(key, pointer)
         except LockUnavailableError as error:
-            message = f"it is not known to what {key} is bound: {error.message}"
+            message = f"cannot find out to what {key} is bound: {error.message}"
             raise StorageError(message, hint=error.hint, path=key) from error
 
     def _finish_seen(self) -> None:
@@ -175,9 +177,9 @@ class LentStore:
             if self.inner.find(path) is None:
                 self.find(path)
                 if path in self._unfinished:
-                    message = f"{path} is decided and cannot be copied into its place"
+                    message = f"{path} is decided but cannot be copied into its slot"
                     raise StorageError(
-                        message, hint="see whether the store can be written", path=path
+                        message, hint="check that the store can be written", path=path
                     )
             self._unfinished.discard(path)
 
@@ -197,7 +199,7 @@ class LentStore:
             try:
                 found = [info.path for info in self.inner.list(BODIES)]
             except StorageError as error:
-                _log.info("bodies are left to the next sweep: %s", error)
+                _log.info("unused bodies are left for a later clean: %s", error)
             else:
                 self._drop([path for path in found if path < oldest])
 
@@ -205,7 +207,7 @@ class LentStore:
         try:
             self.inner.delete(bodies)
         except StorageError as error:
-            _log.info("bodies are left to the next sweep: %s", error)
+            _log.info("unused bodies are left for a later clean: %s", error)
 
     # --- the rest is the store's ---------------------------------------------------------------
 

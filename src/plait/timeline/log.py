@@ -38,7 +38,7 @@ class Timeline:
         data = self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
         if data is not None and not data:
             message = f"version {version} was archived"
-            hint = "open the table anew; it starts from a checkpoint"
+            hint = "open the table again; it then starts from a checkpoint"
             raise InstantExpiredError(message, hint=hint, version=version)
         return data
 
@@ -61,7 +61,7 @@ class Timeline:
 
         decision = codec.decode(data, path=path, load=load)
         if decision.version != version:
-            message = f"{path} holds the decision of version {decision.version}"
+            message = f"{path} contains the decision of version {decision.version}"
             raise CorruptMetadataError(message, path=path, expected=version, found=decision.version)
         return decision
 
@@ -84,7 +84,7 @@ class Timeline:
             path = paths.manifest(instant, attempt, name)
             body = to_parquet(table)
             if not self._store.put_if_absent(path, body):
-                message = f"{path} is there already"
+                message = f"{path} already exists"
                 raise InvariantError(message)
             digest = hashlib.sha256(body).hexdigest()
             references[name] = {"manifest": path, "rows": table.num_rows, "sha256": digest}

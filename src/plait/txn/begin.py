@@ -135,7 +135,7 @@ def _rivals(handle: TableHandle, record: PendingInstant) -> list[PendingInstant]
 
 def _end_dead(handle: TableHandle, dead: list[PendingInstant]) -> None:
     """End dead instants; ``lazy`` leaves their files to the next upkeep, ``eager`` deletes them."""
-    reason = "dead when the next writer began"
+    reason = "found dead by the next writer"
     if handle.cache.known().table.contract.failed_writes == "eager":
         end_instants(handle, dead, reason)
     else:
@@ -152,12 +152,12 @@ def _refused(living: PendingInstant, now_ms: int, default_s: float) -> SingleWri
     what = "write" if living.operation is None else living.operation.value
     timeout_s = living.timeout_s or default_s
     message = (
-        f"another writer is live, and the table is for one: {what} {living.instant} by process "
-        f"{living.pid} on {living.host or 'an unknown host'} since {since}"
+        f"another writer is alive and the table allows only one: {what} {living.instant} "
+        f"of process {living.pid} on {living.host or 'an unknown host'} since {since}"
     )
     hint = (
-        f"wait for it; without a sign of life it is passed over after {timeout_s:g} s, "
-        "or end it with `tablectl rollback`"
+        f"wait for it, or end it with `tablectl rollback`; it counts as dead after {timeout_s:g} s "
+        "without a sign of life"
     )
     return SingleWriterError(
         message,

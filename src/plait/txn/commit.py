@@ -225,7 +225,7 @@ class Commit:
             try:
                 publish_reservation(self.handle, self.instant, intent, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
-                _log.warning("instant %s goes on without a reservation: %s", self.instant, error)
+                _log.warning("instant %s continues without a reservation: %s", self.instant, error)
 
     def _require_time(self, conflicts: list[Conflict]) -> None:
         """Give up when the table allows no more attempts: by count of redos, and by time."""

@@ -199,11 +199,11 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
     if cell.meets is Meets.NEVER:
         return None
     if cell.meets is Meets.ALWAYS:
-        reason = f"a {theirs.operation} changes what every write means"
+        reason = f"a {theirs.operation} changes the meaning of every write"
         return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
     buckets = touched_buckets(theirs.changes)
     if cell.same is not Verdict.REBASE and _was_read(ours, theirs.scope, buckets):
-        reason = "it wrote where our rows were read"
+        reason = "it wrote in the scope of our read"
         return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
     shared = meeting(ours, theirs.scope, buckets)
     own = ours.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
@@ -327,11 +327,13 @@ def conflict_error(
         + (f" and {len(shown) - _SAMPLE} more" if len(shown) > _SAMPLE else "")
     )
     kind = RetryableConflictError if retry else IncompatibleConflictError
-    hint = "run it again, or write with on_conflict='retry'"
+    hint = "run the write again, or use on_conflict='retry'"
     if not retry:
-        hint = "look at the table first"
+        hint = "check the table before you write again"
     elif read_set is not None and read_set.explicit:
-        hint = f"what it rests on was read in version {read_set.version}: read and compute it again"
+        hint = (
+            f"its rows depend on a read of version {read_set.version}; read and compute them again"
+        )
     return kind(
         f"{message}: {first.reason}",
         hint=hint,

@@ -49,6 +49,6 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
         theirs = Timeline(store).find_bytes(0)
         if theirs != body:
             uri = store.spec.uri
-            message = f"there is a table at {uri} already"
+            message = f"a table already exists at {uri}"
             raise TableExistsError(message, hint="open it, or pass if_not_exists=True", uri=uri)
     return TableState.create(Timeline(store).decode(0, body), where=paths.slot(0))

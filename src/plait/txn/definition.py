@@ -55,8 +55,8 @@ class Definition:
         _check_policy(self.policy)
         _one_of("isolation", self.isolation, ("snapshot", "serializable"))
         if self.unique == "table":
-            message = "unique='table' needs an index of all keys, which there is not yet"
-            hint = "keys are unique in each partition; leave out partition_by to have them in all"
+            message = "unique='table' needs an index of all keys, which does not exist yet"
+            hint = "keys are unique in each partition; without partition_by, in the table"
             raise OptionError(message, hint=hint, key="unique", value="table")
         _one_of("unique", self.unique, ("partition",))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
@@ -72,14 +72,14 @@ class Definition:
             names = names_of(self.ordering, "ordering")
             if len(names) != 1:
                 message = f"ordering takes one column, not {len(names)}"
-                hint = "combine them in a column of their own"
+                hint = "combine them in one column"
                 raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
             ordering = _column(made, names[0], "ordering")
             if not key:
-                message = "an ordering column needs a record key"
+                message = "an ordering column requires a record key"
                 raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
             if pa.types.is_nested(made.arrow.field(ordering).type):
-                message = f"column {ordering!r} cannot order rows: it is nested"
+                message = f"column {ordering!r} cannot order rows, because its type is nested"
                 raise SchemaError(message, column=ordering)
         spec = TableSpec(
             _keys_required(made, key), places, self._buckets(key, places), ordering, self.table_type
@@ -97,7 +97,7 @@ class Definition:
     def _buckets(self, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
         if not key:
             if self.buckets is not None:
-                message = "buckets need a record key"
+                message = "buckets require a record key"
                 raise OptionError(message, hint="add record_key", key="buckets", value=self.buckets)
             return BucketSpec(0, (), 0)
         count = self.buckets
@@ -105,7 +105,7 @@ class Definition:
             count = 1 if places else _BUCKETS_UNPARTITIONED
         if isinstance(count, bool) or not 1 <= count <= _BUCKETS_MAX:
             message = f"buckets={count!r} is not allowed"
-            raise OptionError(message, hint=f"1 to {_BUCKETS_MAX}", key="buckets", value=count)
+            raise OptionError(message, hint=f"use 1 to {_BUCKETS_MAX}", key="buckets", value=count)
         return BucketSpec(0, key, count)
 
 
@@ -119,7 +119,7 @@ def arrow_schema(schema: object) -> pa.Schema:
     if callable(to_ddl):
         return parse_ddl(str(to_ddl()))
     message = f"not a schema: {type(schema).__qualname__}"
-    hint = "give a pyarrow.Schema, a Spark StructType, or DDL text"
+    hint = "pass a pyarrow.Schema, a Spark StructType, or DDL text"
     raise OptionError(message, hint=hint, key="schema", value=type(schema).__qualname__)
 
 
@@ -159,12 +159,12 @@ def _check_policy(name: str) -> None:
     try:
         require_policy(name)
     except UnsupportedFeatureError as error:
-        message = f"policy={name!r} is not known: {error.message}"
-        hint = f"one of {', '.join(POLICIES)}, or one of your own: {error.hint}"
+        message = f"policy={name!r} is unknown: {error.message}"
+        hint = f"one of {', '.join(POLICIES)}, or your own: {error.hint}"
         raise OptionError(message, hint=hint, key="policy", value=name) from error
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        message = f"{key}={value!r} is not known"
+        message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)

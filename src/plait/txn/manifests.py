@@ -52,4 +52,4 @@ class Manifests:
         try:
             self.handle.store.delete(doomed)
         except StorageError:
-            _log.warning("manifests of %s are left behind", self.instant, exc_info=True)
+            _log.warning("manifests of %s were not deleted", self.instant, exc_info=True)

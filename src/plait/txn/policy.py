@@ -44,7 +44,7 @@ def _load(name: str) -> Rule:
         rule: object = found[0].load()
     except Exception as error:
         message = f"the conflict policy {name!r} cannot be loaded: {error}"
-        hint = f"it is {found[0].value!r}; import that to see more"
+        hint = f"import {found[0].value!r} to see the full error"
         raise UnsupportedFeatureError(
             message, hint=hint, feature=f"policy {name}", group=GROUP
         ) from error

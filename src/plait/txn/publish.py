@@ -89,8 +89,8 @@ def publish(
             if theirs is not None:
                 return Lost(theirs)
         backoff.pause()
-    message = f"the store did not say whether version {decision.version} is ours"
-    hint = "nothing was deleted; ask find_commit or `tablectl history` once it answers"
+    message = f"the store did not say whether version {decision.version} was committed by us"
+    hint = "nothing was deleted; when the store answers, use find_commit or `tablectl history`"
     raise CommitOutcomeUnknownError(
         message,
         hint=hint,

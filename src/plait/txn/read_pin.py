@@ -60,7 +60,7 @@ class ReadPin:
             handle.store.put(self._path, self._body)
         except StorageError as error:
             # a reader without the right to write can still read; retention alone protects it
-            _log.info("reading without a lease: %s", error)
+            _log.info("reading without a read pin: %s", error)
             return
         self._cancel = handle.ports.background.every(RENEW_S, self._renew)
 
@@ -73,7 +73,7 @@ class ReadPin:
         try:
             self._handle.store.delete([self._path])
         except StorageError as error:
-            _log.info("a lease is left to run out: %s", error)
+            _log.info("a read pin was not deleted and will expire: %s", error)
 
     def drop(self) -> None:
         """Release it with the next renewal: for who may not wait, and has no thread."""
@@ -136,7 +136,7 @@ def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
                 raise ValueError(ttl_s)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             version, ttl_s = 0, TTL_S
-            _log.warning("lease %s cannot be read; it is honoured until it runs out", info.path)
+            _log.warning("read pin %s is unreadable and protects files until it expires", info.path)
         expired = _ran_out(handle, info, ttl_s, now)
         leases.append(ReadPinInfo(info.path, version, expired, owner, info.modified_ms))
     return leases

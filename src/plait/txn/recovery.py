@@ -133,12 +133,12 @@ def abandon(handle: TableHandle, instant: Instant, reason: str) -> None:
     except (InstantNotFoundError, IllegalTransitionError):
         return
     except TableError:
-        _log.warning("instant %s is left to recovery", instant, exc_info=True)
+        _log.warning("instant %s is left for recovery", instant, exc_info=True)
 
 
 def _committed(instant: Instant) -> IllegalTransitionError:
     message = f"instant {instant} is committed"
-    hint = "a committed instant is undone by restore, not by rollback"
+    hint = "a rollback cannot undo a committed instant"
     return IllegalTransitionError(message, hint=hint, instant=str(instant), state="committed")
 
 
@@ -198,7 +198,7 @@ def maintain(handle: TableHandle) -> None:
         )
         due |= handle.cache.checkpoint(state.table.options.count("checkpoint.interval"))
         if due:
-            roll_back_failed(handle, reason="dead when another writer came by")
+            roll_back_failed(handle, reason="found dead by another writer")
     except Exception:  # noqa: BLE001 - the commit stands, whatever this meets
         _log.warning("maintenance after a commit failed; the next one does it", exc_info=True)
 

@@ -50,7 +50,7 @@ def rolled_back(instant: Instant, version: int | None, reason: str) -> RolledBac
     """Tell that somebody else ended the instant."""
     where = "" if version is None else f" in version {version}"
     message = f"instant {instant} was rolled back{where}: {reason}"
-    hint = "nothing of it is visible; run the write again"
+    hint = "none of its changes are visible; run the write again"
     by = None if version is None else str(version)
     return RolledBackError(
         message, hint=hint, instant=str(instant), version=version, by=by, reason=reason
@@ -66,8 +66,8 @@ def contract_changed(ours: Contract, theirs: Contract) -> ContractError:
 
 def contract_differs(expected: Contract, found: Contract) -> ContractError:
     """Tell that the table has another contract than the caller takes it to have."""
-    message = f"expected the contract {expected.to_dict()}, and the table has {found.to_dict()}"
-    hint = "leave the expectation out, or change the table's contract: Table.change_contract"
+    message = f"expected the contract {expected.to_dict()}, but the table has {found.to_dict()}"
+    hint = "omit the expectation, or change the contract with Table.change_contract"
     return ContractError(message, hint=hint, ours=expected.to_dict(), theirs=found.to_dict())
 
 
@@ -75,9 +75,9 @@ def retries_exhausted(
     last: ConflictError | None, *, attempts: int, elapsed_s: float
 ) -> CommitRetriesExhaustedError:
     """Tell that the table allows no more attempts."""
-    reason = last.message if last else "others took every slot"
+    reason = last.message if last else "other writers took every slot"
     message = f"gave up after {attempts} attempts: {reason}"
-    hint = "raise commit.retries or commit.deadline, or write less at once"
+    hint = "increase commit.retries or commit.deadline, or write less at once"
     return CommitRetriesExhaustedError(
         message, hint=hint, conflict=last, attempts=attempts, elapsed_ms=int(elapsed_s * 1000)
     )

@@ -38,10 +38,10 @@ def publish_service(
         rounds += 1
         elapsed = clock.monotonic() - started
         if elapsed > state.table.options.seconds("commit.deadline"):
-            message = f"lost the slot {rounds} times"
+            message = f"lost {rounds} slots to other writers"
             raise CommitRetriesExhaustedError(
                 message,
-                hint="the table is very busy; try again",
+                hint="run it again when fewer writers are active",
                 conflict=None,
                 attempts=rounds,
                 elapsed_ms=int(elapsed * 1000),

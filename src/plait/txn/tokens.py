@@ -20,8 +20,8 @@ from plait.storage.port import Store
 
 _SHOWN = 120
 _NEW = (
-    "to write the rows once more on purpose, give the stream a new application; "
-    "to go on, restore the progress that the table has (tablectl stream audit)"
+    "to continue, restore the checkpoint that matches the table (tablectl stream audit); "
+    "to write the rows again on purpose, use a new application name"
 )
 
 
@@ -44,7 +44,9 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
     last = state.streams.get(token.application)
     if last is None:
         if token.start:
-            hint = "the first epoch starts from ''; Stream.begin_at takes over what is elsewhere"
+            hint = (
+                "the first epoch starts from ''; Stream.begin_at continues a stream from elsewhere"
+            )
             raise _refusal(
                 EpochUnknownError, token, None, "and the table knows none before it", hint
             )
@@ -52,14 +54,14 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
     if token.epoch <= last.epoch:
         return _require_same(store, state, token, last)
     if token.epoch > last.epoch + 1:
-        hint = "an epoch in between is missing: go on from the table's position"
-        raise _refusal(EpochUnknownError, token, last.token, "which is not the next", hint)
-    hint = "go on from where the table's last epoch ended"
+        hint = "an epoch is missing; continue from the table's position"
+        raise _refusal(EpochUnknownError, token, last.token, "but it is not the next one", hint)
+    hint = "continue from the end of the table's last epoch"
     if token.start != last.end:
-        raise _refusal(OffsetGapError, token, last.token, "which does not start there", hint)
+        raise _refusal(OffsetGapError, token, last.token, "but does not start there", hint)
     if (gap := find_gap(last.token, token)) is not None:
         source, ended, start = gap
-        why = f"but source {source!r} starts at {_short(start)}, and {_short(ended)} is next"
+        why = f"but source {source!r} starts at {_short(start)} instead of {_short(ended)}"
         raise _refusal(OffsetGapError, token, last.token, why, hint)
     return None
 
@@ -67,17 +69,17 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
 def _require_same(store: Store, state: TableState, token: Token, last: Position) -> int:
     found = last if token.epoch == last.epoch else _look_up(store, state, token)
     if found is None:  # begin_at took the stream over after it
-        why = "and is older than what the table knows of this stream"
+        why = "and is older than the first epoch that the table has of this stream"
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW)
     applied = found.token
     if (token.start, token.end) != (applied.start, applied.end) or (
         token.offsets and applied.offsets and token.offsets != applied.offsets
     ):
-        why = f"and was applied with other offsets in version {found.version}"
+        why = f"but was applied with other offsets in version {found.version}"
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
     if token.digest and applied.digest and token.digest != applied.digest:
         why = (
-            f"with {token.digest}, and was applied with other rows, {applied.digest}, "
+            f"with {token.digest}, but was applied with other rows, {applied.digest}, "
             f"in version {found.version}"
         )
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
@@ -105,7 +107,7 @@ def _refusal(
 ) -> StreamError:
     where = "" if last is None else f" after epoch {last.epoch}, which ended at {_short(last.end)}"
     span = f"from {_short(token.start)} to {_short(token.end)}"
-    message = f"stream {token.application!r}: epoch {token.epoch} {span} came{where}, {why}"
+    message = f"stream {token.application!r}: epoch {token.epoch} {span} arrived{where}, {why}"
     return kind(
         message,
         hint=hint,

@@ -288,7 +288,7 @@ class OptimisticTransaction:
             self.handle.ports.observer.phase("finish", instant=str(self.instant))
             self._remove_records()
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
-            _log.warning("records of %s are left behind", self.instant, exc_info=True)
+            _log.warning("records of %s were not deleted", self.instant, exc_info=True)
         maintain(self.handle)
         return CommitResult(
             decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
@@ -345,7 +345,7 @@ class OptimisticTransaction:
                 rolled_back = outcome is Outcome.ROLLED_BACK
             self._clear(files=rolled_back, staged=staged)
         except TableError:
-            _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
+            _log.warning("instant %s is left for recovery", self.instant, exc_info=True)
 
     def _clear(self, *, files: bool, staged: WriteStatus | None = None) -> None:
         """Remove what a decided instant leaves: records last, since they call recovery."""
@@ -364,5 +364,5 @@ class OptimisticTransaction:
         try:
             self._clear(files=True)
         except StorageError:
-            _log.warning("instant %s is left to recovery", self.instant, exc_info=True)
+            _log.warning("instant %s is left for recovery", self.instant, exc_info=True)
         return rolled_back(self.instant, version, reason)

@@ -33,7 +33,7 @@ def combine_tasks(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatu
     if places.aggregate([]).num_rows == touched.num_rows:
         return whole
     if keyed:
-        message = "two tasks staged one bucket: its rows would overwrite each other"
+        message = "two tasks staged the same bucket, so their rows would overwrite each other"
         raise InvariantError(message)
     # Tasks that only add files meet in every partition.
     columns = {

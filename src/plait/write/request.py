@@ -63,23 +63,23 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
     where, partitions = asked.get("where"), asked.get("partitions")
     _one_of("operation", operation, OPERATIONS)
     if partitions not in (None, "dynamic"):
-        message = f"partitions={partitions!r} is not known"
-        raise OptionError(message, hint="dynamic", key="partitions", value=partitions)
+        message = f"partitions={partitions!r} is unknown"
+        raise OptionError(message, hint="use dynamic", key="partitions", value=partitions)
     wanted = Operation(operation)
     if wanted is Operation.APPEND and spec.keyed:
         wanted = Operation.INSERT
     takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
     if (where is not None or partitions) and not takes_where:
-        message = f"{operation} takes neither where nor partitions"
+        message = f"{operation} does not take where or partitions"
         raise OptionError(message, hint="use overwrite or delete", key="where", value="given")
     if where is not None and partitions:
-        message = "where and partitions exclude each other"
-        raise OptionError(message, hint="give one of them", key="partitions", value=partitions)
+        message = "where and partitions cannot be combined"
+        raise OptionError(message, hint="pass one of them", key="partitions", value=partitions)
     missing = asked.get("missing_columns", "raise")
     _one_of("missing_columns", missing, ("raise", "keep"))
     if missing == "keep" and wanted is not Operation.UPSERT:
-        message = f"missing_columns='keep' goes with upsert, not with {operation}"
-        hint = "an insert leaves columns that its rows lack null"
+        message = f"missing_columns='keep' works with upsert, not with {operation}"
+        hint = "an insert sets missing columns to null"
         raise OptionError(message, hint=hint, key="missing_columns", value=missing)
     request = WriteRequest(
         wanted,
@@ -130,14 +130,14 @@ def merge_request(
         hint = "for example matched=[Update()], not_matched=[Insert()]"
         raise OptionError(message, hint=hint, key="matched", value="[]")
     if not spec.keyed:
-        message = "merge needs a record key, and the table has none"
+        message = "merge needs a record key, but the table has none"
         hint = "create the table with record_key=[...], or use update and append"
         raise OptionError(message, hint=hint, key="operation", value="merge")
     allowed = ({*spec.key}, {*spec.key, *spec.partition_by})
     if on is not None and set(names_of(on, "on")) not in allowed:
         message = f"merge matches rows by the record key, not by {on!r}"
         names = ", ".join(spec.key)
-        hint = f"leave on out, or give [{names}]; put further conditions into when="
+        hint = f"omit on, or pass [{names}]; put further conditions in when="
         raise OptionError(message, hint=hint, key="on", value=str(on))
     return _by_clauses(Operation.MERGE, parsed(clauses), spec, None, asked)
 
@@ -166,23 +166,23 @@ def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
     _one_of("on_duplicate", request.on_duplicate, ("raise", "skip"))
     _one_of("overwrite", request.overwrite, ("table", "partitions", "predicate"))
     if request.read_set is not None and request.on_conflict == "retry":
-        message = "rows that were computed from a read cannot be written again by themselves"
-        hint = "leave out on_conflict; after a conflict read again, and write again"
+        message = "rows that were computed from a read cannot be retried automatically"
+        hint = "omit on_conflict; after a conflict, read again and write again"
         raise OptionError(message, hint=hint, key="on_conflict", value="retry")
     if not spec.keyed and request.operation in (Operation.UPSERT, Operation.INSERT):
-        message = f"{request.operation} needs a record key, and the table has none"
+        message = f"{request.operation} needs a record key, but the table has none"
         hint = "use append, or create the table with record_key=[...]"
         raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
     if request.overwrite == "partitions" and not spec.partition_by:
         message = "partitions='dynamic' needs a partitioned table"
-        raise OptionError(message, hint="leave it out", key="partitions", value="dynamic")
+        raise OptionError(message, hint="omit it", key="partitions", value="dynamic")
     return request
 
 
 def require_one(where: object, keys: object) -> None:
     """Refuse a delete of neither or both; raise OptionError."""
     if (where is None) == (keys is None):
-        message = "delete takes either where or keys"
+        message = "delete needs either where or keys"
         hint = "delete(where='true') deletes every row"
         raise OptionError(message, hint=hint, key="where", value=str(where))
 
@@ -194,8 +194,8 @@ def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> R
     version = read_from if isinstance(read_from, int) else read_from.version
     uri = handle.store.spec.uri if isinstance(read_from, int) else read_from.store.spec.uri
     if uri != handle.store.spec.uri:
-        message = f"read_from is a scan or snapshot of another table, {uri}"
-        hint = "give one of the table that is written"
+        message = f"read_from is a scan or snapshot of another table: {uri}"
+        hint = "pass a scan or snapshot of the table that you write"
         raise OptionError(message, hint=hint, key="read_from", value=version)
     known = handle.cache.known()
     state = known if version <= known.version else handle.cache.refresh()
@@ -257,5 +257,5 @@ def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        message = f"{key}={value!r} is not known"
+        message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)

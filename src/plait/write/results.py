@@ -67,7 +67,7 @@ class Replay:
         """
         found = find_epoch(self.handle, replace(self.token, digest=self.digest))
         if found is None:
-            message = f"epoch {self.token.epoch} was applied, and is not any more"
+            message = f"epoch {self.token.epoch} was applied, but the table no longer has it"
             raise InvariantError(message)
         return found
 

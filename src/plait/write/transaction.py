@@ -116,8 +116,8 @@ class Transaction:
     def __enter__(self) -> Self:
         """Begin: from here on, what the base shows stays readable."""
         if self._begun:
-            message = "the transaction was begun before"
-            raise TransactionClosedError(message, hint="make a new one for each with block")
+            message = "the transaction was already used"
+            raise TransactionClosedError(message, hint="create a new one for each with block")
         self._begun = True
         request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
         self._txn = OptimisticTransaction.begin(self._handle, request)
@@ -253,8 +253,10 @@ class Transaction:
                 return
             if self._failed:
                 txn.abort("one of its operations failed", wrote=self._end_stagings())
-                message = "an operation of this transaction failed, so none of it is committed"
-                raise CommitError(message, hint="let its error leave the block, or begin anew")
+                message = "an operation of this transaction failed, so nothing was committed"
+                raise CommitError(
+                    message, hint="let its error leave the block, or start a new transaction"
+                )
             self._commit(txn)
         finally:
             for part in self._parts:

@@ -170,8 +170,8 @@ class Writer:
         if self._staging is None:
             return self._begin_staging(engine, txn)
         if self._engine is not None and engine.name != self._engine.name:
-            message = f"this writer has data for {self._engine.name}, and now for {engine.name}"
-            hint = "use one writer an engine"
+            message = f"this writer has data for {self._engine.name} and got data for {engine.name}"
+            hint = "use one writer for each engine"
             raise OptionError(message, hint=hint, key="data", value=engine.name)
         return self._staging
 

@@ -79,9 +79,9 @@ def test_the_data_source_reads_changes_with_since(spark: SparkSession, changed: 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"until": "2"}, "until goes with since"),
-        ({"since": "1", "version": "2"}, "version does not go with since"),
-        ({"since": "2", "until": "1"}, "until=1 lies before since=2"),
+        ({"until": "2"}, "until needs since"),
+        ({"since": "1", "version": "2"}, "version cannot be used with since"),
+        ({"since": "2", "until": "1"}, "until=1 is before since=2"),
         ({"since": "9"}, "there is no version 9"),
         ({"since": "yesterday"}, "neither a version nor a time"),
         ({"start": "1"}, "is an option for streaming reads alone"),

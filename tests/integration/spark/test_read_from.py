@@ -72,7 +72,7 @@ def test_a_version_that_there_is_not_is_refused(
     spark: SparkSession, tmp_path: Path, said: str
 ) -> None:
     table = make(tmp_path)
-    with pytest.raises(Exception, match=r"is no version|InstantNotFoundError"):
+    with pytest.raises(Exception, match=r"is not a version|InstantNotFoundError"):
         save(frame(spark, 0, 4, 1), tmp_path, readFrom=said)
     assert table.scan().count() == 0
 

@@ -133,9 +133,9 @@ def test_an_empty_frame_is_a_commit(spark: SparkSession, tmp_path: Path) -> None
     ("mode", "options", "words"),
     [
         ("append", {"operatoin": "upsert"}, "did you mean 'operation'"),
-        ("append", {"operation": "delete"}, "does not go with this mode"),
-        ("append", {"where": "id < 3"}, "takes neither where nor partitions"),
-        ("overwrite", {"operation": "upsert"}, "does not go with this mode"),
+        ("append", {"operation": "delete"}, "does not work with this mode"),
+        ("append", {"where": "id < 3"}, "does not take where or partitions"),
+        ("overwrite", {"operation": "upsert"}, "does not work with this mode"),
         ("overwrite", {"partitions": "dynamic"}, "needs a partitioned table"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_lease_that_was_taken_away_is_told_at_the_next_renewal(
         stolen = record_in(store).taken(Claimant("thief", "thief"), ttl_s=TTL_S)
         assert store.replace(PATH, stolen.encode("by hand"), expected=body)
         one.background.run()
-        assert "somebody else" in str(held.lost)
+        assert "another client" in str(held.lost)
         clock.advance(-1)
         assert held.lost is not None
     assert record_in(store).held_by("thief"), "letting go late must not free another's lease"

@@ -66,7 +66,7 @@ def test_a_killed_instant_is_explained_by_its_rollback(table: Table) -> None:
     instant = writer.instant
     table.rollback(instant)
     found = table.explain(instant)
-    assert (found.outcome, found.reason) == ("rolled_back", "asked for")
+    assert (found.outcome, found.reason) == ("rolled_back", "requested")
 
 
 def test_an_instant_that_nobody_decided_is_not_explained(table: Table) -> None:

@@ -120,7 +120,7 @@ def test_maintenance_without_a_clock_says_so_and_raises_nothing(
     handle.sightings.meet_silence()
     with caplog.at_level(logging.WARNING):
         maintain(handle)
-    assert "does not tell its time" in caplog.text
+    assert "does not return its time" in caplog.text
     assert [entry.instant for entry in load_pending(store)] == [dead.txn.instant]
 
 

@@ -31,7 +31,7 @@ def test_a_client_that_expects_another_contract_is_refused_at_open(
     Table.open(str(tmp_path), contract={"lock": "file", "concurrency": "multi_writer"})
     with pytest.raises(ContractError, match="lock"):
         Table.open(str(tmp_path), contract={"lock": "none"})
-    with pytest.raises(OptionError, match="is not known"):
+    with pytest.raises(OptionError, match="is unknown"):
         Table.open(str(tmp_path), contract={"locks": "none"})
 
 

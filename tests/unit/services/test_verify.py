@@ -491,7 +491,7 @@ def test_verify_tells_what_another_program_left(copy: Copy, path: str) -> None:
     """INV-06: nobody has to wonder whose it is."""
     store = copy("cow")
     store.put(path, b"?")
-    assert "harms nothing" in told(store, path)
+    assert "does no harm" in told(store, path)
     assert "move it away" in told(store, path)
 
 

@@ -30,7 +30,7 @@ def test_a_checkpoint_that_was_moved_keeps_its_name(tmp_path: Path) -> None:
     commit(table, "/old/place", 0)
     with pytest.raises(EpochUnknownError) as moved:
         commit(table, "/new/place", 1)
-    assert "the name that it had" in moved.value.hint
+    assert "use the old name" in moved.value.hint
     commit(table, "/old/place", 1)
 
 

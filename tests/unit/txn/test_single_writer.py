@@ -120,7 +120,7 @@ def test_a_second_live_writer_is_refused_by_name(
     first = Table.open(uri).writer("upsert")
     with first:
         first.write(ROWS)
-        with pytest.raises(SingleWriterError, match="another writer is live") as caught:
+        with pytest.raises(SingleWriterError, match="another writer is alive") as caught:
             begin(Table.open(uri))
         assert caught.value.instant == str(first.instant)
         (pending,) = load_pending(Table.open(uri).handle.store)

@@ -78,7 +78,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     loses its work, and is told so; the table loses nothing.
     """
     if failed == (instant is not None):
-        message = "give either INSTANT or --failed"
+        message = "pass either INSTANT or --failed"
         raise click.UsageError(message)
     table = open_table(app, uri, storage)
     plan = _plan(table.timeline.pending, instant)

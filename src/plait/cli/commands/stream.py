@@ -50,12 +50,14 @@ def stream(
     found = table.stream(application).audit()
     if not found.epochs:
         names = ", ".join(sorted(table.handle.cache.known().streams)) or "none"
-        message = f"the table knows no stream {application!r}"
-        raise NotKnownError(message, hint=f"it knows: {names}")
+        message = f"the table has no stream {application!r}"
+        raise NotKnownError(message, hint=f"its streams: {names}")
     app.show(found.to_dict(), *_blocks(found, limit), items=[e.to_dict() for e in found.epochs])
     if found.problems:
-        message = f"stream {application!r}: {len(found.problems)} epochs do not continue another"
-        raise CheckFailedError(message, hint="two writers may have used one name")
+        message = (
+            f"stream {application!r}: {len(found.problems)} epochs do not continue the previous one"
+        )
+        raise CheckFailedError(message, hint="two writers may have used the same name")
 
 
 def _blocks(found: Audit, limit: int) -> list[Block]:

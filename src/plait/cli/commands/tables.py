@@ -190,7 +190,7 @@ def set(  # noqa: A001 - the name of the command
     parts = {key.removeprefix(_CONTRACT): value for key, value in values.items()}
     in_contract = [key for key in values if key.startswith(_CONTRACT)]
     if in_contract and len(in_contract) != len(values):
-        message = "the contract is changed by itself, without other properties"
+        message = "change the contract in a separate command, without other properties"
         raise click.UsageError(message)
     result = table.change_contract(wait_s=wait, **parts) if in_contract else table.set(values)
     now = {**table.properties, **_contract_of(table)} if in_contract else table.properties

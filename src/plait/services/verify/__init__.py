@@ -97,16 +97,18 @@ class _Verification:
         if self._walk.head < 0:
             uri = self._store.spec.uri
             message = f"there is no table at {uri}"
-            raise TableNotFoundError(message, hint="look at the path", uri=uri)
+            raise TableNotFoundError(message, hint="check the path", uri=uri)
         return replay.state if self._walk.whole and replay.whole else None
 
     def _fall_back(self) -> TableState | None:
         """Load the state as a client would: from a checkpoint after the damage, if there is one."""
-        self._findings.note(paths.TIMELINE, "damaged: unknown files were not looked for")
+        self._findings.note(
+            paths.TIMELINE, "the state is damaged, so unknown files were not searched"
+        )
         try:
             return StateCache(self._store, self._ports).refresh()
         except (FormatError, StorageError, TableNotFoundError) as error:
-            self._findings.note(paths.CHECKPOINTS, f"no file was looked at: {error.message}")
+            self._findings.note(paths.CHECKPOINTS, f"no files were checked: {error.message}")
             return None
 
     def _note_future(self, state: TableState) -> None:
@@ -118,8 +120,8 @@ class _Verification:
             return
         if ahead_ms > AHEAD_MS_MAX:
             message = (
-                f"it is completed {ahead_ms // 1000} s in the future of the store's clock, and so "
-                "will those be that follow; read by version or instant, not by time"
+                f"it completed {ahead_ms // 1000} s ahead of the store's clock, and so do later "
+                "commits; read by version or instant, not by time"
             )
             self._findings.note(paths.slot(state.version), message)
 

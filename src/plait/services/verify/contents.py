@@ -105,7 +105,7 @@ class _Bucket:
                 continue
             sound.append(file)
             if any((each != file.bucket).any() for each in numbers):
-                message = f"it has keys that do not belong in bucket {file.bucket}"
+                message = f"it has keys of other buckets than {file.bucket}"
                 self.findings.problem("INV-08", file.path, message)
         self.files = sound
 

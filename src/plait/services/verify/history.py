@@ -74,7 +74,7 @@ class Windows:
                 if conflict is not None:
                     message = (
                         f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
-                        f"lies after its base, version {decision.base}: {conflict.reason}"
+                        f"is after its base, version {decision.base}: {conflict.reason}"
                     )
                     self.findings.problem("INV-07", path, message)
                     return
@@ -117,7 +117,7 @@ class Windows:
         except PolicyError as error:
             self.findings.note(path, error.message)
         except (FormatError, StorageError) as error:
-            self.findings.note(path, f"its keys cannot be compared any more: {error.message}")
+            self.findings.note(path, f"its keys can no longer be compared: {error.message}")
 
     def _compare(self, ours: Decision, theirs: Decision, table: TableDef, path: str) -> Compare:
         """Return how to compare keys; what is held of a decision does not name its files."""
@@ -128,7 +128,7 @@ class Windows:
                 whole = Timeline(self.store).find(theirs.version)
                 return UNKNOWN if whole is None else keys.met(ours.changes, whole.changes, bucket)
             except (FormatError, StorageError) as error:
-                self.findings.note(path, f"its keys cannot be compared any more: {error.message}")
+                self.findings.note(path, f"its keys can no longer be compared: {error.message}")
                 return APART
 
         return compare
@@ -145,7 +145,7 @@ class Windows:
         named = decision.changes.lookups
         count, left = sum(named["key_count"].to_pylist()), decision.stats.keys_unchanged
         if count < left and KEYS_ALL not in named["keys"].to_pylist():
-            message = f"it looked {left} keys up that it did not change, and names {count}"
+            message = f"it looked {left} keys up that it did not change, but names {count}"
             self.findings.problem("INV-07", path, message)
 
     def _window(self, base: int, version: int) -> Iterator[Decision]:
@@ -176,14 +176,14 @@ class LiveFiles:
                 self._bad(decision, f"it removes {path}, which is not live")
         for path, key in _keys(changes.added):
             if key in self._live:
-                self._bad(decision, f"it adds {path}, which is live already")
+                self._bad(decision, f"it adds {path}, which is already live")
             self._live[key] = 0
         rows = changes.masked["rows"].to_pylist()
         for (path, key), masked in zip(_keys(changes.masked), rows, strict=True):
             if key not in self._live:
                 self._bad(decision, f"it masks rows of {path}, which is not live")
             elif masked < self._live[key]:
-                self._bad(decision, f"it brings masked rows of {path} back")
+                self._bad(decision, f"it unmasks rows of {path}")
             else:
                 self._live[key] = masked
 

@@ -65,7 +65,7 @@ class Instants:
             text = decision.commit_id.encode("utf-8", "surrogatepass")
             self._commit_ids.add(xxhash.xxh3_64_intdigest(text), version)
         if version == self._version + 1 and decision.completed_ms <= self._completed_ms:
-            message = f"it was completed no later than version {version - 1}"
+            message = f"it completed no later than version {version - 1}"
             findings.problem("INV-03", paths.slot(version), message)
         self._completed_ms, self._version = decision.completed_ms, version
 

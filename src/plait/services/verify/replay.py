@@ -111,7 +111,7 @@ class Checkpoints:
         """Bring a checkpoint to the head by the decisions after it, and compare."""
         path = paths.checkpoint(version)
         if version > replayed.version:
-            self.findings.problem("INV-04", path, "it is of a version that there is not")
+            self.findings.problem("INV-04", path, "its version does not exist")
             return
         state = load_checkpoint(self.store, version)
         try:
@@ -120,11 +120,11 @@ class Checkpoints:
                 if state is not None:
                     state = state.apply(decision, where=paths.slot(decision.version))
         except FormatError:
-            self.findings.problem("INV-04", path, "the decisions after it do not continue it")
+            self.findings.problem("INV-04", path, "the next decision does not continue it")
             return
         different = state and difference(self.store, state, replayed)
         if different:
-            message = f"its {different} differ from what the decisions say"
+            message = f"its {different} differ from the decisions"
             self.findings.problem("INV-04", path, message)
 
 

@@ -100,7 +100,7 @@ class Findings:
     def report(self) -> VerifyReport:
         """Return the report."""
         if self._left_out:
-            self.note(".", f"{self._left_out} more problems are left out")
+            self.note(".", f"{self._left_out} more problems are not shown")
         return VerifyReport(
             tuple(self._problems.values()), dict(self.checked), tuple(self._notes.values())
         )

@@ -42,7 +42,7 @@ class Walk:
         for info in self.store.list(paths.TIMELINE):
             version = _version_of(info.path)
             if version is None:
-                message = "not a slot: it harms nothing, and nothing deletes it; move it away"
+                message = "not a slot; it does no harm, and Plait does not delete it; move it away"
                 self.findings.problem("INV-02", info.path, message)
                 continue
             yield from self._up_to(version)
@@ -64,7 +64,7 @@ class Walk:
                 self.findings.problem(
                     "INV-02",
                     paths.slot(expected),
-                    f"the slot is missing, and version {version} is there",
+                    f"the slot is missing, but version {version} exists",
                 )
                 self.whole, self._checksum, self.head = False, None, version - 1
                 return
@@ -75,7 +75,9 @@ class Walk:
             return
         found = self._find(version)
         if found is None:
-            self.findings.problem("INV-02", paths.slot(version), "the slot is gone again")
+            self.findings.problem(
+                "INV-02", paths.slot(version), "the slot disappeared while it was read"
+            )
             self.whole = False
             return
         yield from self._take(version, found)
@@ -93,7 +95,7 @@ class Walk:
         before, self._checksum = self._checksum, None
         path = paths.slot(version)
         if not data:
-            self._bad("INV-01", version, "the slot is empty, and no archive holds its decision")
+            self._bad("INV-01", version, "the slot is empty, and no archive contains its decision")
             return
         try:
             checksum, document = codec.unseal(data, path=path)
@@ -102,7 +104,7 @@ class Walk:
             return
         if document.get("version") != version:
             found = str(document.get("version"))[:40]
-            self._bad("INV-02", version, f"the slot holds the decision of version {found}")
+            self._bad("INV-02", version, f"the slot contains the decision of version {found}")
             return
         self._checksum = checksum
         if before is not None and document.get("previous") != before:

@@ -22,7 +22,7 @@ from plait.timeline import paths
 LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 _CHUNK = 16_384
 _PLAIN = "only regular files and directories are read: put them here themselves"
-_BY_HAND = "no version ever will, so it may be deleted by hand"
+_BY_HAND = "no version will ever need it, so it may be deleted by hand"
 _ENTRY_FRAME = 8
 """Bytes around a deletion vector in its file."""
 _FREE = (
@@ -81,7 +81,7 @@ class Listing:
             return f"it is {self.odd[path]}; {_PLAIN}, or move it away"
         if named:
             return "unknown: no decision and no pending record explains it"
-        return "not a file of Plait: it harms nothing, and nothing deletes it; move it away"
+        return "not a file of Plait; it does no harm, and Plait does not delete it; move it away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class Needed:
             if found is None or path in listing.odd:
                 findings.problem(invariant, path, listing.missing(path))
             elif found != size:
-                message = f"it has {found} bytes where {size} are declared"
+                message = f"it has {found} bytes, but {size} are declared"
                 findings.problem(invariant, path, message)
         for path, size, live, found in _beside(self.others, listing):
             invariant = "INV-04" if live else "INV-05"
             if found is None or path in listing.odd:
                 findings.problem(invariant, path, listing.missing(path))
             elif found < size:
-                message = f"it has {found} bytes where at least {size} are declared"
+                message = f"it has {found} bytes, but at least {size} are declared"
                 findings.problem(invariant, path, message)
 
 
@@ -177,15 +177,15 @@ class Explained:
     ) -> None:
         nonce = None if instant is None else instant.nonce
         if checkpoint_of(path) is not None:
-            findings.note(path, "no checkpoint names it; a clean removes it")
+            findings.note(path, "no checkpoint names it; a clean deletes it")
         elif nonce in self.pending:
             return
         elif nonce in self.late:
-            findings.note(path, f"left by {instant}, which is rolled back; a clean removes it")
+            findings.note(path, f"left by {instant}, which was rolled back; a clean deletes it")
         elif nonce is not None and int(nonce, 16) in self.ended:
             findings.note(path, f"left by {instant}, which was rolled back long ago; {_BY_HAND}")
         elif nonce is not None and int(nonce, 16) in self.committed:
-            message = f"left by {instant}, which is committed and does not name it; {_BY_HAND}"
+            message = f"left by {instant}, which committed without naming it; {_BY_HAND}"
             findings.note(path, message)
         else:
             message = listing.unknown(path, named=instant is not None)
