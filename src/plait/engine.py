@@ -17,7 +17,8 @@ from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
-from plait.model.plan import Snapshot, WritePlan
+from plait.model.plan import Snapshot
+from plait.model.request import WritePlan
 
 GROUP = "plait.engines"
 

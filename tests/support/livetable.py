@@ -14,7 +14,8 @@ from plait.model.bucket import BucketId, BucketSpec, Partition
 from plait.model.changes import Changes, WriteStatus
 from plait.model.instant import Instant, Operation
 from plait.model.options import Options
-from plait.model.plan import LIVE, Snapshot, TableSpec, WritePlan
+from plait.model.plan import LIVE, Snapshot, TableSpec
+from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema
 from plait.read.slices import SliceReader
 from plait.storage import open_store
@@ -57,15 +58,9 @@ class LiveTable:
             predicate = to_json(parse_where(where, self.spec.schema.arrow))
             kind.setdefault("overwrite", "predicate")
         instant = Instant.at(1_000 + self.version, f"{self.version:016x}")
-        return WritePlan(
-            self.store.spec,
-            instant,
-            Operation(operation),
-            self.spec,
-            self.options,
-            predicate=predicate,
-            **kind,
-        )
+        parts = {name: kind.pop(name) for name in ("step", "claims", "digests") if name in kind}
+        request = WriteRequest(Operation(operation), predicate=predicate, **kind)
+        return WritePlan(request, self.store.spec, instant, self.spec, self.options, **parts)
 
     def staging(self, operation: str, *, task: Task | None = None, **kind: object) -> ArrowStaging:
         plan = self.plan(operation, **kind)

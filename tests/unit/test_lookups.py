@@ -16,8 +16,7 @@ from plait.errors import RetryableConflictError
 from plait.model.bucket import BucketId
 from plait.model.changes import Changes
 from plait.model.clauses import Clauses, Matched
-from plait.model.plan import WritePlan
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
 from plait.txn.conflict import Intent
 from plait.txn.keys import KeyOverlap, Keys
 from plait.write import transaction as block

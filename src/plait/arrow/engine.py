@@ -22,7 +22,8 @@ from plait.files.digest import Digester, digest_of
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStats, WriteStatus
 from plait.model.instant import Operation
-from plait.model.plan import MOR, Snapshot, TableSpec, WritePlan
+from plait.model.plan import MOR, Snapshot, TableSpec
+from plait.model.request import WritePlan
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline.pending import write_inflight
@@ -96,9 +97,8 @@ class ArrowStaging:
         self._matching = Matching.of(plan)
         self._source: TableSpec | None = None
         """How the rows of a merge's source are laid out, once some came."""
-        self._merging = (
-            None if plan.clauses is None else Merging.bind(plan.clauses, plan.spec, None)
-        )
+        clauses = plan.request.clauses
+        self._merging = None if clauses is None else Merging.bind(clauses, plan.spec, None)
         self._incoming, self._logs, self._appends = self._sinks()
         sink = self._appends or self._logs or self._incoming.sink
         self._flusher = Flusher(sink, ledger)
@@ -123,14 +123,15 @@ class ArrowStaging:
         if self._settled:
             message = "the writer got rows after it had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
-        if plan.operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
-            message = f"{plan.operation} by predicate does not take rows"
-            hint = "pass either keys or where" if plan.clauses is None else "use merge for rows"
+        operation, clauses = plan.request.operation, plan.request.clauses
+        if operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
+            message = f"{operation} by predicate does not take rows"
+            hint = "pass either keys or where" if clauses is None else "use merge for rows"
             raise OptionError(message, hint=hint, key="where", value="rows")
         rows = open_rows(data)
         where = None if self._matching is None else self._matching.condition
         batches = prepare(
-            rows, self._layout(rows), plan.operation, where=where, piece_bytes=self._limits.chunk
+            rows, self._layout(rows), operation, where=where, piece_bytes=self._limits.chunk
         )
         for batch in batches:
             self._output.check_alive()
@@ -197,7 +198,7 @@ class ArrowStaging:
 
     def _sinks(self) -> tuple[Incoming, LogSink | None, AppendSink | None]:
         plan, spec = self._plan, self._plan.spec
-        deletes, merges = (plan.operation is o for o in (Operation.DELETE, Operation.MERGE))
+        deletes, merges = (plan.request.operation is o for o in (Operation.DELETE, Operation.MERGE))
         rule = rule_within(plan)
         runs = RunSink(
             spec.key,
@@ -210,25 +211,25 @@ class ArrowStaging:
         if not spec.keyed:
             target = plan.options.size("file.size.target")
             return incoming, None, AppendSink(self._output, target)
-        if spec.table_type == MOR and not (deletes or plan.joins):
+        if spec.table_type == MOR and not (deletes or plan.request.joins):
             return incoming, LogSink(self._output, rule), None
         return incoming, None, None
 
     def _layout(self, rows: Rows) -> TableSpec:
         """Return the layout of rows that come in; clauses are bound to the first."""
         plan = self._plan
-        if plan.clauses is None or not plan.joins:
+        if plan.request.clauses is None or not plan.request.joins:
             return plan.spec
         if self._source is None:
-            source = rows_spec(plan.operation, plan.spec, rows.schema)
-            self._merging = Merging.bind(plan.clauses, plan.spec, source)
+            source = rows_spec(plan.request.operation, plan.spec, rows.schema)
+            self._merging = Merging.bind(plan.request.clauses, plan.spec, source)
             self._source = source
         check_again(self._source, rows.schema.names)
         return self._source
 
     def _take(self, rows: pa.RecordBatch) -> None:
         chunk = split(rows, self._source or self._plan.spec)
-        if self._plan.operation is Operation.DELETE:
+        if self._plan.request.operation is Operation.DELETE:
             chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
 
@@ -244,7 +245,8 @@ class ArrowStaging:
         if self._logs is not None:
             self._flusher.wait()
             groups = self._buffer.policy.sizes
-            replaces = self._plan.operation is Operation.OVERWRITE and self._matching is None
+            operation = self._plan.request.operation
+            replaces = operation is Operation.OVERWRITE and self._matching is None
             self._logs.empty = set(groups) if replaces else existing.without_files(groups)
         self._flusher.finish(self._buffer.rest())
         if self._appends is not None:
@@ -256,7 +258,8 @@ class ArrowStaging:
 
     def _quiet(self, existing: Existing, todo: Collection[BucketId]) -> Collection[Group]:
         """Return the buckets in which no file will appear: a delete finds nothing there."""
-        return existing.without_files(todo) if self._plan.operation is Operation.DELETE else ()
+        deletes = self._plan.request.operation is Operation.DELETE
+        return existing.without_files(todo) if deletes else ()
 
     def _status(self) -> WriteStatus:
         works = [*self._staged.values(), *self._everywhere]
@@ -313,6 +316,6 @@ class ArrowEngine:
 def sum_rows(data: object, plan: WritePlan) -> Digest:
     """Return the digest of rows as a writer of the plan takes them in."""
     rows, layout = open_rows(data), plan.spec
-    if plan.joins:
-        layout = rows_spec(plan.operation, plan.spec, rows.schema)
-    return digest_of(prepare(rows, layout, plan.operation))
+    if plan.request.joins:
+        layout = rows_spec(plan.request.operation, plan.spec, rows.schema)
+    return digest_of(prepare(rows, layout, plan.request.operation))

@@ -22,7 +22,8 @@ from plait.files.footer import Range
 from plait.files.reader import Schemas
 from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, Partition, partition_parse
-from plait.model.plan import MOR, Snapshot, TableSpec, WritePlan
+from plait.model.plan import MOR, Snapshot, TableSpec
+from plait.model.request import WritePlan
 from plait.read.condition import Condition
 from plait.read.join import SortedBatch, Source
 from plait.read.plan import ScanPlan, plan_scan
@@ -142,10 +143,10 @@ class Matching:
     @classmethod
     def of(cls, plan: WritePlan) -> Self | None:
         """Take the predicate of a plan; None if it has none."""
-        if plan.predicate is None:
+        if plan.request.predicate is None:
             return None
         schema = plan.spec.schema.arrow
-        predicate = from_json(plan.predicate, schema)
+        predicate = from_json(plan.request.predicate, schema)
         return cls(predicate, Condition.of(predicate, schema))
 
     def on(self, existing: Existing) -> Matches:

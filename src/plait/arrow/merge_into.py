@@ -188,7 +188,7 @@ class MergeStage:
             within = None if self.merging.by_source.rules else self.incoming.range(bucket)
         old = [self.existing.source(file, names, within=within) for file in files]
         new = self.incoming.sources(bucket)
-        if self.output.plan.operation is not Operation.MERGE:
+        if self.output.plan.request.operation is not Operation.MERGE:
             new = [self._winners(new)]
         for rows in joined(old, new, spec.key, self.budget):
             if len(rows.repeated):

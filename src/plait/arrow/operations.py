@@ -17,7 +17,7 @@ from plait.files.data_file import LiveFile
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
 from plait.model.instant import Operation
-from plait.model.plan import WritePlan
+from plait.model.request import WritePlan
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class BucketOperations:
         plan = self.output.plan
         groups = self.staged_input.groups
         chosen: set[BucketId]
-        if plan.operation is Operation.DELETE and self.matches is None:
+        if plan.request.operation is Operation.DELETE and self.matches is None:
             present = self.existing.buckets()
             chosen = {b for b in present if b in groups or (None, b[1]) in groups}
             chosen |= {bucket_id(group) for group in groups if group[0] is not None}
@@ -70,13 +70,13 @@ class BucketOperations:
             chosen |= self.matches.buckets()
         elif self.merging is not None and self.merging.by_source.rules:
             chosen |= set(self.existing.buckets())
-        elif plan.operation is Operation.OVERWRITE:
+        elif plan.request.operation is Operation.OVERWRITE:
             chosen |= {bucket for bucket in self.existing.buckets() if self._replaced(bucket)}
         return sorted(chosen, key=str)
 
     def stage(self, bucket: BucketId) -> Staged:
         """Do the operation's work on one bucket."""
-        operation = self.output.plan.operation
+        operation = self.output.plan.request.operation
         files = self.existing.files(bucket)
         if self.merging is not None:
             return self._by_clauses(bucket, files, self.merging)
@@ -178,7 +178,8 @@ class BucketOperations:
 
     def _replaced(self, bucket: BucketId) -> bool:
         """Whether an overwrite replaces the bucket whole."""
-        return self.output.plan.overwrite == "table" or bucket[0] in self.staged_input.partitions
+        whole = self.output.plan.request.overwrite == "table"
+        return whole or bucket[0] in self.staged_input.partitions
 
     @staticmethod
     def _add(staged: Staged, more: Staged) -> None:
@@ -190,11 +191,13 @@ class BucketOperations:
 
 def rule_of(plan: WritePlan) -> DuplicateRule:
     """Return what becomes of a key that the table has and that comes in too."""
-    if plan.operation in (Operation.APPEND, Operation.INSERT):
-        return DuplicateRule.KEEP if plan.on_duplicate == "skip" else DuplicateRule.REFUSE
-    return DuplicateRule.REFUSE if plan.operation is Operation.OVERWRITE else DuplicateRule.REPLACE
+    request = plan.request
+    if request.operation in (Operation.APPEND, Operation.INSERT):
+        return DuplicateRule.KEEP if request.on_duplicate == "skip" else DuplicateRule.REFUSE
+    replaces = request.operation is not Operation.OVERWRITE
+    return DuplicateRule.REPLACE if replaces else DuplicateRule.REFUSE
 
 
 def rule_within(plan: WritePlan) -> DuplicateRule:
     """Return what becomes of a key that comes in more than once."""
-    return DuplicateRule.ONCE if plan.operation is Operation.MERGE else rule_of(plan)
+    return DuplicateRule.ONCE if plan.request.operation is Operation.MERGE else rule_of(plan)

@@ -36,7 +36,8 @@ from plait.model.changes import (
     Changes,
     WriteStats,
 )
-from plait.model.plan import TableSpec, WritePlan
+from plait.model.plan import TableSpec
+from plait.model.request import WritePlan
 from plait.storage.port import Store
 
 _SAMPLE_ROWS_MIN: Final = 1024

@@ -9,9 +9,6 @@ import pyarrow as pa
 from plait.errors import redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
-from plait.model.clauses import Clauses
-from plait.model.instant import Instant, Operation
-from plait.model.options import Options
 from plait.model.schema import Schema
 
 COW, MOR = "cow", "mor"
@@ -95,34 +92,3 @@ class ChangeWindow:
     def until(self) -> int:
         """The last version in it."""
         return self.snapshot.version
-
-
-@dataclass(frozen=True, slots=True)
-class WritePlan:
-    """One writer's order: what to do with the rows that come."""
-
-    store: StoreSpec
-    instant: Instant
-    operation: Operation
-    spec: TableSpec
-    options: Options
-    on_duplicate: str = "raise"  # insert of a present key: "raise" or "skip"
-    overwrite: str = "table"  # "table", "partitions" (dynamic), or "predicate"
-    predicate: dict[str, object] | None = None  # of an operation by predicate, as JSON
-    step: int = 0
-    """Which of the operations that share an instant; 0 where it is the only one."""
-    claims: bool = False
-    """Whether keys that are looked up count as read, also where nothing comes of them."""
-    clauses: Clauses | None = None
-    """What an update, a merge or a partial upsert does to rows."""
-    digests: bool = False
-    """Whether the status tells a digest of the rows that came in: they are an epoch of a stream."""
-
-    @property
-    def joins(self) -> bool:
-        """Whether rows come in that meet the table's in clauses: a merge, or a partial upsert."""
-        return self.clauses is not None and self.operation is not Operation.UPDATE
-
-    def label(self, task: str) -> str:
-        """Tell the files and records of a task from those of other steps."""
-        return f"s{self.step}-{task}" if self.step else task

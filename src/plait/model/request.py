@@ -1,4 +1,4 @@
-"""What a caller asks to be written: one value, from the call to the decision."""
+"""What a caller asks to be written, from the call to the decision; and the plan of an engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from plait.model.bucket import Partition
 from plait.model.clauses import Clauses
 from plait.model.decision import ReadSet, Token
-from plait.model.instant import Operation
+from plait.model.instant import Instant, Operation
+from plait.model.options import Options
+from plait.model.plan import StoreSpec, TableSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,24 @@ class WriteRequest:
     def retries(self) -> bool:
         """Whether the operation may be run again where others changed the same rows."""
         return self.on_conflict == "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What an engine needs to turn the rows of a request into files, here or on executors."""
+
+    request: WriteRequest
+    store: StoreSpec
+    instant: Instant
+    spec: TableSpec
+    options: Options
+    step: int = 0
+    """Which of the operations that share an instant; 0 where it is the only one."""
+    claims: bool = False
+    """Whether keys that are looked up count as read, also where nothing comes of them."""
+    digests: bool = False
+    """Whether the status tells a digest of the rows that came in: they are an epoch of a stream."""
+
+    def label(self, task: str) -> str:
+        """Tell the files and records of a task from those of other steps."""
+        return f"s{self.step}-{task}" if self.step else task

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from plait.errors import CapabilityMissingError
 from plait.model.bucket import Partition
 from plait.model.changes import Digest
-from plait.model.plan import WritePlan
+from plait.model.request import WritePlan
 from plait.spark.frame import is_frame, is_session
 from plait.spark.staging import SparkStaging, digest_of_frame
 from plait.storage import in_this_process

@@ -23,7 +23,7 @@ import pyarrow as pa
 from plait.arrow.ingest import Intake, narrow
 from plait.arrow.memory import MemoryLimits, taken
 from plait.errors import InvariantError, OptionError
-from plait.model.plan import WritePlan
+from plait.model.request import WritePlan
 from plait.spark.frame import is_connect, numbered
 from plait.spark.job import counting, run, speculates
 from plait.spark.master import local_cores

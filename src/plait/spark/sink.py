@@ -39,8 +39,8 @@ from plait.model.clauses import Clauses
 from plait.model.contract import Contract
 from plait.model.decision import ReadSet
 from plait.model.instant import Instant
-from plait.model.plan import Snapshot, TableSpec, WritePlan
-from plait.model.request import WriteRequest
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.request import WritePlan, WriteRequest
 from plait.ports import Ports
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
@@ -234,7 +234,7 @@ class Job:
         plan, layout, digester = self.plan, self.layout, Digester()
         path = data_path(RUN_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
         with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), layout) as writer:
-            for batch in prepare(rows, layout, plan.operation):
+            for batch in prepare(rows, layout, plan.request.operation):
                 if plan.digests:
                     digester.add(batch)
                 writer.write(batch)

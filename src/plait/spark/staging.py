@@ -25,7 +25,8 @@ from plait.model.bucket import BucketId, Partition, partition_text
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.request import WritePlan
 from plait.read.scan import Scan
 from plait.spark.cancel import cancelled_with
 from plait.spark.exchange import Exchange, goes_through_files
@@ -102,24 +103,24 @@ class SparkStaging:
         if self._closed or self._rounds:
             message = "the writer got rows after it had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
-        asked = plan.operation in (Operation.DELETE, Operation.UPDATE)
-        if is_session(data) and asked and plan.predicate is not None:
+        asked = plan.request.operation in (Operation.DELETE, Operation.UPDATE)
+        if is_session(data) and asked and plan.request.predicate is not None:
             self._spark = data  # no rows come: it is where the work is done
             return
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer for each engine", key="data", value="")
-        if asked and plan.predicate is not None:
-            message = f"{plan.operation} by predicate does not take rows"
+        if asked and plan.request.predicate is not None:
+            message = f"{plan.request.operation} by predicate does not take rows"
             raise OptionError(message, hint="pass either keys or where", key="where", value="rows")
         schema = arrow_schema(data.schema)
-        if plan.clauses is not None and plan.joins:
+        if plan.request.clauses is not None and plan.request.joins:
             if self._source is None:
-                source = rows_spec(plan.operation, plan.spec, schema)
-                Merging.bind(plan.clauses, plan.spec, source)
+                source = rows_spec(plan.request.operation, plan.spec, schema)
+                Merging.bind(plan.request.clauses, plan.spec, source)
                 self._source = source
             check_again(self._source, schema.names)
-        check_frame(schema, self._layout, plan.operation)
+        check_frame(schema, self._layout, plan.request.operation)
         self._scans += find_reads(data, plan.store.uri)
         if self._scans:
             self._plan = replace(plan, claims=True)
@@ -157,8 +158,8 @@ class SparkStaging:
         Where a bucket can have been left as it was, it was in no window, and is asked again.
         """
         plan = self._plan
-        idle = plan.operation in (Operation.DELETE, Operation.MERGE)
-        idle = idle or plan.on_duplicate == "skip"
+        idle = plan.request.operation in (Operation.DELETE, Operation.MERGE)
+        idle = idle or plan.request.on_duplicate == "skip"
         if self._route is None or idle or plan.spec.ordering is not None:
             return None
         return frozenset(map(self._route.task_of, buckets))
@@ -187,7 +188,7 @@ class SparkStaging:
 
     def _stage_rows(self, snapshot: Snapshot, only: frozenset[int] | None) -> None:
         plan = self._plan
-        frame = union(self._frames, self._layout, plan.operation)
+        frame = union(self._frames, self._layout, plan.request.operation)
         columns = tuple(frame.columns)
         if not plan.spec.keyed:
             snapshot = replace(snapshot, files=snapshot.files.slice(0, 0))
@@ -227,17 +228,17 @@ class SparkStaging:
         self._replaced += self._rest
         self._rest = []
         plan = self._plan
-        if plan.predicate is not None:
+        if plan.request.predicate is not None:
             snapshot = _matching(snapshot, plan)
-        elif plan.operation is Operation.MERGE:
-            if plan.clauses is None or not plan.clauses.by_source:
+        elif plan.request.operation is Operation.MERGE:
+            if plan.request.clauses is None or not plan.request.clauses.by_source:
                 return
-        elif plan.operation is not Operation.OVERWRITE:
+        elif plan.request.operation is not Operation.OVERWRITE:
             return
         rest = replace(snapshot, files=snapshot.files.filter(pa.array(self._is_rest(snapshot))))
         if not rest.files.num_rows:
             return
-        if plan.predicate is not None or plan.operation is Operation.MERGE:
+        if plan.request.predicate is not None or plan.request.operation is Operation.MERGE:
             self._rest = self._run_rest(rest)
         else:
             self._rest = [self._remove_rest(rest)]
@@ -245,13 +246,13 @@ class SparkStaging:
     def _is_rest(self, snapshot: Snapshot) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         files = snapshot.files
         whole = np.ones(files.num_rows, dtype=np.bool_)
-        if self._plan.overwrite == "partitions":
+        if self._plan.request.overwrite == "partitions":
             texts = pa.array(sorted(map(partition_text, self._places())), pa.string())
             whole = pc.is_in(files["partition"], value_set=texts).to_numpy()
         if self._route is None:
             return whole
         had = np.isin(self._route.tasks_of(files), list(self._rows))
-        if self._plan.overwrite != "partitions":
+        if self._plan.request.overwrite != "partitions":
             return whole & ~had
         # A task knows the partitions of its own rows only.
         touched = combine_tasks([r.status for r in self._rows.values()], keyed=True).changes.touched
@@ -326,10 +327,10 @@ def digest_of_frame(data: object, plan: WritePlan) -> Digest:
         message = f"not a Spark DataFrame: {type(data).__qualname__}"
         raise OptionError(message, hint="pass a Spark DataFrame", key="data", value="")
     schema, layout = arrow_schema(data.schema), plan.spec
-    if plan.joins:
-        layout = rows_spec(plan.operation, layout, schema)
-    check_frame(schema, layout, plan.operation)
-    frame = union([data], layout, plan.operation)
+    if plan.request.joins:
+        layout = rows_spec(plan.request.operation, layout, schema)
+    check_frame(schema, layout, plan.request.operation)
+    frame = union([data], layout, plan.request.operation)
     reports = run(numbered(frame), SumRows(plan, tuple(frame.columns)))
     return sum((report.status.digest or Digest() for report in reports), Digest())
 

@@ -21,7 +21,8 @@ from plait.arrow.engine import Announcer, ArrowStaging, Task, sum_rows
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
 from plait.model.changes import Digest, WriteStatus
-from plait.model.plan import Snapshot, TableSpec, WritePlan
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.request import WritePlan
 from plait.spark.report import TaskReport, marked
 from plait.spark.route import Route, typed
 from plait.spark.shuffle_files import Pieces

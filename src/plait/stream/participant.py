@@ -19,7 +19,8 @@ from plait.errors import (
 )
 from plait.model.changes import Digest, WriteStatus
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot, WritePlan
+from plait.model.plan import Snapshot
+from plait.model.request import WritePlan, WriteRequest
 from plait.stream.messages import Hello, Report, Turn, encode, understood
 from plait.stream.transport import Endpoint
 from plait.txn.table_handle import TableHandle
@@ -281,7 +282,14 @@ class _Open:
             raise PlanStaleError(message, hint="the coordinator begins a new turn")
         operation = Operation(turn.operation)
         options = table.options
-        plan = WritePlan(handle.store.spec, turn.instant, operation, spec, options, digests=True)
+        plan = WritePlan(
+            WriteRequest(operation),
+            handle.store.spec,
+            turn.instant,
+            spec,
+            options,
+            digests=True,
+        )
         announce = Announcer(handle.store, plan, label)
         if spec.keyed:
             return cls(turn, plan, RunStaging(plan, announce, label=label, store=handle.store))

@@ -20,8 +20,8 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant
-from plait.model.plan import Snapshot, TableSpec, WritePlan
-from plait.model.request import WriteRequest
+from plait.model.plan import Snapshot, TableSpec
+from plait.model.request import WritePlan, WriteRequest
 from plait.storage.port import Store
 from plait.txn.table_handle import TableHandle
 from plait.write.combine import announced_places, combine_tasks, files_of, places_of, with_garbage

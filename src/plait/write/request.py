@@ -24,8 +24,8 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Instant, Operation
-from plait.model.plan import StoreSpec, TableSpec, WritePlan
-from plait.model.request import WriteRequest
+from plait.model.plan import StoreSpec, TableSpec
+from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import names_of
 from plait.model.value import texts_of
 from plait.read.scan import Pinned, Scan
@@ -223,19 +223,14 @@ def plan_of(
         step: tells operations of one instant apart.
         reads: a read may still be named that the operation will rest on.
     """
-    predicate = None if request.predicate is None else dict(request.predicate)
     return WritePlan(
-        store=store,
-        instant=instant,
-        operation=request.operation,
-        spec=table.spec,
-        options=table.options,
-        on_duplicate=request.on_duplicate,
-        overwrite=request.overwrite,
-        predicate=predicate,
+        request,
+        store,
+        instant,
+        table.spec,
+        table.options,
         step=step,
         claims=reads or request.read_set is not None or table.isolation == "serializable",
-        clauses=request.clauses,
         digests=request.token is not None and request.token.digest is None,
     )
 

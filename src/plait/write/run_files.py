@@ -20,7 +20,7 @@ from plait.files.digest import Digester
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.changes import Digest
-from plait.model.plan import WritePlan
+from plait.model.request import WritePlan
 from plait.storage.port import Store
 from plait.write.group_commit import RUN_HOME
 
@@ -80,7 +80,7 @@ class RunStaging:
     def write(self, data: object) -> None:
         """Take rows; raise SchemaError for those that do not fit, StorageError of a flush."""
         plan = self._plan
-        pieces = prepare(data, plan.spec, plan.operation, piece_bytes=self._limits.chunk)
+        pieces = prepare(data, plan.spec, plan.request.operation, piece_bytes=self._limits.chunk)
         for batch in pieces:
             self._digester.add(batch)
             for rows in self._intake.add(batch):
