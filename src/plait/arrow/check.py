@@ -172,12 +172,15 @@ def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> No
         if field.name in names:
             continue
         if not field.nullable or field.name in spec.key:
-            near = difflib.get_close_matches(field.name, list(names), n=1, cutoff=0.5)
-            message = f"the input lacks the required column {field.name!r}, which must not be null"
-            hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
-            raise SchemaMismatchError(
-                message, hint=hint, column=field.name, found=list(names), nearest=near
-            )
+            raise lacking_column(field.name, names, "which must not be null")
+
+
+def lacking_column(name: str, names: Sequence[str], why: str) -> SchemaMismatchError:
+    """Return the error for rows without a column, with the nearest name that they have."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    message = f"the rows lack column {name!r}, {why}"
+    hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
+    return SchemaMismatchError(message, hint=hint, column=name, found=names, nearest=near)
 
 
 def check_known(names: Sequence[str], known: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, TypeAlias, TypeVar
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.arrow.check import check_known, prepare
+from plait.arrow.check import check_known, lacking_column, prepare
 from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr import parse_value
 from plait.expr.bind import bind, condition
@@ -110,9 +109,7 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     placed = dict.fromkeys([*spec.partition_by, *spec.key, *filter(None, [spec.ordering])])
     for name in placed:
         if name not in schema.names:
-            message = f"the rows lack column {name!r}, which a partial upsert needs"
-            hint = "add it: the key, partition and ordering columns are required"
-            raise SchemaMismatchError(message, hint=hint, column=name, found=list(schema.names))
+            raise lacking_column(name, schema.names, "which a partial upsert needs")
     kept = [field for field in spec.schema.arrow if field.name in schema.names]
     return replace(spec, schema=Schema(spec.schema.id, pa.schema(kept)))
 
@@ -143,10 +140,7 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
     names = list(schema.names)
     for name in (*spec.partition_by, *spec.key):
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            message = f"the source of the merge lacks the key column {name!r}"
-            hint = f"rename {near[0]!r} if it is the same column" if near else "add the column"
-            raise SchemaMismatchError(message, hint=hint, column=name, found=names)
+            raise lacking_column(name, names, "which a merge needs to match rows")
     known, placed = spec.schema.arrow, {*spec.partition_by, *spec.key}
     fields = []
     for name, given in zip(names, schema.types, strict=True):

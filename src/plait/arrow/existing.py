@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from plait.arrow.ingest import Group
@@ -16,7 +14,7 @@ from plait.arrow.memory import combined, taken
 from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
 from plait.files import keys
-from plait.files.data_file import LiveFile, live_files, unmasked
+from plait.files.data_file import LiveFile, bucket_spans, live_files, unmasked
 from plait.files.deletion import MaskWriter, load_mask, union
 from plait.files.footer import Range
 from plait.files.reader import Schemas
@@ -49,7 +47,13 @@ class Existing:
         """Put the files in the order of their buckets, once."""
         by = [("partition", "ascending"), ("bucket", "ascending"), ("version", "ascending")]
         self._files = self.snapshot.files.sort_by(by).combine_chunks()
-        self._spans = _spans(self._files)
+        spans = bucket_spans(self._files)
+        starts = pa.array([start for start, _ in spans], pa.int64())
+        firsts = self._files.select(["partition", "bucket"]).take(starts)
+        self._spans = {
+            (partition_parse(row["partition"]), row["bucket"]): span
+            for row, span in zip(firsts.to_pylist(), spans, strict=True)
+        }
         schemas = {**self.snapshot.schemas, self.spec.schema.id: self.spec.schema}
         self.reader = SliceReader(self.store, Schemas(self.spec.schema, schemas))
 
@@ -114,22 +118,6 @@ def in_key_order(blocks: Sequence[SortedBatch], key: Sequence[str]) -> Iterator[
 def as_live(record: pa.Table, version: int) -> LiveFile:
     """Take a file that this writer has just made for one that is live."""
     return next(live_files(unmasked(record, version=version)))
-
-
-def _spans(files: pa.Table) -> dict[BucketId, tuple[int, int]]:
-    """Return where each bucket's files stand in a table that is sorted by bucket."""
-    if not files.num_rows:
-        return {}
-    coded = files["partition"].combine_chunks().dictionary_encode()
-    partitions = [partition_parse(text.as_py()) for text in coded.dictionary]
-    codes: npt.NDArray[np.int64] = coded.indices.to_numpy().astype(np.int64)
-    numbers = files["bucket"].combine_chunks().to_numpy()
-    changed = (np.diff(codes) != 0) | (np.diff(numbers) != 0)
-    edges = [0, *(np.flatnonzero(changed) + 1).tolist(), files.num_rows]
-    return {
-        (partitions[codes[start]], int(numbers[start])): (start, stop)
-        for start, stop in itertools.pairwise(edges)
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A file of the table as a value: its name, where it belongs, and what it is while it is live.
+"""A file of the table: its name, where it belongs, what it is while live, and its errors.
 
 Names are ``<partition>/<bucket>-<instant>-<attempt>.<kind>.<extension>``. A name is unique for ever
 (INV-04 needs no file to be written twice): the instant carries its writer's nonce, the attempt
@@ -8,16 +8,24 @@ tells the files of one instant apart. Values of partitions are never read from i
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import FormatError, InvariantError
-from plait.files.faults import corrupt
+from plait.errors import (
+    CorruptMetadataError,
+    FormatError,
+    InvariantError,
+    StorageError,
+    TableError,
+)
 from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_path
 from plait.model.changes import BASE, LOG
 from plait.model.instant import Instant
@@ -191,3 +199,59 @@ def _checked(row: dict[str, object]) -> LiveFile:
     if not 0 <= file.masked <= file.rows:
         raise corrupt(path, f"at most {file.rows} masked rows", str(file.masked))
     return file
+
+
+def bucket_spans(
+    files: pa.Table, columns: Sequence[str] = ("partition", "bucket")
+) -> list[tuple[int, int]]:
+    """Return the stretches of a sorted table of files that have the same values in columns."""
+    if not files.num_rows:
+        return []
+    ends = np.zeros(files.num_rows - 1, dtype=np.bool_)
+    for name in columns:
+        codes = files[name].combine_chunks().dictionary_encode().indices.to_numpy()
+        ends |= codes[1:] != codes[:-1]
+    edges = [0, *(np.flatnonzero(ends) + 1).tolist(), files.num_rows]
+    return list(itertools.pairwise(edges))
+
+
+# --- errors of the store and of Parquet, translated where they enter --------------------------
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn errors of the store into StorageError."""
+    try:
+        yield
+    except TableError:
+        raise
+    except OSError as error:
+        message = f"cannot write {path}: {error}"
+        raise StorageError(message, hint="check the store", path=path) from error
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn a missing or damaged file into CorruptMetadataError, others into StorageError."""
+    try:
+        yield
+    except TableError:
+        raise
+    except FileNotFoundError as error:
+        raise corrupt(path, "the file that a decision names", "no file") from error
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
+        raise corrupt(path, "a Parquet file", str(error)) from error
+    except OSError as error:
+        # Parquet reports damage inside a file as an OSError without an errno.
+        if error.errno is None:
+            raise corrupt(path, "a Parquet file", str(error)) from error
+        message = f"cannot read {path}: {error}"
+        raise StorageError(message, hint="check the store", path=path) from error
+
+
+def corrupt(path: str, expected: str, found: str) -> CorruptMetadataError:
+    """Make the error for a file that is not what the metadata says."""
+    shown = found if len(found) <= 300 else found[:300] + "..."  # noqa: PLR2004 - one line
+    message = f"{path} does not match the table's metadata: expected {expected}, found {shown}"
+    hint = "run tablectl verify"
+    return CorruptMetadataError(message, hint=hint, path=path, expected=expected, found=shown)

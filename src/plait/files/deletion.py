@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from plait.errors import InvariantError
 from plait.files import roaring
-from plait.files.data_file import LiveFile
-from plait.files.faults import corrupt, reading, writing
+from plait.files.data_file import LiveFile, corrupt, reading, writing
 from plait.files.hash import sorted_once
 from plait.files.roaring import Positions
 from plait.model.changes import MASKED

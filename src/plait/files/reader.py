@@ -13,8 +13,7 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait.files.data_file import LiveFile
-from plait.files.faults import corrupt, reading
+from plait.files.data_file import LiveFile, corrupt, reading
 from plait.files.footer import (
     THRIFT_BYTES_MAX,
     Range,

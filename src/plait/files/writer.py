@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.errors import InvariantError
-from plait.files.data_file import Place
-from plait.files.faults import writing
+from plait.files.data_file import Place, writing
 from plait.files.footer import (
     Range,
     exact_leaves,

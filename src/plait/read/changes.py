@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
+from plait.files.data_file import bucket_spans
 from plait.model.plan import LIVE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.read.ahead import read_ahead
@@ -37,6 +37,8 @@ ADDED_COLUMNS: Final = pa.schema(
 )
 """What a change read adds to the columns of the table."""
 
+_ONE_CHANGE: Final = ("at", "partition", "bucket")
+"""Files (CHANGED) with the same values here are of one commit and bucket."""
 _FILE_BYTES: Final = 1 << 20
 """Opening a file counts like reading so much of it."""
 _GROUP_BYTES: Final = 32 << 20
@@ -131,7 +133,7 @@ class ChangeScan(Frames):
         costs = files["bytes"].to_numpy() + _FILE_BYTES
         shares: list[pa.Table] = []
         start, size = 0, 0
-        for low, high in _buckets(files):
+        for low, high in bucket_spans(files, _ONE_CHANGE):
             cost = int(costs[low:high].sum())
             if size and size + cost > size_bytes:
                 shares.append(files.slice(start, low - start))
@@ -157,7 +159,7 @@ class ChangeScan(Frames):
         plan = plan_scan(live, where=predicate)
         in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
         flags = in_plan.to_numpy()
-        spans = list(_buckets(files))
+        spans = bucket_spans(files, _ONE_CHANGE)
         kept = np.repeat([flags[a:b].any() for a, b in spans], [b - a for a, b in spans])
         return replace(window, files=files.filter(pa.array(kept, pa.bool_())))
 
@@ -175,7 +177,7 @@ class ChangeScan(Frames):
         names = [name for name in spec.schema.names if name in asked]
         # A file of which no column is wanted still tells how many rows there are.
         names = names or spec.schema.names[:1]
-        for low, high in _buckets(files):
+        for low, high in bucket_spans(files, _ONE_CHANGE):
             work = BucketChange.of(files.slice(low, high - low))
             for changed in work.rows(self._reader, spec.key, names):
                 yield from self._shown(changed, work)
@@ -197,17 +199,6 @@ class ChangeScan(Frames):
             rows = rows.filter(pa.array(self._condition.matches(judged)))
         if rows.num_rows:
             yield rows
-
-
-def _buckets(files: pa.Table) -> Iterable[tuple[int, int]]:
-    """Return the stretches of CHANGED that belong to one commit and bucket."""
-    if not files.num_rows:
-        return []
-    place = files["partition"].combine_chunks().dictionary_encode().indices.to_numpy()
-    ids = np.stack([files["at"].to_numpy(), place, files["bucket"].to_numpy()])
-    edges = np.flatnonzero((ids[:, 1:] != ids[:, :-1]).any(axis=0)) + 1
-    bounds = [0, *edges.tolist(), files.num_rows]
-    return itertools.pairwise(bounds)
 
 
 def _of_table(where: Where, fields: pa.Schema, window: ChangeWindow) -> Predicate | None:
