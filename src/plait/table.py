@@ -26,8 +26,7 @@ from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
 from plait.services.verify import VerifyReport, verify
 from plait.stream.stream import Stream
-from plait.txn.definition import Definition
-from plait.txn.properties import set_properties
+from plait.txn.definition import Definition, set_properties
 from plait.txn.read_pin import release_with
 from plait.txn.recovery import RollbackReport, roll_back, roll_back_failed
 from plait.txn.table_handle import TableHandle

@@ -14,8 +14,7 @@ from plait import Table
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, create_table
 from plait.txn.table_handle import open_handle
 from tests.compat.rows import plain
 from tests.support.memory import forget

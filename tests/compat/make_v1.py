@@ -422,7 +422,7 @@ def make(folder: Path, tables: Iterable[Callable[[], Golden]] = TABLES) -> None:
     with (
         mock.patch("platform.node", return_value="host"),
         mock.patch("plait.txn.table_handle.os", SimpleNamespace(getpid=lambda: 4711)),
-        mock.patch("plait.txn.process._place", return_value=""),
+        mock.patch("plait.txn.liveness._place", return_value=""),
     ):
         for build in tables:
             build().save(folder)

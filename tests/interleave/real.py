@@ -10,8 +10,7 @@ from plait import Table
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, create_table
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead

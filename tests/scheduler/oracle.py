@@ -32,7 +32,7 @@ from plait.testing.faults import SimulatedCrashError
 from plait.testing.wrapper import is_metadata
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.properties import set_properties
+from plait.txn.definition import set_properties
 from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome, Problem

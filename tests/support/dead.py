@@ -11,7 +11,7 @@ from plait.model.instant import Instant
 from plait.storage.port import Store
 from plait.timeline import paths
 
-_TELL = "from plait.txn.process import process_mark; print(process_mark())"
+_TELL = "from plait.txn.liveness import process_mark; print(process_mark())"
 
 
 @functools.cache

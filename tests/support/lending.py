@@ -16,8 +16,7 @@ from plait.table import Table
 from plait.testing import SimulatedCrashError
 from plait.testing.wrapper import WrappedStore
 from plait.timeline.lent_slots import LentStore
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, create_table
 from plait.txn.table_handle import TableHandle
 
 T = TypeVar("T")

@@ -30,8 +30,7 @@ from plait.testing import (
     sim_ports,
 )
 from plait.timeline import paths
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, create_table
 from plait.txn.read_pin import ReadPin
 from plait.txn.recovery import roll_back_failed
 from tests.support.dead import bury

@@ -20,10 +20,11 @@ from plait.errors import (
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.decision import Decision, Scope
 from plait.model.instant import Operation
-from plait.txn import properties
+from plait.txn import definition
 from plait.txn.conflict import Intent
+from plait.txn.publish import Draft
 from plait.txn.reservation import publish_reservation
-from plait.txn.service import Draft, publish_service
+from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
 from plait.write.writer import Writer
@@ -162,7 +163,7 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
             Table.open(uri).change_contract(concurrency=others.pop())
         return publish_service(handle, draft)
 
-    monkeypatch.setattr(properties, "publish_service", second)
+    monkeypatch.setattr(definition, "publish_service", second)
     with pytest.raises(OptionError):
         table.change_contract(failed_writes="eager")
     Table.open(uri).handle.cache.known().table.contract.check()

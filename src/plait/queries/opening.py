@@ -8,8 +8,7 @@ from dataclasses import replace
 from plait.locks import default_lock, settle_lock
 from plait.ports import Ports
 from plait.storage import open_store
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, create_table
 from plait.txn.refusal import contract_differs
 from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
 

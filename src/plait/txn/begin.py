@@ -20,9 +20,8 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
-from plait.txn.liveness import is_alive, silence_ms
+from plait.txn.liveness import is_alive, process_mark, silence_ms
 from plait.txn.policy import require_policy
-from plait.txn.process import process_mark
 from plait.txn.rollback import end_instants, find_outcomes, rollback_instants
 from plait.txn.table_handle import TableHandle, client
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from plait.errors import CommitError, CommitOutcomeUnknownError, CommitRetriesExhaustedError
+from plait.errors import (
+    CommitError,
+    CommitOutcomeUnknownError,
+    CommitRetriesExhaustedError,
+    LockError,
+    MissingDependencyError,
+    StorageError,
+    TableError,
+)
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.decision import (
@@ -22,10 +30,8 @@ from plait.model.instant import Action, Instant
 from plait.model.plan import COW, Snapshot, TableSpec
 from plait.model.request import WriteRequest
 from plait.state.state import TableState
-from plait.txn.commit_queue import CommitQueue
 from plait.txn.conflict import Conflict, Intent, conflict_error
 from plait.txn.conflict_checker import ConflictChecker
-from plait.txn.manifests import Manifests
 from plait.txn.matrix import Verdict
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, retries_exhausted
@@ -288,3 +294,70 @@ def action_of(scope: Scope, spec: TableSpec) -> Action:
     if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
         return Action.REPLACE_COMMIT
     return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
+
+
+class CommitQueue:
+    """The lock, held if it can be had in time; without it the commit goes on all the same."""
+
+    def __init__(self, handle: TableHandle, wait_s: float, owner: str) -> None:
+        self._handle, self._wait_s, self._owner = handle, wait_s, owner
+        self._held: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> bool:
+        """Tell whether it is held."""
+        manager = self._handle.lock.acquire(wait_s=self._wait_s, owner=self._owner)
+        try:
+            manager.__enter__()
+            self._held = manager
+        except (LockError, MissingDependencyError) as error:
+            _log.warning("committing without the lock: %s", error)
+        return self._held is not None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._held is None:
+            return
+        try:
+            self._held.__exit__(None, None, None)
+        except (TableError, OSError):  # what was published stands: it must not seem to have failed
+            _log.warning("the lock could not be released", exc_info=True)
+
+
+@dataclass(slots=True)
+class Manifests:
+    """Writes the large sections of a status once, however many slots are lost."""
+
+    handle: TableHandle
+    instant: Instant
+    _status: WriteStatus | None = None
+    _references: dict[str, object] = field(default_factory=dict)
+    _rounds: int = 0
+    wrote: bool = False
+    """Whether there ever was one."""
+
+    def of(self, status: WriteStatus) -> Mapping[str, object]:
+        """Return the references of a status; those of an older one are deleted.
+
+        To be called only when no publish is under way: then nobody can name the older ones.
+        """
+        if status is not self._status:
+            self.discard()
+            self._rounds += 1
+            self._references = self.handle.cache.timeline.write_manifests(
+                self.instant,
+                # a nonce, since another process may resume the same instant
+                f"a{self._rounds}-{self.handle.ports.ids.nonce()}",
+                status.changes.tables(),
+            )
+            self._status = status
+            self.wrote = self.wrote or bool(self._references)
+        return self._references
+
+    def discard(self) -> None:
+        """Delete what no decision will name any more."""
+        references = self._references.values()
+        doomed = [str(each["manifest"]) for each in references if isinstance(each, dict)]
+        self._status, self._references = None, {}
+        try:
+            self.handle.store.delete(doomed)
+        except StorageError:
+            _log.warning("manifests of %s were not deleted", self.instant, exc_info=True)

@@ -1,22 +1,39 @@
-"""What a table is asked to be: checked whole before anything is written."""
+"""What defines a table: checked when it is made, published as version 0, changed by decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from plait.errors import OptionError, SchemaError, SchemaMismatchError, UnsupportedFeatureError
+from plait.errors import (
+    InvariantError,
+    OptionError,
+    SchemaError,
+    SchemaMismatchError,
+    TableExistsError,
+    UnsupportedFeatureError,
+)
 from plait.expr.ddl import parse_ddl
+from plait.locks.identity import FORMAT_VERSION
 from plait.model.bucket import BucketSpec
 from plait.model.contract import Contract
+from plait.model.decision import CommitResult, Decision, Draft
+from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.options import Options
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
-from plait.state.state import TableDef
+from plait.ports import Ports
+from plait.state.state import TableDef, TableState
+from plait.storage.port import Store
+from plait.timeline import codec, paths
+from plait.timeline.log import Timeline
 from plait.txn.matrix import KEY, POLICIES
 from plait.txn.policy import require_policy
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
 
 _BUCKETS_UNPARTITIONED = 8
 _BUCKETS_MAX = 100_000
@@ -168,3 +185,74 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
+
+
+def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
+    """Create a table; of many racing callers one wins (INV-02).
+
+    ``table.json`` says only that something is here and in which format. Version 0 defines the
+    table: a crash between the two leaves a place where creation can be repeated.
+
+    Raises:
+        TableExistsError: there is one.
+        CorruptMetadataError: there was one, and its first slot was lost.
+    """
+    identity = {"format": FORMAT_VERSION, "id": ports.ids.nonce() + ports.ids.nonce()}
+    if not store.put_if_absent(paths.TABLE, json.dumps(identity).encode()):
+        Timeline(store).find_bytes(0)  # raises if it was lost: nothing is made over what is left
+    now = store.now_ms()
+    decision = Decision(
+        version=0,
+        instant=Instant(time_text(now), ports.ids.nonce()),
+        action=Action.CREATE,
+        operation=Operation.CREATE,
+        base=-1,
+        schema_id=table.spec.schema.id,
+        bucket_spec_id=table.spec.buckets.id,
+        completed_ms=now,
+        attempt=ports.ids.nonce(),
+        previous="",
+        table=table.to_dict(),
+        client=client(),
+    )
+    body = codec.encode(decision)
+    if not store.put_if_absent(paths.slot(0), body):
+        theirs = Timeline(store).find_bytes(0)
+        if theirs != body:
+            uri = store.spec.uri
+            message = f"a table already exists at {uri}"
+            raise TableExistsError(message, hint="open it, or pass if_not_exists=True", uri=uri)
+    return TableState.create(Timeline(store).decode(0, body), where=paths.slot(0))
+
+
+def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitResult:
+    """Set options; those not named stay as they are.
+
+    Raises:
+        OptionError: a key or value that is not known; nothing was written.
+    """
+
+    def changed(table: TableDef) -> TableDef:
+        return replace(table, options=table.options.merged(values))
+
+    return change_table(handle, changed)
+
+
+def change_table(handle: TableHandle, change: Callable[[TableDef], TableDef]) -> CommitResult:
+    """Publish a change of the definition; it is computed anew from each head that is met."""
+
+    def draft(state: TableState) -> Draft:
+        return Draft(
+            instant=handle.new_instant(state),
+            action=Action.PROPERTY,
+            operation=Operation.PROPERTY,
+            base=state.version,
+            table=change(state.table).to_dict(),
+            client=client(),
+        )
+
+    decision = publish_service(handle, draft)
+    if decision is None:
+        message = "a change of the table was not decided"
+        raise InvariantError(message)
+    return CommitResult(decision.version, decision.instant, decision.stats)

@@ -1,9 +1,17 @@
-"""Who is dead: judged by the store's clock, or by proof that its process has ended."""
+"""Who is dead: judged by the store's clock, or by proof that its process has ended.
+
+A heartbeat can only be late. The end of a process is certain where it can be proved: its record was
+written in this boot of this machine, in these namespaces of process ids and of time, and the
+process of that id and start time is gone. Whatever cannot be proved counts as alive.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
+
 from plait.timeline.pending import PendingInstant
-from plait.txn.process import has_ended
 from plait.txn.signs_of_life import Silence
 from plait.txn.table_handle import TableHandle
 
@@ -39,3 +47,83 @@ def silence_ms(pending: PendingInstant, now_ms: int | None) -> int | None:
     if now_ms is None or pending.touched_ms is None:
         return None
     return max(0, now_ms - pending.touched_ms)
+
+
+_PROC = Path("/proc")
+_BOOT = _PROC / "sys/kernel/random/boot_id"
+_ENDED = ("Z", "X", "x")
+"""States of a thread that will never run again: zombie and dead."""
+_STATE, _START = 0, 19
+"""Where they stand in a stat line, counted after the name of the program."""
+
+
+def process_mark() -> str:
+    """Return a text that names this process among all of its machine, for ever; "" if unknown."""
+    fields = _stat(_PROC / "self/stat")
+    place = _place(os.getpid())
+    return f"{place}/{os.getpid()}/{fields[_START]}" if place and fields else ""
+
+
+def has_ended(mark: str) -> bool:
+    """Tell whether the process of a mark is provably over.
+
+    >>> has_ended(process_mark()), has_ended("another machine/1/1"), has_ended("")
+    (False, False, False)
+    """
+    place, _, rest = mark.rpartition("/")
+    place, _, number = place.rpartition("/")
+    if not place or place != _place(os.getpid()) or not (number.isascii() and number.isdigit()):
+        return False
+    pid = int(number)
+    try:
+        os.kill(pid, 0)  # asks whether it exists, and sends nothing
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    fields = _stat(_PROC / number / "stat")
+    if not fields:
+        return False
+    return fields[_START] != rest or _all_ended(_PROC / number / "task")
+
+
+def _all_ended(tasks: Path) -> bool:
+    """Tell whether every thread has ended: a killed process stays until its parent asks."""
+    try:
+        threads = [_stat(task / "stat") for task in tasks.iterdir()]
+    except OSError:
+        return False
+    return bool(threads) and all(fields and fields[_STATE] in _ENDED for fields in threads)
+
+
+def _stat(path: Path) -> list[str]:
+    """Read a stat line after the name, which may hold anything; [] if it cannot be read."""
+    try:
+        fields = path.read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return fields if len(fields) > _START else []
+
+
+@functools.lru_cache(maxsize=1)
+def _place(pid: int) -> str:
+    """Name the boot and the namespaces in which ids and start times mean something; "" if unknown.
+
+    Args:
+        pid: of this process: a forked child may be in other namespaces than its parent. Where
+            ``/proc`` shows those of another container, it names this process otherwise.
+    """
+    try:
+        boot = _BOOT.read_text("ascii", "replace").strip()
+        ids = (_PROC / "self/ns/pid").readlink()
+        same = (_PROC / "self").readlink().name == str(pid)
+    except OSError:
+        return ""
+    return f"{boot}/{ids}/{_time_namespace()}" if same else ""
+
+
+def _time_namespace() -> str:
+    try:
+        return str((_PROC / "self/ns/time").readlink())
+    except OSError:  # kernels before 5.6 have one for all
+        return "time"

@@ -28,10 +28,9 @@ from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
 from plait.txn.begin import pending_record, request_instant
-from plait.txn.commit import Commit, Redo
+from plait.txn.commit import Commit, Manifests, Redo
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.heartbeat import Heartbeat
-from plait.txn.manifests import Manifests
 from plait.txn.recovery import maintain
 from plait.txn.refusal import (
     AlreadyCommitted,

@@ -13,7 +13,7 @@ from plait.storage.port import Store
 from plait.testing import SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.properties import set_properties
+from plait.txn.definition import set_properties
 from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
 from tests.support.protocol import (

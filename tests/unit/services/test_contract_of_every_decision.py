@@ -24,7 +24,7 @@ from plait.model.instant import Instant, Operation
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.txn.conflict import Intent
-from plait.txn.properties import change_table
+from plait.txn.definition import change_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.reservation import publish_reservation
 from plait.txn.table_handle import TableHandle

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from plait import Table
 from plait.errors import ContractError
 from plait.spark.sink import Job
-from plait.txn.properties import change_table
+from plait.txn.definition import change_table
 from plait.write.request import write_request
 
 

@@ -23,9 +23,7 @@ from plait.testing import Fault, FaultStore, SeqIds, SimClock, SimulatedCrashErr
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.create import create_table
-from plait.txn.definition import Definition
-from plait.txn.properties import set_properties
+from plait.txn.definition import Definition, create_table, set_properties
 from plait.txn.recovery import roll_back_failed
 from plait.txn.rollback import publish_rollback
 from tests.support.protocol import (

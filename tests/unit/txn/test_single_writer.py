@@ -27,7 +27,7 @@ from plait.testing import ManualBackground, SimClock
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.begin import request_instant
-from plait.txn.process import has_ended, process_mark
+from plait.txn.liveness import has_ended, process_mark
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
 from tests.support.dead import bury, ended_process
@@ -374,7 +374,7 @@ def test_a_process_that_may_not_be_asked_for_counts_as_alive(
 
     place, pid, _ = process_mark().rsplit("/", 2)
     assert has_ended(f"{place}/{pid}/1")
-    monkeypatch.setattr("plait.txn.process.os.kill", kill)
+    monkeypatch.setattr("plait.txn.liveness.os.kill", kill)
     assert not has_ended(f"{place}/{pid}/1")
 
 
