@@ -29,7 +29,7 @@ from plait.model.decision import SCOPE_BUCKETS, Scope
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.spark.route import Route
-from plait.spark.snapshot_transfer import PackedSnapshot
+from plait.spark.transfer import PackedSnapshot
 from plait.txn.recovery import maintain
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import combine_tasks

@@ -101,6 +101,15 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class EngineOfSessions(Protocol):
+    """An engine that works in a session of its own system, also where no rows come."""
+
+    def within(self, session: object) -> Engine:
+        """Return the engine that works in this session; raise OptionError if it is none."""
+        ...
+
+
 @functools.cache
 def _engines(module: str) -> tuple[Engine, ...]:
     return tuple(point.load()() for point in entry_points(group=GROUP, name=module))
@@ -116,3 +125,19 @@ def engine_for(data: object, default: Engine) -> Engine:
     message = f"cannot write a {type(data).__module__}.{type(data).__qualname__}"
     hint = "pass a Spark DataFrame, Arrow data, or an object with __arrow_c_stream__"
     raise OptionError(message, hint=hint, key="data", value=type(data).__qualname__)
+
+
+def engine_within(session: object, default: Engine) -> Engine:
+    """Return the engine that works in a session; the default where there is none.
+
+    Raises:
+        OptionError: no engine knows such a session.
+    """
+    if session is None:
+        return default
+    for engine in _engines(type(session).__module__.split(".", 1)[0]):
+        if isinstance(engine, EngineOfSessions):
+            return engine.within(session)
+    kind = type(session).__qualname__
+    message = f"no engine works in a session of type {type(session).__module__}.{kind}"
+    raise OptionError(message, hint="pass a SparkSession", key="spark", value=kind)

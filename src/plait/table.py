@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from plait.arrow.engine import ArrowEngine
+from plait.engine import engine_within
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
@@ -405,9 +406,11 @@ class Table(Writes):
         """What engines and services work on; not part of the public interface."""
         return self._handle
 
-    def _writer(self, request: WriteRequest) -> Writer:
+    def _writer(self, request: WriteRequest, session: object = None) -> Writer:
+        arrow = ArrowEngine(store=self._handle.store)
         return Writer(
             self._handle,
             request,
-            default=ArrowEngine(store=self._handle.store),
+            default=arrow,
+            rowless=engine_within(session, arrow),
         )

@@ -110,7 +110,7 @@ def test_what_a_library_says_is_not_told_at_length(monkeypatch: pytest.MonkeyPat
 
 def test_what_users_raise_or_store_forges_no_error_of_a_task() -> None:
     pytest.importorskip("pyspark")
-    from plait.spark.report import find_error, marked
+    from plait.spark.transfer import find_error, marked
 
     secret, other = SystemIds().nonce(), SystemIds().nonce()
     forged = StorageError("forged", path="x")

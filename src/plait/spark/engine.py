@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from plait.errors import CapabilityMissingError
+from plait.arrow.clauses import rows_spec
+from plait.errors import OptionError
 from plait.model.bucket import Partition
 from plait.model.changes import Digest
 from plait.model.request import WritePlan
-from plait.spark.frame import is_frame, is_session
-from plait.spark.staging import SparkStaging, digest_of_frame
-from plait.storage import in_this_process
+from plait.spark.frame import (
+    arrow_schema,
+    check_frame,
+    is_frame,
+    is_session,
+    numbered,
+    require_reachable,
+    union,
+)
+from plait.spark.job import run
+from plait.spark.staging import SparkStaging
+from plait.spark.task import SumRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class SparkEngine:
     """Stages Spark DataFrames, classic and Connect. No row of them passes through the driver."""
+
+    def __init__(self, session: SparkSession | None = None) -> None:
+        """Work in a session; without one, in that of the DataFrames that come."""
+        self._session = session
 
     @property
     def name(self) -> str:
@@ -22,8 +40,19 @@ class SparkEngine:
         return "spark"
 
     def accepts(self, data: object) -> bool:
-        """Tell whether this engine takes such data: a session where no rows are needed."""
-        return is_frame(data) or is_session(data)
+        """Tell whether this engine takes such data."""
+        return is_frame(data)
+
+    def within(self, session: object) -> SparkEngine:
+        """Return an engine that works in a session, also where no DataFrame tells which.
+
+        Raises:
+            OptionError: this is no session of Spark.
+        """
+        if not is_session(session):
+            message = f"not a Spark session: {type(session).__qualname__}"
+            raise OptionError(message, hint="pass a SparkSession as spark=", key="spark", value="")
+        return SparkEngine(session)
 
     def staging(
         self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]
@@ -33,12 +62,8 @@ class SparkEngine:
         Raises:
             CapabilityMissingError: executors, which are other processes, cannot reach the store.
         """
-        if in_this_process(plan.store):
-            uri = plan.store.uri
-            message = f"Spark's executors cannot reach {uri}: it is in this process's memory"
-            hint = "keep the table on a disk or in an object store"
-            raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
-        return SparkStaging(plan, announce)
+        require_reachable(plan.store)
+        return SparkStaging(plan, announce, self._session)
 
     def digest(self, data: object, plan: WritePlan) -> Digest:
         """Return the digest of a DataFrame's rows, which executors compute.
@@ -47,4 +72,13 @@ class SparkEngine:
             OptionError: this is no DataFrame.
             SchemaMismatchError: columns do not fit the table; no job is run.
         """
-        return digest_of_frame(data, plan)
+        if not is_frame(data):
+            message = f"not a Spark DataFrame: {type(data).__qualname__}"
+            raise OptionError(message, hint="pass a Spark DataFrame", key="data", value="")
+        schema, layout = arrow_schema(data.schema), plan.spec
+        if plan.request.joins:
+            layout = rows_spec(plan.request.operation, layout, schema)
+        check_frame(schema, layout, plan.request.operation)
+        frame = union([data], layout, plan.request.operation)
+        reports = run(numbered(frame), SumRows(plan, tuple(frame.columns)))
+        return sum((report.status.digest or Digest() for report in reports), Digest())

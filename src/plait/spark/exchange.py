@@ -1,9 +1,10 @@
 """Bring rows to their tasks through files, where all of Spark runs on one machine (RFC 0010).
 
 Spark's shuffle takes columns apart into rows, packs them, and puts columns together again for
-Python. Here they stay Arrow's columns: each task of the DataFrame orders its rows by the task that
-is to have them, and writes one file with an index beside it; each task that stages maps the files
-and reads what is its own.
+Python. Here they stay Arrow's columns. Each attempt of a task of the DataFrame leaves two files
+under its own label: its rows as an Arrow file, ordered by the task that is to have them, and an
+index of the stretches, which are the file's record batches. Each task that stages maps the files
+and reads what is its own. Nobody reads those of an attempt whose report did not come.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import pyarrow as pa
 
 from plait.arrow.ingest import Intake, narrow
 from plait.arrow.memory import MemoryLimits, taken
-from plait.errors import InvariantError, OptionError
+from plait.errors import InvariantError, OptionError, StorageError
 from plait.model.request import WritePlan
 from plait.spark.frame import is_connect, numbered
 from plait.spark.job import counting, run, speculates
-from plait.spark.master import local_cores
-from plait.spark.report import TaskReport
 from plait.spark.route import Numbers, Route
-from plait.spark.shuffle_files import SETTING, Pieces, failed, files_at
-from plait.spark.task import Batches, StageRows, TaskSetting
+from plait.spark.session import local_cores
+from plait.spark.task import Batches, StageRows, TaskSetting, named
+from plait.spark.transfer import TaskReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SETTING = "spark.plait.exchange"
+"""The session's setting: ``auto``, or ``shuffle`` for Spark's own shuffle always."""
 
 
 def goes_through_files(spark: SparkSession) -> bool:
@@ -61,7 +64,7 @@ class Exchange:
         """
         self._spark = frame.sparkSession
         scratch = _scratch(self._spark)
-        with _told(scratch):
+        with _disk_errors_explained(scratch):
             # Spark's other tasks may still write after one has failed, and workers may hold files.
             self._place = tempfile.TemporaryDirectory(
                 prefix="plait-exchange-", dir=scratch, ignore_cleanup_errors=True
@@ -69,7 +72,7 @@ class Exchange:
         work = Split(plan, route, tuple(frame.columns), self._place.name)
         try:
             self._sources = tuple(report.label for report in run(numbered(frame), work))
-            with _told(self._place.name):
+            with _disk_errors_explained(self._place.name):
                 self._rows = self._count()
         except BaseException:
             self.close()
@@ -85,7 +88,7 @@ class Exchange:
         largest = np.argsort(-self._rows, kind="stable").tolist()
         tasks = [t for t in largest if self._rows[t] and (only is None or t in only)]
         pieces = Pieces(self._place.name, self._sources, tuple(tasks))
-        reports = run(counting(self._spark, len(tasks)), replace(work, pieces=pieces))
+        reports = run(counting(self._spark, len(tasks)), StagePieces(work, pieces))
         received = {report.task: report.rows for report in reports}
         for task in tasks:
             if received.get(task) != self._rows[task]:
@@ -99,9 +102,9 @@ class Exchange:
 
     def _count(self) -> Numbers:
         indexes = [np.load(files_at(self._place.name, source)[1]) for source in self._sources]
-        found = np.concatenate([np.zeros((2, 0), np.int64), *indexes], axis=1)
-        rows: Numbers = np.zeros(int(found[0].max(initial=-1)) + 1, np.int64)
-        np.add.at(rows, found[0], found[1])
+        tasks, counts = np.concatenate([np.zeros((2, 0), np.int64), *indexes], axis=1)
+        rows: Numbers = np.zeros(int(tasks.max(initial=-1)) + 1, np.int64)
+        np.add.at(rows, tasks, counts)
         return rows
 
 
@@ -117,23 +120,23 @@ class Split:
 
     def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
         """Write the file and its index; None if no row came."""
-        named = (b.rename_columns(self.columns) for b in batches if b.num_rows)
-        first = next(named, None)
+        filled = named(batches, self.columns)
+        first = next(filled, None)
         if first is None:
             return None
         rows, index = files_at(self.directory, place.label)
-        with _told(self.directory):
+        with _disk_errors_explained(self.directory):
             with pa.OSFile(str(rows), "wb") as file, pa.ipc.new_file(file, first.schema) as sink:
-                found = np.array(list(self._write(sink, first, named)), np.int64).T
-            np.save(index, found)
-        return TaskReport(place.task, place.attempt, int(found[1].sum()), label=place.label)
+                stretches = list(self._write(sink, itertools.chain([first], filled)))
+            tasks_and_counts = np.array(stretches, np.int64).T
+            np.save(index, tasks_and_counts)
+        count = int(tasks_and_counts[1].sum())
+        return TaskReport(place.task, place.attempt, count, label=place.label)
 
-    def _write(
-        self, sink: pa.RecordBatchWriter, first: pa.RecordBatch, rest: Batches
-    ) -> Iterator[tuple[int, int]]:
+    def _write(self, sink: pa.RecordBatchWriter, batches: Batches) -> Iterator[tuple[int, int]]:
         """Write all rows; give the task and the rows of each stretch."""
         intake = Intake(MemoryLimits.of(self.plan.options))
-        for batch in itertools.chain([first], rest):
+        for batch in batches:
             for rows in intake.add(batch):
                 yield from self._write_chunk(sink, rows)
         for rows in intake.rest():
@@ -153,13 +156,71 @@ class Split:
             at += count
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Where the rows of some tasks lie; goes to the tasks."""
+
+    directory: str
+    sources: tuple[str, ...]
+    """Labels of the attempts that wrote files."""
+    tasks: tuple[int, ...]
+    """Whose rows the first task of the job is to have, the second, and so on."""
+
+    def read(self, task: int) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a task, in the order of the sources.
+
+        Raises:
+            StorageError: a file is gone or cannot be read.
+        """
+        for source in self.sources:
+            rows, index = files_at(self.directory, source)
+            try:
+                wanted = np.flatnonzero(np.load(index)[0] == task)
+                with pa.memory_map(str(rows)) as file:
+                    reader = pa.ipc.open_file(file)
+                    yield from (reader.get_batch(at) for at in wanted.tolist())
+            except (OSError, ValueError) as error:
+                raise disk_error(self.directory, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class StagePieces:
+    """What a task that stages does: it reads its rows from the files; Spark's rows only count."""
+
+    work: StageRows
+    pieces: Pieces
+
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
+        """Return the report; None if there are no rows."""
+        for _ in batches:  # or Spark would take this worker for a broken one, and start another
+            pass
+        place = replace(place, task=self.pieces.tasks[place.task])
+        # Rows in files are the same each time that they are read: it is enough to count them.
+        return self.work.stage(place, self.pieces.read(place.task), digests=False)
+
+
+def files_at(directory: str, source: str) -> tuple[Path, Path]:
+    """Name the file of an attempt, and its index: a row of tasks, and a row of counts."""
+    return Path(directory) / f"{source}.arrow", Path(directory) / f"{source}.npy"
+
+
+def disk_error(directory: str, error: Exception) -> StorageError:
+    """Say what the local disk refused, and what to do."""
+    message = f"cannot store rows on their way to a task: {error}"
+    hint = (
+        f"free space in {Path(directory).parent}, set spark.local.dir to a larger disk, or set "
+        f"{SETTING} to shuffle"
+    )
+    return StorageError(message, hint=hint, path=directory)
+
+
 @contextmanager
-def _told(place: str | None) -> Iterator[None]:
+def _disk_errors_explained(place: str | None) -> Iterator[None]:
     """Say of what the disk refuses where it was, and what to do."""
     try:
         yield
     except OSError as error:
-        raise failed(str(place or tempfile.gettempdir()), error) from error
+        raise disk_error(str(place or tempfile.gettempdir()), error) from error
 
 
 def _scratch(spark: SparkSession) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
@@ -12,10 +12,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from plait.arrow.check import input_schema, prepare
-from plait.errors import SchemaMismatchError
+from plait.errors import CapabilityMissingError, SchemaMismatchError
 from plait.model.instant import Operation
-from plait.model.plan import TableSpec
+from plait.model.plan import StoreSpec, TableSpec
 from plait.spark.route import Route, quoted
+from plait.storage import in_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,6 +43,19 @@ def is_connect(thing: object) -> bool:
     return ".connect." in type(thing).__module__
 
 
+def require_reachable(store: StoreSpec) -> None:
+    """Refuse a table that executors, which are other processes, cannot reach.
+
+    Raises:
+        CapabilityMissingError: the table is inside of this process.
+    """
+    if in_this_process(store):
+        uri = store.uri
+        message = f"Spark's executors cannot reach {uri}: it is in this process's memory"
+        hint = "keep the table on a disk or in an object store, or use Arrow: to_arrow(), toArrow()"
+        raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a Spark schema in Arrow's types.
 
@@ -62,24 +76,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema in which columns of a table are read; every column may be null."""
-    plain = pa.schema([_nullable(field) for field in schema])
-    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True).toNullable()
 
 
-def _nullable(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _nullable_type(field.type))
-
-
-def _nullable_type(kind: pa.DataType) -> pa.DataType:
-    """Spark takes every column of a file as nullable, nested ones too."""
-    if pa.types.is_struct(kind):
-        return pa.struct([_nullable(child) for child in kind.fields])
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_field))
-    if pa.types.is_map(kind):
-        key = pa.field("key", _nullable_type(kind.key_type), nullable=False)
-        return pa.map_(key, _nullable(kind.item_field))
-    return kind
+def in_spark_types(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Return the batches with rows of a read in the types that Spark expects of them."""
+    wanted = to_arrow_schema(spark_schema(rows.schema), timezone="UTC")
+    return (batch.cast(wanted) for batch in rows if batch.num_rows)
 
 
 def check_types(asked: StructType, known: StructType) -> None:
@@ -148,9 +151,14 @@ def routed(frame: DataFrame, route: Route, only: frozenset[int] | None) -> DataF
     return frame.repartitionById(route.tasks, expression(frame, task))
 
 
+def position(number: int) -> str:
+    """Name a column by its position: ``mapInArrow`` takes names with dots for something else."""
+    return f"c{number}"
+
+
 def numbered(frame: DataFrame) -> DataFrame:
-    """Name columns by their position: ``mapInArrow`` takes names with dots for something else."""
-    return frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+    """Name the columns by their positions."""
+    return frame.toDF(*map(position, range(len(frame.columns))))
 
 
 def expression(frame: DataFrame, sql: str) -> Column:

@@ -7,7 +7,6 @@ that process holds the lease. Tasks get shares of the files, and read them as ch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -26,11 +25,10 @@ from plait.model.options import Option
 from plait.model.schema import Schema
 from plait.read.changed import DELETE, INSERT, POST
 from plait.read.changes import TYPE, VERSION, ChangeScan
-from plait.spark.changes import SHARE_BYTES, ShareReader, check_asked
-from plait.spark.follow import Follower, ReadLimits
-from plait.spark.offsets import Offset
+from plait.spark.changes import SHARE_BYTES, ChangeShares, check_asked
+from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.spark.options import SourceOptions
-from plait.spark.snapshot_transfer import packed
+from plait.spark.transfer import packed
 from plait.table import Table
 
 if TYPE_CHECKING:
@@ -41,14 +39,6 @@ _NEWS: Final = pa.array([INSERT, POST])
 _SAMPLE = 5
 Values: TypeAlias = dict[str, int | str]
 """An offset as Spark keeps it."""
-
-
-@dataclass
-class _Share(ds.InputPartition):
-    """What one task reads, and how: nothing else is needed there."""
-
-    reader: ShareReader
-    files: bytes
 
 
 class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -107,12 +97,14 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = [*self._columns, *added]
         store, where = self._table.handle.store, self._options.find("where")
         scan = ChangeScan(store, window, columns=columns, where=where)
-        reader = ShareReader.of(scan, columns)
-        return [_Share(reader, packed(share)) for share in scan.divided(SHARE_BYTES)]
+        reader = ChangeShares.of(scan, columns)
+        shares = scan.divided(SHARE_BYTES)
+        return [ds.InputPartition((reader, packed(share))) for share in shares]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one share."""
-        rows: Iterator[pa.RecordBatch] = partition.reader.read(partition.files)  # type: ignore[attr-defined]  # of partitions()
+        reader, share = partition.value
+        rows: Iterator[pa.RecordBatch] = reader.read(share)
         return rows if self._changes else map(self._news, rows)
 
     def commit(self, end: Values) -> None:

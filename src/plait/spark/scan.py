@@ -13,17 +13,17 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from plait.errors import CapabilityMissingError
 from plait.expr import to_sql
 from plait.files.data_file import LiveFile, live_files
+from plait.model.decision import ReadSet
 from plait.model.schema import Schema, type_name
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
 from plait.spark.changes import changes_to_spark
-from plait.spark.frame import is_connect, spark_schema
+from plait.spark.frame import is_connect, require_reachable, spark_schema
 from plait.spark.masks import without_hidden
 from plait.spark.route import quoted
-from plait.storage import in_this_process, local_root
+from plait.storage import local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,11 +61,7 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
         CapabilityMissingError: the table is inside of this process, where no executor is.
         PredicateError: the scan's predicate is a pyarrow expression.
     """
-    if in_this_process(scan.store.spec):
-        uri = scan.store.spec.uri
-        message = f"Spark's executors cannot reach {uri}: it is in this process's memory"
-        hint = "keep the table on a disk or in an object store, or read it with to_arrow()"
-        raise CapabilityMissingError(message, hint=hint, capability="shared", uri=uri)
+    require_reachable(scan.store.spec)
     rows = changes_to_spark(scan, spark) if isinstance(scan, ChangeScan) else _files(scan, spark)
     with _lock:
         _scans[rows] = scan
@@ -98,6 +94,37 @@ def held_scans() -> list[Scan]:
         held = [scan for scans in _held.values() for scan in scans]
         every = dict.fromkeys([*held, *_scans.values()])
     return [scan for scan in every if isinstance(scan, Scan)]
+
+
+def find_reads(frame: DataFrame, uri: str) -> tuple[Scan, ...]:
+    """Return the scans of a table that a DataFrame reads; () if none is known.
+
+    ``DataFrame.inputFiles()``, which classic and Connect sessions have, names the files of a plan.
+    Files of a table have names of their own, so those of scans that this process still holds tell
+    which scans the plan reads. Nothing is asked of Spark while no scan of the table is held.
+
+    A file may belong to scans of several versions. A version whose scans have all the files that
+    the plan reads counts, the oldest of those that do; if none has them all, every version that
+    fits may be in the plan.
+    """
+    scans = [scan for scan in held_scans() if scan.store.spec.uri == uri]
+    if not scans:
+        return ()
+    present = {_name(path) for path in frame.inputFiles()}
+    fitting = [(scan, names) for scan in scans if (names := _names(scan)) and names <= present]
+    by_version: dict[int, set[str]] = {}
+    for scan, names in fitting:
+        by_version.setdefault(scan.version, set()).update(names)
+    every = set().union(*by_version.values())
+    whole = [version for version, names in by_version.items() if names == every]
+    return tuple(s for s, _ in fitting if not whole or s.version == min(whole))
+
+
+def read_set_of(scans: tuple[Scan, ...]) -> ReadSet | None:
+    """Return what rows that were computed from scans rest on; None if there are none."""
+    if not scans:
+        return None
+    return ReadSet(min(s.version for s in scans), tuple(s.read_predicate for s in scans))
 
 
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
@@ -170,3 +197,11 @@ def _locations(scan: Scan, spark: SparkSession, files: Iterable[LiveFile]) -> li
         scheme = "s3://" if known else "s3a://"
         places = [scheme + place.removeprefix("s3://") for place in places]
     return [_GLOB.sub(r"\\\1", place) for place in places]
+
+
+def _names(scan: Scan) -> set[str]:
+    return {_name(path) for path in scan.plan.files["path"].to_pylist()}
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.spark.java import launch_home, require_java
-from plait.spark.master import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MASTER = "spark.master"
 _PYTHON = "spark.pyspark.python"
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", re.ASCII)
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 RECOMMENDED = {
@@ -105,6 +106,20 @@ def session(
         # Another thread's session: this makes it ours too, and nothing else that is public does.
         found.createDataFrame([], "nothing int")
     return found
+
+
+def local_cores(master: str) -> int | None:
+    """Return the cores that Spark uses where all of it runs in one process; None elsewhere.
+
+    >>> local_cores("local[2,3]"), local_cores("local"), local_cores("spark://host:7077")
+    (2, 1, None)
+    """
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1] or 1)
 
 
 def _client(remote: str, master: str | None, config: dict[str, str]) -> SparkSession:

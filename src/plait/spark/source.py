@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from plait.errors import OptionError
-from plait.model.plan import Snapshot, StoreSpec
+from plait.model.plan import CHANGED, LIVE, Snapshot, StoreSpec
 from plait.model.schema import Schema
 from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
-from plait.spark.changes import ChangeReader
-from plait.spark.frame import check_types, spark_schema
+from plait.spark.changes import SHARE_BYTES, ChangeShares, check_asked
+from plait.spark.frame import check_types, in_spark_types, spark_schema
 from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter, begin_write
 from plait.spark.stream import PlaitStreamWriter, begin_epoch
+from plait.spark.transfer import packed, unpacked
 from plait.storage import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_SPLIT_BYTES = 128 << 20
+_SHARE_BYTES = 128 << 20
+"""What one task reads of a version, about."""
 
 
 class PlaitSource(ds.DataSource):
@@ -62,12 +63,18 @@ class PlaitSource(ds.DataSource):
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Plan to read the columns of a schema: all, or those that the caller asked for."""
-        options, names = self._options(READING), schema.fieldNames()
+        options, names = self._options(READING), tuple(schema.fieldNames())
         if options.find("since") is not None:
-            return ChangeReader(self._changes(names), schema)
-        scan = self._scan(names)
+            changes = self._changes(names)
+            check_asked(schema, changes.window.snapshot.spec.schema)
+            shares = changes.divided(SHARE_BYTES) or [CHANGED.empty_table()]
+            return PlaitReader(ChangeShares.of(changes, names), shares)
+        where = options.find("where")
+        scan = self._scan(names, where)
         check_types(schema, spark_schema(scan.schema))
-        return PlaitReader(scan.store.spec, scan.snapshot, tuple(names), options.find("where"))
+        snapshot = replace(scan.snapshot, files=LIVE.empty_table())
+        reader = VersionShares(scan.store.spec, snapshot, names, where)
+        return PlaitReader(reader, _shares_of(scan.plan.files))
 
     def streamReader(self, schema: StructType) -> PlaitStreamReader:  # noqa: N802 - Spark's
         """Plan to follow the table, with the columns of a schema."""
@@ -84,7 +91,7 @@ class PlaitSource(ds.DataSource):
     def _options(self, known: Mapping[str, str]) -> SourceOptions:
         return SourceOptions.of(self.options, known)
 
-    def _scan(self, columns: Sequence[str] | None) -> Scan:
+    def _scan(self, columns: Sequence[str] | None, where: str | None = None) -> Scan:
         options = self._options({**READING, **FOLLOWING})
         version, as_of = options.find("version"), options.find("as_of")
         if version is not None and not (version.isascii() and version.isdigit()):
@@ -95,8 +102,8 @@ class PlaitSource(ds.DataSource):
             raise OptionError(message, hint="set since too, or use version", key="until", value="")
         number = self._pinned if version is None else int(version)
         moment = int(as_of) if as_of and as_of.isascii() and as_of.isdigit() else as_of
-        table = options.table()
-        return table.scan(columns, version=number, as_of=None if self._pinned else moment)
+        instant = moment if self._pinned is None else None
+        return options.table().scan(columns, where=where, version=number, as_of=instant)
 
     def _changes(self, columns: Sequence[str] | None) -> ChangeScan:
         options = self._options(READING)
@@ -111,50 +118,54 @@ class PlaitSource(ds.DataSource):
         return options.table().changes(since, until, columns=columns, where=where)
 
 
-@dataclass
-class _Files(ds.InputPartition):
-    """Files that one task reads: a LIVE table."""
+@dataclass(frozen=True, slots=True)
+class VersionShares:
+    """Reads a share of a version's files; goes to executors as it is."""
 
-    files: pa.Table
+    store: StoreSpec
+    snapshot: Snapshot
+    """Without files: each share brings its own."""
+    columns: tuple[str, ...]
+    where: str | None
+
+    def read(self, share: bytes) -> Iterator[pa.RecordBatch]:
+        """Return the rows in Spark's types."""
+        snapshot = replace(self.snapshot, files=unpacked(share))
+        scan = Scan(open_store(self.store), snapshot, columns=self.columns, where=self.where)
+        return in_spark_types(scan.to_reader())
 
 
 class PlaitReader(ds.DataSourceReader):
-    """Reads one version, file by file, as Arrow batches.
+    """Reads one version, or the changes of a window, as Arrow batches: a share of the files a task.
 
     Filters are not taken from Spark: 4.2 gives a DataFrame one reader for all of its queries, so
     that a filter pushed for the first would take rows from the next. ``option("where", ...)`` is
     the way to skip files; Spark applies its own filters to what comes.
     """
 
-    def __init__(
-        self, store: StoreSpec, snapshot: Snapshot, columns: Sequence[str], where: str | None
-    ) -> None:
-        self._store, self._columns, self._where = store, tuple(columns), where
-        scan = Scan(open_store(store), snapshot, columns=columns, where=where)
-        self._files = scan.plan.files
-        self._head = replace(snapshot, files=snapshot.files.slice(0, 0))
+    def __init__(self, reader: VersionShares | ChangeShares, shares: Sequence[pa.Table]) -> None:
+        self._reader, self._shares = reader, shares
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """Divide the files among tasks, by size."""
-        groups: list[ds.InputPartition] = []
-        start, size = 0, 0
-        for at, grown in enumerate(self._files["bytes"].to_pylist()):
-            if size and size + grown > _SPLIT_BYTES:
-                groups.append(_Files(self._files.slice(start, at - start)))
-                start, size = at, 0
-            size += grown
-        return [*groups, _Files(self._files.slice(start))]
+        """Return one partition a share, with its files."""
+        return [ds.InputPartition(packed(share)) for share in self._shares]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the files of one task."""
-        files: pa.Table = partition.files  # type: ignore[attr-defined]  # made by partitions()
-        snapshot = replace(self._head, files=files)
-        scan = Scan(open_store(self._store), snapshot, columns=self._columns, where=self._where)
-        wanted = to_arrow_schema(spark_schema(scan.schema), timezone="UTC")
-        for batch in scan.to_reader():
-            if batch.num_rows:
-                yield batch.cast(wanted)
+        """Read the share of one task."""
+        return self._reader.read(partition.value)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the files behind on the way to a task: it gets its own."""
-        return {**self.__dict__, "_files": self._files.slice(0, 0)}
+        """Leave the shares behind on the way to a task: it gets its own."""
+        return {**self.__dict__, "_shares": ()}
+
+
+def _shares_of(files: pa.Table) -> list[pa.Table]:
+    """Divide files (LIVE) among tasks by size; at least one task, whose rows say the schema."""
+    shares: list[pa.Table] = []
+    start, size = 0, 0
+    for at, grown in enumerate(files["bytes"].to_pylist()):
+        if size and size + grown > _SHARE_BYTES:
+            shares.append(files.slice(start, at - start))
+            start, size = at, 0
+        size += grown
+    return [*shares, files.slice(start)]

@@ -28,23 +28,20 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan
 from plait.read.scan import Scan
-from plait.spark.cancel import cancelled_with
 from plait.spark.exchange import Exchange, goes_through_files
 from plait.spark.frame import (
     arrow_schema,
     check_frame,
     is_frame,
-    is_session,
     numbered,
     routed,
     union,
 )
-from plait.spark.job import counting, run, speculates, tasks_wanted
-from plait.spark.lineage import find_reads, read_set_of
-from plait.spark.report import TaskReport
+from plait.spark.job import cancelled_with, counting, run, speculates, tasks_wanted
 from plait.spark.route import Route
-from plait.spark.snapshot_transfer import PackedSnapshot
-from plait.spark.task import StageRest, StageRows, SumRows
+from plait.spark.scan import find_reads, read_set_of
+from plait.spark.task import StageRest, StageRows
+from plait.spark.transfer import PackedSnapshot, TaskReport
 from plait.storage import open_store
 from plait.write.combine import (
     announced_places,
@@ -73,13 +70,18 @@ class SparkStaging:
     refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
 
-    def __init__(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> None:
-        """Begin; no job is run yet."""
+    def __init__(
+        self,
+        plan: WritePlan,
+        announce: Callable[[Iterable[Partition]], None],
+        session: SparkSession | None = None,
+    ) -> None:
+        """Begin; no job is run yet. ``session`` is where work is done for which no rows come."""
         self._plan = plan
         self._announce = announce
         self._store = open_store(plan.store)
         self._frames: list[DataFrame] = []
-        self._spark: SparkSession | None = None
+        self._spark = session
         self._source: TableSpec | None = None
         """How rows that come in for clauses are laid out."""
         self._scans: tuple[Scan, ...] = ()
@@ -103,15 +105,13 @@ class SparkStaging:
         if self._closed or self._rounds:
             message = "the writer got rows after it had staged its files"
             raise TransactionClosedError(message, hint="open a new writer")
-        asked = plan.request.operation in (Operation.DELETE, Operation.UPDATE)
-        if is_session(data) and asked and plan.request.predicate is not None:
-            self._spark = data  # no rows come: it is where the work is done
-            return
+        request = plan.request
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer for each engine", key="data", value="")
-        if asked and plan.request.predicate is not None:
-            message = f"{plan.request.operation} by predicate does not take rows"
+        by_predicate = request.operation in (Operation.DELETE, Operation.UPDATE)
+        if by_predicate and request.predicate is not None:
+            message = f"{request.operation} by predicate does not take rows"
             raise OptionError(message, hint="pass either keys or where", key="where", value="rows")
         schema = arrow_schema(data.schema)
         if plan.request.clauses is not None and plan.request.joins:
@@ -166,7 +166,7 @@ class SparkStaging:
 
     @property
     def read_set(self) -> ReadSet | None:
-        """What the DataFrames read of this table, where Spark tells; see ``lineage``."""
+        """What the DataFrames read of this table, where Spark tells; see ``find_reads``."""
         return read_set_of(self._scans)
 
     @property
@@ -319,20 +319,6 @@ class SparkStaging:
         if not self._plan.spec.partition_by:
             return {()}
         return announced_places(self._store, self._plan.instant)
-
-
-def digest_of_frame(data: object, plan: WritePlan) -> Digest:
-    """Run a query, and return the digest of its rows."""
-    if not is_frame(data):
-        message = f"not a Spark DataFrame: {type(data).__qualname__}"
-        raise OptionError(message, hint="pass a Spark DataFrame", key="data", value="")
-    schema, layout = arrow_schema(data.schema), plan.spec
-    if plan.request.joins:
-        layout = rows_spec(plan.request.operation, layout, schema)
-    check_frame(schema, layout, plan.request.operation)
-    frame = union([data], layout, plan.request.operation)
-    reports = run(numbered(frame), SumRows(plan, tuple(frame.columns)))
-    return sum((report.status.digest or Digest() for report in reports), Digest())
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:

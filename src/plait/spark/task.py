@@ -7,8 +7,9 @@ twice, or goes on after everybody has stopped waiting for it: what it wrote has 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -23,10 +24,8 @@ from plait.files.hash import key_hashes
 from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan
-from plait.spark.report import TaskReport, marked
 from plait.spark.route import Route, typed
-from plait.spark.shuffle_files import Pieces
-from plait.spark.snapshot_transfer import PackedSnapshot
+from plait.spark.transfer import PackedSnapshot, TaskReport, marked
 from plait.storage import open_store
 
 Batches = Iterator[pa.RecordBatch]
@@ -78,23 +77,19 @@ class StageRows:
     snapshot: PackedSnapshot
     columns: tuple[str, ...] = ()
     """Names of the columns, by position."""
-    pieces: Pieces | None = None
-    """Where the rows lie, if they do not come from Spark."""
 
     def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
         """Return the report; None if no row came."""
-        if self.pieces is not None:
-            for _ in batches:  # or Spark would take this worker for a broken one, and start another
-                pass
-            place = replace(place, task=self.pieces.tasks[place.task])
-            batches = self.pieces.read(place.task)
-        else:
-            batches = (b.rename_columns(self.columns) for b in batches if b.num_rows)
+        return self.stage(place, named(batches, self.columns), digests=True)
+
+    def stage(self, place: TaskSetting, batches: Batches, *, digests: bool) -> TaskReport | None:
+        """Stage the rows of a task, whose keys are summed up if ``digests`` is on."""
         first = next(batches, None)
         if first is None:
             return None
-        counted = _Counted(self.plan.spec, digests=self.pieces is None)
-        rows = pa.RecordBatchReader.from_batches(first.schema, counted.pass_on(first, batches))
+        counted = _Counted(self.plan.spec, digests=digests)
+        counting = counted.pass_on(itertools.chain([first], batches))
+        rows = pa.RecordBatchReader.from_batches(first.schema, counting)
         snapshot = self.snapshot.unpack()
         if self.route is not None:
             snapshot = _own(snapshot, self.route, place)
@@ -114,8 +109,8 @@ class SumRows:
 
     def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
         """Return the report, whose status holds the digest."""
-        named = (b.rename_columns(self.columns) for b in batches if b.num_rows)
-        digest = sum((sum_rows(rows, self.plan) for rows in named), Digest())
+        filled = named(batches, self.columns)
+        digest = sum((sum_rows(rows, self.plan) for rows in filled), Digest())
         return TaskReport(place.task, place.attempt, status=WriteStatus(digest=digest))
 
 
@@ -136,6 +131,11 @@ class StageRest:
             return None
         status = _stage(self.plan, place, snapshot, None)
         return TaskReport(place.task, place.attempt, status=status)
+
+
+def named(batches: Batches, columns: Sequence[str]) -> Batches:
+    """Return the batches with rows, their columns, which came by position, named again."""
+    return (batch.rename_columns(columns) for batch in batches if batch.num_rows)
 
 
 def _own(snapshot: Snapshot, route: Route, place: TaskSetting) -> Snapshot:
@@ -183,10 +183,7 @@ def on_executor(
 
 @dataclass(slots=True)
 class _Counted:
-    """Counts rows on their way, and sums up the hashes of their keys.
-
-    Rows in files are the same each time that they are read, so there it is enough to count.
-    """
+    """Counts rows on their way, and sums up the hashes of their keys."""
 
     spec: TableSpec
     digests: bool
@@ -198,17 +195,13 @@ class _Counted:
         """The sum modulo 2**64, signed."""
         return int(self._sum.view(np.int64))
 
-    def pass_on(self, first: pa.RecordBatch, rest: Batches) -> Batches:
+    def pass_on(self, batches: Batches) -> Batches:
         """Return every batch, counted."""
-        yield self._count(first)
-        for batch in rest:
-            yield self._count(batch)
-
-    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self.rows += batch.num_rows
         key = self.spec.key
-        if key and self.digests:
-            hashes = key_hashes(typed(batch, self.spec, key), key)
-            with np.errstate(over="ignore"):
-                self._sum += hashes.sum(dtype=np.uint64)
-        return batch
+        for batch in batches:
+            self.rows += batch.num_rows
+            if key and self.digests:
+                hashes = key_hashes(typed(batch, self.spec, key), key)
+                with np.errstate(over="ignore"):
+                    self._sum += hashes.sum(dtype=np.uint64)
+            yield batch

@@ -67,8 +67,8 @@ class Writes(ABC):
     _handle: TableHandle
 
     @abstractmethod
-    def _writer(self, request: WriteRequest) -> Writer:
-        """Make the writer for an request."""
+    def _writer(self, request: WriteRequest, session: object = None) -> Writer:
+        """Make the writer for a request; ``session`` is where it works if no rows come."""
 
     def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
         return write_request(operation, self._handle.cache.known().table.spec, **asked)
@@ -76,6 +76,12 @@ class Writes(ABC):
     def _write(self, request: WriteRequest, data: object) -> CommitResult:
         spec = self._handle.cache.known().table.spec
         return write_once(self._writer, request, spec, data)
+
+    def _change(self, request: WriteRequest, session: object) -> CommitResult:
+        """Change rows that are in the table; none come."""
+        with self._writer(request, session) as writer:
+            pass
+        return writer.result
 
     def append(
         self,
@@ -181,7 +187,7 @@ class Writes(ABC):
             where=where,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(request, spark if keys is None else keys)
+        return self._change(request, spark) if keys is None else self._write(request, keys)
 
     def update(
         self,
@@ -233,7 +239,7 @@ class Writes(ABC):
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),
         )
-        return self._write(request, spark)
+        return self._change(request, spark)
 
     def merge(  # noqa: PLR0913 - each list of clauses by name, as every write
         self,

@@ -37,12 +37,22 @@ class Writer:
         *,
         default: Engine,
         instant: Instant | None = None,
+        rowless: Engine | None = None,
     ) -> None:
-        """Make a writer; ``instant`` is one that another process began for it."""
+        """Make a writer.
+
+        Args:
+            handle: the table.
+            request: what is asked.
+            default: the engine for data that no other one takes.
+            instant: one that another process began for it.
+            rowless: the engine that works if no data comes; else the default one.
+        """
         self._handle = handle
         self._request = request
         self._default = default
         self._begun = instant
+        self._rowless = rowless or default
         self._txn: OptimisticTransaction | None = None
         self._staging: Staging | None = None
         self._engine: Engine | None = None
@@ -137,7 +147,7 @@ class Writer:
                 self._staging.close()
 
     def _commit(self, txn: OptimisticTransaction) -> None:
-        staging = self._staging or self._begin_staging(self._default, txn)
+        staging = self._staging or self._begin_staging(self._rowless, txn)
         publish = functools.partial(self._publish, txn, staging)
         self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait import BadRecordError, DuplicateKeyError, OptionError
-from plait.spark.shuffle_files import SETTING
+from plait.spark.exchange import SETTING
 from tests.integration.spark.tables import assert_sound, frame, make, revisions
 
 if TYPE_CHECKING:

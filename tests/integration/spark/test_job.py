@@ -10,13 +10,13 @@ import pytest
 
 from plait.errors import StorageError
 from plait.spark.job import counting, run
-from plait.spark.report import marked
+from plait.spark.transfer import marked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from plait.spark.report import TaskReport
     from plait.spark.task import Batches, TaskSetting
+    from plait.spark.transfer import TaskReport
 
 pytestmark = pytest.mark.spark
 

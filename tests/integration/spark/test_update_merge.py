@@ -87,7 +87,7 @@ def test_an_update_runs_on_the_executors_of_a_session_that_is_given(
     assert stats.rows_updated == 13
     assert revisions(table) == {i: 1 + i if i >= 10 and i % 3 != 1 else 1 for i in range(30)}
     assert table.delete(where="part = 'p0' and id > 3", spark=spark).stats.rows_deleted == 8
-    with pytest.raises(OptionError, match="no rows"):
+    with pytest.raises(OptionError, match="not a Spark session"):
         table.update({"rev": 1}, spark=frame(spark, 0, 1, 1))
     assert_sound(table)
 

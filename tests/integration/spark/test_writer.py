@@ -19,10 +19,10 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
-from plait.spark.shuffle_files import SETTING
+from plait.spark.exchange import SETTING
 from tests.integration.spark.tables import (
     DDL,
-    KINDS,
+    arrow_rows,
     assert_sound,
     assert_sound_in_the_end,
     frame,
@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+WAYS_AND_KINDS = [
+    ("auto", "cow", False),
+    ("auto", "mor", True),
+    ("shuffle", "cow", True),
+    ("shuffle", "mor", False),
+]
+"""How rows come to their tasks, and table types with and without partitions: every pair of them."""
+PAIRS = pytest.mark.parametrize(
+    ("exchange", "kind", "partitioned"), WAYS_AND_KINDS, indirect=["exchange"]
+)
+
+
 @pytest.fixture(params=["auto", "shuffle"])
 def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """Bring rows to their tasks in each of both ways; the other suites leave it to the session."""
@@ -44,8 +56,8 @@ def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[st
     spark.conf.unset(SETTING)
 
 
+@PAIRS
 @pytest.mark.usefixtures("exchange")
-@pytest.mark.parametrize(("kind", "partitioned"), KINDS)
 def test_every_operation_gives_what_a_dict_gives(
     spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
 ) -> None:
@@ -66,14 +78,14 @@ def test_every_operation_gives_what_a_dict_gives(
     assert_sound(table)
 
 
+@PAIRS
 @pytest.mark.usefixtures("exchange")
-@pytest.mark.parametrize(("kind", "partitioned"), KINDS)
 def test_every_overwrite_replaces_what_it_names(
     spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
 ) -> None:
     """Buckets that no row came for are replaced too."""
     table = make(tmp_path / "t", kind, partitioned=partitioned)
-    table.append(frame(spark, 0, 60, 1))
+    table.append(arrow_rows(0, 60, 1))
     table.overwrite(frame(spark, 0, 6, 4), where="id < 30")
     model = dict.fromkeys(range(6), 4) | dict.fromkeys(range(30, 60), 1)
     assert revisions(table) == model
@@ -211,7 +223,7 @@ def test_insert_of_present_keys_is_refused_with_the_keys(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = make(tmp_path / "t", buckets=1)
-    table.insert(frame(spark, 0, 10, 1))
+    table.insert(arrow_rows(0, 10, 1))
     with pytest.raises(DuplicateKeyError) as caught:
         table.insert(frame(spark, 9, 20, 2))
     assert caught.value.keys == [{"id": 9}]
@@ -236,19 +248,17 @@ def test_a_commit_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> Non
     assert revisions(table) == dict.fromkeys(range(10), 1)
 
 
+@PAIRS
 @pytest.mark.usefixtures("exchange")
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.parametrize("partitioned", [False, True])
 def test_buckets_are_redone_when_others_were_first(
     spark: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
 ) -> None:
     """INV-07: what is published rests on what others committed meanwhile."""
     table = make(tmp_path / "t", kind, partitioned=partitioned)
-    table.append(frame(spark, 0, 30, 1))
+    table.append(arrow_rows(0, 30, 1))
     with table.writer("upsert", on_conflict="retry") as writer:
         writer.write(frame(spark, 0, 15, 2))
-        other = Table.open(str(tmp_path / "t"))
-        other.upsert(frame(spark, 10, 40, 3).where("id % 2 = 0"))
+        Table.open(str(tmp_path / "t")).upsert(arrow_rows(10, 40, 3, step=2))
     model = dict.fromkeys(range(30), 1) | dict.fromkeys(range(10, 40, 2), 3)
     assert revisions(table) == model | dict.fromkeys(range(15), 2)
     assert writer.result.rebased > 0
@@ -257,10 +267,10 @@ def test_buckets_are_redone_when_others_were_first(
 
 def test_an_overwrite_is_redone_on_what_others_wrote(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t")
-    table.append(frame(spark, 0, 3, 1))
+    table.append(arrow_rows(0, 3, 1))
     with table.writer("overwrite", on_conflict="retry") as writer:
         writer.write(frame(spark, 100, 101, 2))
-        Table.open(str(tmp_path / "t")).append(frame(spark, 50, 90, 3))
+        Table.open(str(tmp_path / "t")).append(arrow_rows(50, 90, 3))
     assert revisions(table) == {100: 2}
     assert_sound(table)
 
@@ -280,13 +290,13 @@ def test_a_query_that_gives_other_rows_is_redone_from_files_or_not_at_all(
 ) -> None:
     """Half of one evaluation and half of another would lose rows."""
     table = make(tmp_path / "t")
-    table.append(frame(spark, 0, 30, 1))
+    table.append(arrow_rows(0, 30, 1))
     moving = spark.range(0, 40, 1, 4).mapInArrow(moved, "id bigint, rev bigint")
     writer = table.writer("upsert", on_conflict="retry", missing_columns="keep")
     refused = pytest.raises(RetryableConflictError) if exchange == "shuffle" else nullcontext()
     with refused as caught, writer:
         writer.write(moving)
-        Table.open(str(tmp_path / "t")).upsert(frame(spark, 0, 30, 3))
+        Table.open(str(tmp_path / "t")).upsert(arrow_rows(0, 30, 3))
     found = revisions(table)
     assert {key: found[key] for key in range(30)} == dict.fromkeys(range(30), 3)
     if caught is None:
@@ -319,7 +329,11 @@ def fails_once(marker: str) -> Callable[[object], object]:
 
 
 @pytest.mark.usefixtures("exchange")
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(
+    ("exchange", "keyed"),
+    [("auto", True), ("shuffle", True), ("auto", False)],  # rows without a key go no way
+    indirect=["exchange"],
+)
 def test_a_task_that_is_tried_again_leaves_its_rows_once(
     spark: SparkSession, tmp_path: Path, *, keyed: bool
 ) -> None:

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from plait.arrow.cast import apply
 from plait.errors import StorageError
 from plait.model.plan import LIVE
-from plait.spark.exchange import Split
+from plait.spark.exchange import Pieces, Split
 from plait.spark.route import Route
-from plait.spark.shuffle_files import Pieces
 from plait.spark.task import TaskSetting
 from tests.support.livetable import LiveTable
 from tests.unit.spark.test_route import spec_of

@@ -19,8 +19,7 @@ from plait import (
     Table,
 )
 from plait.read.changes import ChangeScan
-from plait.spark.follow import Follower, ReadLimits
-from plait.spark.offsets import Offset
+from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.txn.read_pin import load_read_pins
 from tests.support.forge import forge_column
 

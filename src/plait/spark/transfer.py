@@ -1,4 +1,8 @@
-"""What a task sends home: one row with what it staged, or with the error that stopped it."""
+"""What the driver sends to tasks, and what they send home.
+
+To a task goes a snapshot, its files packed in Arrow's own format. Home comes one row, with what the
+task staged or with the error that stopped it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from plait import errors
 from plait.errors import TableError
 from plait.model.changes import WriteStatus
+from plait.model.plan import LIVE, Snapshot
 
 COLUMNS = (
     "task int, attempt int, rows bigint, digest bigint, label string, status binary, error string"
@@ -99,3 +104,39 @@ def find_error(text: str, secret: str) -> TableError | None:
         return parse_error(base64.b64decode(found[1], validate=True).decode())
     except (binascii.Error, ValueError, KeyError, TypeError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSnapshot:
+    """A snapshot whose files are bytes: a frozen value that is cheap to send to every task."""
+
+    head: Snapshot
+    """Without files."""
+    files: bytes
+
+    @classmethod
+    def pack(cls, snapshot: Snapshot) -> PackedSnapshot:
+        """Pack a snapshot."""
+        files = snapshot.files.select(LIVE.names).cast(LIVE)
+        return cls(replace(snapshot, files=LIVE.empty_table()), packed(files))
+
+    def unpack(self) -> Snapshot:
+        """Return the snapshot with all its files."""
+        return replace(self.head, files=unpacked(self.files))
+
+
+def packed(files: pa.Table) -> bytes:
+    """Write rows about files, and of a slice only those that it shows."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, files.schema, options=options) as stream:
+        stream.write_table(files)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def unpacked(body: bytes) -> pa.Table:
+    """Read what ``packed`` wrote."""
+    # A few rows: to hand them to other threads takes longer than to unpack them.
+    with pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
+        return stream.read_all()
