@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -91,16 +92,42 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run_shell(page, tmp_path)
 
 
+RUNNER = """
+import json, sys, traceback
+failed = {}
+for name, code in json.load(sys.stdin).items():
+    try:
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    except BaseException:
+        failed[name] = traceback.format_exc()
+    print(f"{name}: {'failed' if name in failed else 'passed'}", flush=True)
+sys.exit("\\n".join(failed.values()) or 0)
+"""
+"""Runs pages, each with names of its own; one that fails does not keep the next from running."""
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("page", SPARK, ids=name_of)
-def test_page_runs_in_spark(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own: a JVM keeps the directory that it was started in."""
-    code = "\n".join(block.text for block in blocks_of(page, "python"))
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_pages_run_in_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one process of their own: a JVM keeps the directory that it was started in.
+
+    No two pages may write a table of one name.
+    """
+    pages = {name_of(page): blocks_of(page, "python") for page in SPARK}
+    code = {name: "\n".join(block.text for block in blocks) for name, blocks in pages.items()}
+    command = [sys.executable, "-c", RUNNER]
+    done = subprocess.run(
+        command,
+        input=json.dumps(code),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert done.stdout.count(": passed\n") == len(SPARK) > 1
     monkeypatch.chdir(tmp_path)
-    run_shell(page, tmp_path)
+    for page in SPARK:
+        run_shell(page, tmp_path)
 
 
 def test_first_example_of_the_readme_runs_as_pasted_into_a_prompt(tmp_path: Path) -> None:

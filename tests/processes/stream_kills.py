@@ -26,7 +26,7 @@ from pathlib import Path
 
 from plait import Table
 from plait.model.stream import Position
-from tests.services.local_spark import PATIENT
+from tests.services.local_spark import PATIENT, warm_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 20
@@ -181,7 +181,7 @@ def check(table: Table) -> int:
 
 def _start(directory: Path, epochs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", __spec__.name, "--drive", str(directory)]
-    with (directory / "driver.log").open("ab") as log:
+    with (directory / "driver.log").open("ab") as log, warm_workers():
         return subprocess.Popen(
             [*command, "--epochs", str(epochs)],
             stdout=log,

@@ -8,8 +8,10 @@ the JVM with it: it is killed, pyspark forgets it, and the next test starts anot
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 gains (two fifths of the processor time of a suite), and more so where cores are few."""
 QUICK_SPARK = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "SPARK_LAUNCHER_OPTS": QUICK_JVM}
 """The same, as environment of whoever starts a session."""
+WARM = Path(__file__).with_name("warm")
 GRACE_S = 1.0
 """How long a test may still unwind after its limit. Unwinding may itself wait for the JVM."""
 
@@ -38,7 +41,8 @@ class LocalSpark:
 
         try:
             # Two cores, three attempts a task: without the number none is tried again here.
-            return session(master="local[2,3]", **PATIENT, **self._config)
+            with warm_workers():
+                return session(master="local[2,3]", **PATIENT, **self._config)
         except BaseException:  # a time-out, too, may leave half a session
             self.give_up()
             raise
@@ -68,6 +72,20 @@ class LocalSpark:
 
         if (running := SparkSession._instantiatedSession) is not None:
             running.stop()
+
+
+@contextlib.contextmanager
+def warm_workers() -> Iterator[None]:
+    """Let a JVM that starts meanwhile fork its Python workers with everything imported."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WARM), before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def kill_jvm() -> None:

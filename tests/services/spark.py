@@ -18,7 +18,7 @@ from pathlib import Path
 
 from plait.spark.java import launch_home, require_java
 from plait.spark.packaging import PROVIDED
-from tests.services.local_spark import PATIENT, QUICK_JVM
+from tests.services.local_spark import PATIENT, QUICK_JVM, WARM
 from tests.services.process import Process, Service
 
 _WORKER = "PLAIT_TESTS_WORKER"
@@ -154,7 +154,9 @@ class ConnectServer(Service):
         for key, value in config.items():
             command += ["--conf", f"{key}={value}"]
         python = str(_driver_python(folder / "python"))
-        environment = _environment(folder) | dict.fromkeys(_PYTHONS, python)
+        environment = (
+            _environment(folder) | dict.fromkeys(_PYTHONS, python) | {"PYTHONPATH": str(WARM)}
+        )
         self._process = Process(command, folder / "connect.log", environment)
         try:
             text = "Spark Connect server started at: "

@@ -1,5 +1,7 @@
 """Ingest, backfill, correction and delete at once: four drivers, and four threads of one driver.
 
+One of the four drivers is this process.
+
 ``PLAIT_ROUNDS`` sets how often each job commits to each table (``make stress-spark``).
 """
 
@@ -19,6 +21,7 @@ import pytest
 from plait import Table
 from plait.spark import session
 from tests.integration.spark.roles import ROLES, Commit, create, judge, play, stock
+from tests.services.local_spark import warm_workers
 from tests.services.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = int(os.environ.get("PLAIT_ROUNDS", "2"))
+OURS = "delete"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(max(1200, 60 * ROUNDS))]
 
 
@@ -34,14 +38,12 @@ class Driver:
 
     def __init__(self, role: str, log: Path) -> None:
         self.role = role
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        with log.open("wb") as errors:
+        with log.open("wb") as errors, warm_workers():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.integration.spark.roles", role],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": path},
                 cwd=ROOT,
                 text=True,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads yet
@@ -82,9 +84,9 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
-    """Give one driver a role."""
+    """Give each role a driver, but for that which this process plays."""
     place = tmp_path_factory.mktemp("drivers")
-    found = [Driver(role, place / f"{role}.log") for role in ROLES]
+    found = [Driver(role, place / f"{role}.log") for role in ROLES if role != OURS]
     try:
         for driver in found:
             driver.hear("ready")
@@ -98,6 +100,7 @@ def compete(spark: SparkSession, drivers: list[Driver], table: Table) -> None:
     commits = [stock(spark, table)]
     for driver in drivers:
         driver.send(uri=str(table.describe()["uri"]), rounds=ROUNDS)
+    commits += play(OURS, spark, str(table.describe()["uri"]), ROUNDS)
     for driver in drivers:
         commits += driver.hear("done")
     assert len(commits) == 1 + ROUNDS * len(ROLES)
