@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from plait import RolledBackError, Table
 from plait.timeline import paths
-from tests.integration.spark.tables import DDL, assert_sound_in_the_end, frame
+from tests.integration.spark.tables import DDL, arrow_rows, assert_sound_in_the_end, frame
 from tests.integration.spark.test_source import save
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_the_job_of_a_writer_is_cancelled_and_the_writer_is_told(
 ) -> None:
     """INV-03: within a heartbeat interval, not when the job is done; other jobs go on."""
     table = make(tmp_path / "t")
-    table.append(frame(spark, 0, 40, 0))
+    table.append(arrow_rows(0, 40, 0))
     error, after_s = ended_while_it_runs(table, lambda: table.upsert(slow(spark, table)))
     assert isinstance(error, RolledBackError)
     assert after_s < ASLEEP_S / 2
@@ -130,7 +130,7 @@ def test_tasks_of_the_data_source_are_told_at_their_next_batch(
     error, after_s = ended_while_it_runs(table, lambda: save(rows, table), PySparkException)
     assert "RolledBackError" in str(error)
     assert after_s < ASLEEP_S / 2
-    table.append(frame(spark, 0, 40, 2, tasks=1))
+    table.append(arrow_rows(0, 40, 2))
     assert_sound_in_the_end(table, 2)
     assert table.scan().count() == 40
 

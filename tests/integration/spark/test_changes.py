@@ -10,7 +10,7 @@ import pytest
 from plait import Table
 from plait.read.changes import ADDED_COLUMNS, TYPE, VERSION
 from plait.spark import changes
-from tests.integration.spark.tables import frame, make
+from tests.integration.spark.tables import arrow_rows, frame, make
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
 def changed(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Table:
     """Give a table with an insert, an update, a delete and an overwrite."""
     table = make(tmp_path / "t", getattr(request, "param", "mor"), partitioned=True, buckets=1)
-    table.append(frame(spark, 0, 60, 1, tasks=2).toArrow())
-    table.upsert(frame(spark, 50, 70, 2, tasks=2).toArrow())
+    table.append(arrow_rows(0, 60, 1))
+    table.upsert(arrow_rows(50, 70, 2))
     table.delete(where="id < 6")
     table.overwrite(frame(spark, 3, 9, 4, tasks=2).where("part = 'p1'").toArrow(), where="id < 9")
     return table
@@ -74,24 +74,3 @@ def test_the_data_source_reads_changes_with_since(spark: SparkSession, changed: 
     narrow = chosen.option("since", "2").option("where", "id = 1").load(uri)
     assert narrow.collect() == [("delete", 1)]
     assert chosen.option("since", "5").option("where", "id = 1").load(uri).count() == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"until": "2"}, "until needs since"),
-        ({"since": "1", "version": "2"}, "version cannot be used with since"),
-        ({"since": "2", "until": "1"}, "until=1 is before since=2"),
-        ({"since": "9"}, "there is no version 9"),
-        ({"since": "yesterday"}, "neither a version nor a time"),
-        ({"start": "1"}, "is an option for streaming reads alone"),
-    ],
-)
-def test_options_of_change_reads_that_make_no_sense_are_refused(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
-) -> None:
-    table = make(tmp_path / "t")
-    table.append(frame(spark, 0, 3, 1, tasks=1).toArrow())
-    table.append(frame(spark, 3, 6, 1, tasks=1).toArrow())
-    with pytest.raises(Exception, match=words):
-        spark.read.format("plait").options(**options).load(str(tmp_path / "t")).collect()

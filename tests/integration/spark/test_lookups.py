@@ -15,7 +15,7 @@ from plait.errors import RetryableConflictError
 from plait.model.clauses import Clauses
 from plait.model.request import WriteRequest
 from plait.write.request import merge_request, write_request
-from tests.integration.spark.tables import DDL, assert_sound, frame
+from tests.integration.spark.tables import DDL, arrow_rows, assert_sound, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +77,7 @@ def test_a_key_that_a_task_looked_up_is_protected(
                 ordering="rev",
                 isolation="serializable",
             )
-            table.upsert(frame(spark, 0, 9, 1).toArrow())
+            table.upsert(arrow_rows(0, 9, 1))
             order, data = make(spark, table)
             writer = table._writer(order).__enter__()
             writer.write(data)

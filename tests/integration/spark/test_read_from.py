@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait import Table
-from tests.integration.spark.tables import assert_sound, frame, make, revisions
+from tests.integration.spark.tables import arrow_rows, assert_sound, frame, make, revisions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ def test_update_computed_from_a_read_is_not_lost(
 ) -> None:
     """INV-07: another commit of the same keys lies between the read and the write."""
     table = make(tmp_path, kind)
-    table.upsert(frame(spark, 0, 4, 10))
+    table.upsert(arrow_rows(0, 4, 10))
     version = table.version
     rows = bumped(spark, tmp_path, version)
     table.update({"rev": "100"}, where="id = 2")
@@ -65,16 +65,6 @@ def test_serializable_table_takes_no_write_that_does_not_say_what_it_rests_on(
     assert revisions(table) == dict.fromkeys(range(4), 2)
     with pytest.raises(Exception, match="RetryableConflictError"):
         save(bumped(spark, tmp_path, 1), tmp_path, readFrom=1)
-
-
-@pytest.mark.parametrize("said", ["newest", "-1", "1.5", "99"])
-def test_a_version_that_there_is_not_is_refused(
-    spark: SparkSession, tmp_path: Path, said: str
-) -> None:
-    table = make(tmp_path)
-    with pytest.raises(Exception, match=r"is not a version|InstantNotFoundError"):
-        save(frame(spark, 0, 4, 1), tmp_path, readFrom=said)
-    assert table.scan().count() == 0
 
 
 def test_stream_into_a_serializable_table_says_that_it_read_nothing(

@@ -9,14 +9,15 @@ import pytest
 
 import plait.spark
 from plait import DuplicateKeyError, SchemaMismatchError, Table
-from tests.integration.spark.tables import assert_sound, frame, make
+from tests.integration.spark.tables import arrow_rows, assert_sound, frame, make
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 EVERY = pytest.mark.parametrize("kind", ["cow", "mor"])
-WAYS = ("facade", "source", "stream", "batches")
+WAYS = [("facade", "mor"), ("source", "cow"), ("stream", "mor"), ("batches", "cow")]
+"""Each way in; what a partial upsert does to a table of each type is the Arrow engine's in all."""
 PARTIAL = {"operation": "upsert", "missing_columns": "keep"}
 
 
@@ -45,13 +46,12 @@ def write(way: str, rows: DataFrame, table: Table, home: Path, options: dict[str
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
-@EVERY
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "kind"), WAYS)
 def test_partial_upsert_keeps_what_its_rows_lack(
     spark: SparkSession, tmp_path: Path, kind: str, way: str
 ) -> None:
     table = make(tmp_path / "t", kind, partitioned=True)
-    table.upsert(frame(spark, 0, 3, 1))
+    table.upsert(arrow_rows(0, 3, 1))
     partial = frame(spark, 1, 4, 2).drop("name")
     with pytest.raises(Exception, match=r"lack column 'name'"):
         write(way, partial, table, tmp_path / "refused", {"operation": "upsert"})

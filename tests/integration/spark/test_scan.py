@@ -13,7 +13,7 @@ import pytest
 from plait import InstantExpiredError, PredicateError, Table
 from plait.files.data_file import live_files
 from plait.spark import masks
-from tests.integration.spark.tables import frame, make, revisions
+from tests.integration.spark.tables import arrow_rows, frame, make, revisions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ def plan_of(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
 def masked(spark: SparkSession, tmp_path: Path) -> Table:
     """Give a merge-on-read table in which files have hidden rows, and some have none."""
     table = make(tmp_path / "t", "mor", partitioned=True)
-    table.append(frame(spark, 0, 400, 1, tasks=2).toArrow())
+    table.append(arrow_rows(0, 400, 1))
     table.upsert(frame(spark, 100, 500, 2, tasks=2).where("part != 'p2'").toArrow())
     table.delete(where="id in (3, 10, 17, 47)")
     return table
@@ -77,7 +77,7 @@ def test_files_without_hidden_rows_are_read_as_plain_parquet(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = make(tmp_path / "t")
-    table.append(frame(spark, 0, 100, 1).toArrow())
+    table.append(arrow_rows(0, 100, 1))
     found = table.scan(["rev"], where="id >= 90").to_spark(spark)
     assert found.columns == ["rev"]
     assert found.count() == 10
@@ -158,8 +158,8 @@ def test_the_place_of_a_table_adds_no_column_and_no_pattern(
     """Directories named ``a=1`` are no columns of the table; its files are no globs."""
     (tmp_path / place).mkdir(parents=True)
     table = make(tmp_path / place / "t", "mor", partitioned=True, buckets=1)
-    table.append(frame(spark, 0, 30, 1).toArrow())
-    table.upsert(frame(spark, 20, 40, 2).toArrow())
+    table.append(arrow_rows(0, 30, 1))
+    table.upsert(arrow_rows(20, 40, 2))
     found = table.scan().to_spark(spark)
     assert found.columns == ["id", "part", "rev", "name"]
     assert rows(found.toArrow()) == rows(table.scan().to_arrow())
@@ -195,7 +195,7 @@ def test_a_missing_file_is_an_error_never_an_empty_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = make(tmp_path / "t", buckets=2)
-    table.append(frame(spark, 0, 30, 1).toArrow())
+    table.append(arrow_rows(0, 30, 1))
     found = table.scan().to_spark(spark)
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
@@ -212,9 +212,9 @@ def test_files_stay_while_a_frame_made_from_a_scan_is_used(
     """INV-05: the lease lives as long as the DataFrame, though the scan was dropped."""
     table = make(tmp_path / "t", buckets=1)
     table.set({"clean.retain.time": "0s", "clean.retain.versions": "1"})
-    table.append(frame(spark, 0, 30, 1).toArrow())
+    table.append(arrow_rows(0, 30, 1))
     old = table.scan().to_spark(spark).where("id >= 0").selectExpr("rev")
-    table.overwrite(frame(spark, 0, 1, 2).toArrow())
+    table.overwrite(arrow_rows(0, 1, 2))
     table.clean()
     assert old.count() == 30
     with pytest.raises(InstantExpiredError):

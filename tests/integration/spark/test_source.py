@@ -11,6 +11,7 @@ from plait import Table
 from tests.integration.spark.tables import (
     KINDS,
     TASKS,
+    arrow_rows,
     assert_sound,
     frame,
     make,
@@ -79,7 +80,7 @@ def test_runs_are_condemned_by_the_decision_that_used_them(
     runs = list((tmp_path / "t").rglob("*.run.parquet"))
     assert len(runs) == TASKS, "one a task"
     assert_sound(table)
-    table.append(frame(spark, 100, 101, 1).toArrow())
+    table.append(arrow_rows(100, 101, 1))
     table.clean()
     assert not list((tmp_path / "t").rglob("*.run.parquet"))
     assert len(revisions(table)) == 61
@@ -87,7 +88,7 @@ def test_runs_are_condemned_by_the_decision_that_used_them(
 
 def test_a_failed_write_is_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t", partitioned=True)
-    save(frame(spark, 0, 60, 1), table)
+    table.append(arrow_rows(0, 60, 1))
     bad = frame(spark, 0, 100, 2).selectExpr("if(id = 99, null, id) id", "part", "rev", "name")
     with pytest.raises(Exception, match="BadRecordError"):
         save(bad, table, operation="upsert")
@@ -121,7 +122,7 @@ def test_a_commit_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_an_empty_frame_is_a_commit(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t")
-    save(frame(spark, 0, 10, 1), table)
+    table.append(arrow_rows(0, 10, 1))
     save(frame(spark, 0, 0, 1), table)
     assert table.version == 2
     save(frame(spark, 0, 0, 1), table, "overwrite")
@@ -129,41 +130,13 @@ def test_an_empty_frame_is_a_commit(spark: SparkSession, tmp_path: Path) -> None
     assert_sound(table)
 
 
-@pytest.mark.parametrize(
-    ("mode", "options", "words"),
-    [
-        ("append", {"operatoin": "upsert"}, "did you mean 'operation'"),
-        ("append", {"operation": "delete"}, "does not work with this mode"),
-        ("append", {"where": "id < 3"}, "does not take where or partitions"),
-        ("overwrite", {"operation": "upsert"}, "does not work with this mode"),
-        ("overwrite", {"partitions": "dynamic"}, "needs a partitioned table"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_by_name(
-    spark: SparkSession, tmp_path: Path, mode: str, options: dict[str, str], words: str
-) -> None:
-    table = make(tmp_path / "t")
-    with pytest.raises(Exception, match=words):
-        save(frame(spark, 0, 3, 1), table, mode, **options)
-    assert_sound(table)
-
-
-def test_columns_that_do_not_fit_are_refused_before_any_task_runs(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    table = make(tmp_path / "t")
-    with pytest.raises(Exception, match="did you mean 'name'"):
-        save(frame(spark, 0, 3, 1).withColumnRenamed("name", "naem"), table)
-    assert_sound(table)
-
-
 def test_a_read_is_pinned_when_it_is_loaded(spark: SparkSession, tmp_path: Path) -> None:
     """INV-04: a DataFrame keeps its version; options choose another, columns and files."""
     table = make(tmp_path / "t", "mor")
-    table.append(frame(spark, 0, 60, 1).toArrow())
+    table.append(arrow_rows(0, 60, 1))
     uri = str(tmp_path / "t")
     loaded = spark.read.format("plait").load(uri)
-    table.upsert(frame(spark, 0, 30, 2).toArrow())
+    table.upsert(arrow_rows(0, 30, 2))
     assert loaded.selectExpr("count(*)", "max(rev)").first() == (60, 1)
     assert loaded.where("id = 5").selectExpr("rev").first() == (1,)
     assert loaded.count() == 60, "a filter of one query is not one of the next"
@@ -179,7 +152,7 @@ def test_a_read_is_pinned_when_it_is_loaded(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_schema_that_is_not_the_tables_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    make(tmp_path / "t").append(frame(spark, 0, 6, 1).toArrow())
+    make(tmp_path / "t").append(arrow_rows(0, 6, 1))
     with pytest.raises(Exception, match="column 'id' is bigint, not string"):
         spark.read.format("plait").schema("id string").load(str(tmp_path / "t")).collect()
     with pytest.raises(Exception, match="no table"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from tests.integration.spark.tables import assert_sound, frame, make, revisions
+from tests.integration.spark.tables import arrow_rows, assert_sound, frame, make, revisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ def test_a_name_reads_what_is_newest_and_writes_what_spark_lays_out(
 @pytest.mark.usefixtures("catalog")
 def test_a_stream_follows_a_table_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t")
-    table.upsert(frame(spark, 0, 10, 1).toArrow())
+    table.upsert(arrow_rows(0, 10, 1))
     spark.sql(f"CREATE TABLE named USING plait OPTIONS (path '{tmp_path / 't'}')")
 
     def follow(**options: str) -> None:
@@ -111,7 +111,7 @@ def test_a_stream_follows_a_table_by_its_name(spark: SparkSession, tmp_path: Pat
         query.awaitTermination(60)
 
     follow()
-    table.upsert(frame(spark, 5, 12, 2).toArrow())
+    table.upsert(arrow_rows(5, 12, 2))
     follow(where="id >= 10")
     delivered = spark.read.parquet(str(tmp_path / "copy")).groupBy("rev").count().collect()
     assert {row.rev: row["count"] for row in delivered} == {1: 10, 2: 2}
@@ -123,7 +123,7 @@ def test_a_stream_follows_a_table_by_its_name(spark: SparkSession, tmp_path: Pat
 def test_rows_never_go_where_a_query_came_from(spark: SparkSession, tmp_path: Path) -> None:
     """A new name gets the columns of a query, and what stands beside them; not its table."""
     table = make(tmp_path / "t", keyed=False)
-    table.append(frame(spark, 0, 10, 1).toArrow())
+    table.append(arrow_rows(0, 10, 1))
     spark.sql(f"CREATE TABLE source USING plait LOCATION '{tmp_path / 't'}'")
     with pytest.raises(Exception, match="tells no data source where"):
         spark.table("source").write.format("plait").saveAsTable("copy")

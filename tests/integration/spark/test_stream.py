@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plait import OptionError, Table
+from plait import Table
 from plait.files.digest import digest_of
 from plait.model.decision import Span
 from plait.spark import foreach_batch
-from tests.integration.spark.tables import DDL, assert_sound, begun, frame, make, revisions
+from tests.integration.spark.tables import (
+    DDL,
+    arrow_rows,
+    assert_sound,
+    begun,
+    frame,
+    make,
+    revisions,
+)
 from tests.integration.spark.test_writer import fails_once
 
 if TYPE_CHECKING:
@@ -294,7 +302,7 @@ def test_foreach_batch_is_exactly_once_too(pipe: Pipe, tmp_path: Path) -> None:
         pipe.each(table, "other")
     assert_sound(table)
     gone = make(tmp_path / "gone")
-    gone.append(frame(pipe.spark, 0, 20, 0).toArrow())
+    gone.append(arrow_rows(0, 20, 0))
     pipe.each(gone, "d", operation="delete")
     assert ids(gone) == list(range(15, 20)), "rows of keys"
 
@@ -316,20 +324,6 @@ def test_complete_mode_replaces_the_table_each_epoch(pipe: Pipe, tmp_path: Path)
         )
     rows = table.scan().to_arrow().to_pylist()
     assert {row["part"]: row["many"] for row in rows} == {"p0": 4, "p1": 4, "p2": 4}
-
-
-def test_options_of_a_stream_are_refused_by_name(pipe: Pipe, tmp_path: Path) -> None:
-    table = make(tmp_path / "t", keyed=False)
-    pipe.feed(0, 3, 0)
-    with pytest.raises(Exception, match="did you mean 'application'"):
-        pipe.run(table, aplication="x")
-    with pytest.raises(Exception, match="needs a record key"):
-        pipe.run(table, operation="upsert")
-    with pytest.raises(OptionError):
-        foreach_batch(table, application="")
-    with pytest.raises(OptionError):
-        foreach_batch(table, application="x", operation="merge")
-    assert_sound(table)
 
 
 def test_a_task_that_is_tried_again_leaves_its_rows_once(pipe: Pipe, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from plait import Table
 from plait.read.changes import TYPE, VERSION
 from plait.storage.local import LocalStore
-from tests.integration.spark.tables import frame, make
+from tests.integration.spark.tables import arrow_rows, make
 from tests.support.forge import forge_column
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def consumer(spark: SparkSession, tmp_path: Path) -> Consumer:
 
 
 def some(spark: SparkSession, start: int, stop: int, rev: int) -> pa.Table:
-    return frame(spark, start, stop, rev, tasks=1).toArrow()
+    return arrow_rows(start, stop, rev)
 
 
 def counted(batches: list[Rows]) -> Counter[tuple[int, int]]:

@@ -18,7 +18,7 @@ from plait.errors import (
     RetryableConflictError,
     SchemaMismatchError,
 )
-from tests.integration.spark.tables import KINDS, assert_sound, frame, make, revisions
+from tests.integration.spark.tables import KINDS, arrow_rows, assert_sound, frame, make, revisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +35,8 @@ def test_a_merge_of_a_frame_is_what_a_merge_of_arrow_is(
     found = []
     for distributed in (True, False):
         table = make(tmp_path / str(next(numbers)), table_type, partitioned=partitioned)
-        table.upsert(frame(spark, 0, 40, 1))
-        table.upsert(frame(spark, 30, 60, 2))
+        table.upsert(arrow_rows(0, 40, 1))
+        table.upsert(arrow_rows(30, 60, 2))
         source = frame(spark, 50, 80, 5).selectExpr(
             "id", "part", "rev", "cast(id % 4 as int) op", "upper(name) as `a.b`"
         )
@@ -62,7 +62,7 @@ def test_a_merge_refuses_what_cannot_be_before_or_without_a_trace(
 ) -> None:
     """INV-10: errors of executors come back as themselves, and leave nothing."""
     table = make(tmp_path / "t")
-    table.upsert(frame(spark, 0, 10, 1))
+    table.upsert(arrow_rows(0, 10, 1))
     source = frame(spark, 5, 15, 2)
     with pytest.raises(DuplicateKeyError):
         table.merge(source.union(source), matched=[Update()])
@@ -82,7 +82,7 @@ def test_an_update_runs_on_the_executors_of_a_session_that_is_given(
     spark: SparkSession, tmp_path: Path, table_type: str, keyed: bool
 ) -> None:
     table = make(tmp_path / "t", table_type, partitioned=True, keyed=keyed)
-    table.append(frame(spark, 0, 30, 1))
+    table.append(arrow_rows(0, 30, 1))
     stats = table.update({"rev": "rev + id"}, where="part <> 'p1' and id >= 10", spark=spark).stats
     assert stats.rows_updated == 13
     assert revisions(table) == {i: 1 + i if i >= 10 and i % 3 != 1 else 1 for i in range(30)}
@@ -97,12 +97,12 @@ def test_a_merge_meets_commits_of_others_on_the_same_bucket(
 ) -> None:
     """INV-07: other keys are rebased over, the same key is the first committer's."""
     table = make(tmp_path / "t", "mor", buckets=1)
-    table.upsert(frame(spark, 0, 10, 1))
+    table.upsert(arrow_rows(0, 10, 1))
 
     def merge_while(start: int) -> None:
         with table.transaction() as tx:
             tx.merge(frame(spark, 0, 5, 3), matched=[Update({"rev": "t.rev + s.rev"})])
-            table.upsert(frame(spark, start, start + 2, 9))
+            table.upsert(arrow_rows(start, start + 2, 9))
 
     merge_while(8)
     assert revisions(table) == {**dict.fromkeys(range(5), 4), 5: 1, 6: 1, 7: 1, 8: 9, 9: 9}
@@ -128,11 +128,11 @@ def test_a_frame_that_was_computed_from_the_table_rests_on_what_it_read(
 ) -> None:
     """INV-07: ``upsert(f(scan().to_spark()))`` never writes over what it has not seen."""
     table = make(tmp_path / "t", table_type)
-    table.upsert(frame(spark, 0, 10, 1))
+    table.upsert(arrow_rows(0, 10, 1))
     grown = table.scan().to_spark(spark).selectExpr("id", "part", "rev + 1 AS rev", "name")
     other = frame(spark, 0, 3, 0).alias("o")
     joined = other.join(grown.alias("g"), "id").selectExpr("id", "o.part", "g.rev", "o.name")
-    table.upsert(frame(spark, 9, 10, 7))
+    table.upsert(arrow_rows(9, 10, 7))
     with pytest.raises(RetryableConflictError):
         table.upsert(grown)
     with pytest.raises(RetryableConflictError), table.transaction() as tx:
@@ -149,11 +149,11 @@ def test_a_frame_that_read_nothing_of_the_table_rests_on_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table, second = make(tmp_path / "t"), make(tmp_path / "u")
-    table.upsert(frame(spark, 0, 10, 1))
-    second.upsert(frame(spark, 0, 10, 5))
+    table.upsert(arrow_rows(0, 10, 1))
+    second.upsert(arrow_rows(0, 10, 5))
     held = table.scan().to_spark(spark)
     rows = second.scan().to_spark(spark)
-    table.upsert(frame(spark, 0, 10, 2))
+    table.upsert(arrow_rows(0, 10, 2))
     table.upsert(rows)
     assert set(revisions(table).values()) == {5}
     assert read_at(table) is None
@@ -166,7 +166,7 @@ def test_sessions_that_count_through_spark_lose_nothing(
 ) -> None:
     """INV-07: each is told of a conflict, reads again, and counts again."""
     table = make(tmp_path / "t", table_type, buckets=1)
-    table.upsert(frame(spark, 0, 2, 0))
+    table.upsert(arrow_rows(0, 2, 0))
 
     def count(times: int) -> None:
         mine, session = Table.open(str(tmp_path / "t")), spark.newSession()
@@ -194,7 +194,7 @@ def test_an_overwrite_of_a_predicate_replaces_what_matches_and_refuses_other_row
 ) -> None:
     """INV-10: a row outside is named, before anything is published."""
     table = make(tmp_path / "t", table_type, partitioned=True)
-    table.upsert(frame(spark, 0, 30, 1))
+    table.upsert(arrow_rows(0, 30, 1))
     before = table.version
     where = "part = 'p1' and id < 20"
     inside = frame(spark, 0, 12, 2).where("part = 'p1'")
@@ -215,7 +215,7 @@ def test_a_dynamic_overwrite_replaces_just_the_partitions_of_its_rows(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:
     table = make(tmp_path / "t", table_type, partitioned=True)
-    table.upsert(frame(spark, 0, 30, 1))
+    table.upsert(arrow_rows(0, 30, 1))
     table.overwrite(frame(spark, 100, 104, 2).where("part = 'p2'"), partitions="dynamic")
     assert revisions(table) == {**{i: 1 for i in range(30) if i % 3 != 2}, 101: 2}
     empty = frame(spark, 0, 9, 3).where("id > 100")
