@@ -5,60 +5,40 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from plait.table import Table
+from tests.processes.fleet import Worker
+from tests.processes.worker import keys_of
 from tests.services.zookeeper import ZooKeeper
 
-WRITER = """
-import sys
-import pyarrow as pa
-from plait.table import Table
-table, who = Table.open(sys.argv[1]), int(sys.argv[2])
-print("ready", flush=True)
-sys.stdin.readline()
-attempts = 0
-for number in range(8):
-    rows = pa.table({"id": pa.array([who * 100 + number], pa.int64())})
-    attempts += table.upsert(rows, on_conflict="retry").attempts
-print(attempts, flush=True)
-"""
 WRITERS = 4
 
 
-def run_writers(uri: str) -> list[int]:
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, uri, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": "src"},
-        )
-        for number in range(WRITERS)
-    ]
-    attempts = []
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-    for writer in writers:
-        out, _ = writer.communicate()
-        attempts.append(int(out))
-    return attempts
+def run_writers(uri: str) -> None:
+    with ExitStack() as living:
+        writers = [
+            living.enter_context(Worker("queue", uri, str(number))) for number in range(WRITERS)
+        ]
+        for writer in writers:
+            assert writer.hear()["event"] == "ready"
+        for writer in writers:
+            writer.go()
+        for number, writer in enumerate(writers):
+            reports = [report["event"] for report in writer.hear_all()]
+            assert reports == ["committed"] * len(keys_of(number))
+            assert writer.wait() == 0
 
 
 def check(uri: str, lock: str) -> None:
     """Let every writer change the one bucket: each loses now and then, and none gives up."""
     table = Table.create(uri, "id bigint", record_key=["id"], buckets=1, lock=lock)
     run_writers(uri)
-    expected = [who * 100 + number for who in range(WRITERS) for number in range(8)]
+    expected = [key for number in range(WRITERS) for key in keys_of(number)]
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
     assert table.verify().problems == ()
     # Who lost often enough keeps a place, and that is a decision too.

@@ -32,8 +32,8 @@ Cell = tuple[str, str, str, str, str]
 CELLS: list[Cell] = list(itertools.product(TYPES, WRITERS, ROLLBACKS, STATES, CLEANS))
 HOLDS = [cell for cell in CELLS if cell[1] == "single" or cell[2] == "lazy"]
 REFUSED = [cell for cell in CELLS if cell not in HOLDS]
-ROUNDS = 3
-RETAINED = 8
+ROUNDS = 2
+RETAINED = 5
 """Versions that the reader may lag behind the cleaner."""
 NEVER = 100_000
 

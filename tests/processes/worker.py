@@ -5,6 +5,7 @@ Roles:
     upserts URI PLACE COUNT MODE   COUNT upserts; MODE own: into partition PLACE; MODE shared: all
                                    into one partition, each its own keys; MODE same: the same keys
     hold URI PLACE                 opens a writer, writes, says "staged", waits for a line, commits
+    queue URI NUMBER               upserts into one bucket, again where another was first
     forever URI PLACE              upserts until killed
 """
 
@@ -73,6 +74,21 @@ def hold(uri: str, place: str) -> None:
         say(event="committed", version=writer.result.version)
 
 
+def queue(uri: str, number: str) -> None:
+    """Change one bucket again and again: it loses now and then, and does not give up."""
+    table = Table.open(uri)
+    say(event="ready")
+    sys.stdin.readline()
+    for key in keys_of(int(number)):
+        ids = pa.table({"id": pa.array([key], pa.int64())})
+        say(event="committed", attempts=table.upsert(ids, on_conflict="retry").attempts)
+
+
+def keys_of(number: int) -> range:
+    """Give the keys of a writer that queues."""
+    return range(number * 100, number * 100 + 8)
+
+
 def forever(uri: str, place: str) -> None:
     """Commit until killed."""
     table = Table.open(uri)
@@ -90,5 +106,7 @@ def main(role: str, uri: str, place: str, *rest: str) -> None:
         upserts(uri, place, int(rest[0]), rest[1])
     elif role == "hold":
         hold(uri, place)
+    elif role == "queue":
+        queue(uri, place)
     elif role == "forever":
         forever(uri, place)
