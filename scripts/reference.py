@@ -16,7 +16,7 @@ from pathlib import Path
 
 import plait
 from plait.cli import reference as cli_reference
-from plait.model.options import OPTIONS
+from plait.model.contract import OPTIONS
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"

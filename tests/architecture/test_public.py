@@ -15,7 +15,7 @@ import pytest
 import plait
 from plait import errors
 from plait.cli.exits import EXITS, MEANING, Exit, exit_for
-from plait.model.options import OPTIONS
+from plait.model.contract import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("deltalake", "filelock", "kazoo", "pandas", "polars", "pyspark", "s3fs", "sqlglot")

@@ -12,8 +12,8 @@ from plait.expr import parse_where, to_json
 from plait.files.data_file import live_files
 from plait.model.bucket import BucketId, BucketSpec, Partition
 from plait.model.changes import Changes, WriteStatus
+from plait.model.contract import Options
 from plait.model.instant import Instant, Operation
-from plait.model.options import Options
 from plait.model.plan import LIVE, Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema

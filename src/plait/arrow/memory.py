@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.model.options import Options
+from plait.model.contract import Options
 
 _KIB, _MIB = 1 << 10, 1 << 20
 

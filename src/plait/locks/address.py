@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from plait.errors import OptionError
-from plait.model.options import Option
+from plait.model.contract import Option
 
 SCHEME = "zookeeper"
 LENT = "slots=lent"

@@ -26,7 +26,7 @@ from plait.errors import (
 from plait.locks.port import Holder, timed_out
 from plait.locks.process import fifo_lock
 from plait.locks.record import BYTES_MAX, TTL_S_MAX, WAITERS_MAX, Claimant, LeaseRecord
-from plait.model.options import Option
+from plait.model.contract import Option
 from plait.ports import Ports
 from plait.storage.port import Store
 

@@ -1,7 +1,12 @@
-"""What every client of a table must agree on: its contract, and its conflict policy."""
+"""What every client of a table must agree on: its contract, its policy and its options.
+
+Options are in one registry: parsed once, documented from here.
+"""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeAlias
@@ -85,3 +90,131 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
+
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?", re.IGNORECASE | re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its key, kind (size, time, count), default and meaning."""
+
+    key: str
+    kind: str
+    default: str
+    doc: str
+    minimum: float = 1
+
+    def parse(self, value: object) -> float:
+        """Return bytes, seconds or a count; raise OptionError."""
+        text = str(value).strip()
+        number: float | None = None
+        if self.kind == "size" and (match := _SIZE.fullmatch(text)):
+            number = int(match[1]) * _UNITS[match[2].lower()]
+        elif self.kind == "time" and (match := _TIME.fullmatch(text)):
+            number = float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+        elif self.kind == "count" and text.isascii() and text.isdigit():
+            number = int(text)
+        if number is None or number < self.minimum:
+            examples = {"size": "64MiB", "time": "10s", "count": "20"}
+            message = f"{self.key}={text!r} is not a {self.kind}"
+            hint = f"for example {examples[self.kind]}, at least {self.minimum:g}"
+            raise OptionError(message, hint=hint, key=self.key, value=text)
+        return number
+
+
+OPTIONS: Mapping[str, Option] = {
+    option.key: option
+    for option in (
+        Option(
+            "write.bucket.size",
+            "size",
+            "64MiB",
+            "a bucket's buffer is flushed when it exceeds this size",
+        ),
+        Option(
+            "write.buffer.size",
+            "size",
+            "256MiB",
+            "all buffers are flushed when they exceed this size together",
+        ),
+        Option(
+            "file.size.target", "size", "128MiB", "target size of files in tables without a key"
+        ),
+        Option("heartbeat.interval", "time", "10s", "time between two heartbeats", 0.05),
+        Option(
+            "heartbeat.timeout",
+            "time",
+            "120s",
+            "silence after which a writer may be rolled back",
+            0.2,
+        ),
+        Option("checkpoint.interval", "count", "50", "commits between two checkpoints"),
+        Option("recovery.interval", "time", "10min", "how often a commit looks for dead writers"),
+        Option("lock.wait", "time", "60s", "longest time to wait for the lock", 0),
+        Option("commit.retries", "count", "20", "times that one commit may redo buckets", 0),
+        Option("commit.deadline", "time", "5min", "time limit for all attempts of one commit"),
+        Option(
+            "commit.reserve.after",
+            "count",
+            "3",
+            "lost rounds after which a commit reserves its buckets",
+        ),
+        Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
+        Option(
+            "clean.retain.versions",
+            "count",
+            "10",
+            "minimum number of newest versions that stay readable",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Parsed options of one table; unknown keys are refused."""
+
+    values: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> Options:
+        """Check every key and value; raise OptionError naming the nearest valid key.
+
+        >>> Options.of({"write.bucket.size": "1MiB"}).size("write.bucket.size")
+        1048576
+        """
+        for key, value in values.items():
+            if key not in OPTIONS:
+                near = difflib.get_close_matches(key, OPTIONS, n=1)
+                message = f"unknown option {key!r}"
+                hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(OPTIONS)}"
+                raise OptionError(message, hint=hint, key=key, value=value, nearest=near)
+            OPTIONS[key].parse(value)
+        return cls(tuple(sorted((key, str(value)) for key, value in values.items())))
+
+    def _number(self, key: str) -> float:
+        return OPTIONS[key].parse(dict(self.values).get(key, OPTIONS[key].default))
+
+    def size(self, key: str) -> int:
+        """Return a size in bytes."""
+        return int(self._number(key))
+
+    def count(self, key: str) -> int:
+        """Return a count."""
+        return int(self._number(key))
+
+    def seconds(self, key: str) -> float:
+        """Return a time in seconds."""
+        return self._number(key)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the values that were set."""
+        return dict(self.values)
+
+    def merged(self, values: Mapping[str, object]) -> Options:
+        """Return these options with some replaced."""
+        return Options.of({**self.to_dict(), **values})

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from plait.model.bucket import Partition
 from plait.model.clauses import Clauses
+from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
 from plait.model.instant import Instant, Operation
-from plait.model.options import Options
 from plait.model.plan import StoreSpec, TableSpec
 
 

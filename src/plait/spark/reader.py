@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from plait.errors import DeletedRowsError, OptionError
-from plait.model.options import Option
+from plait.model.contract import Option
 from plait.model.schema import Schema
 from plait.read.changed import DELETE, INSERT, POST
 from plait.read.changes import TYPE, VERSION, ChangeScan

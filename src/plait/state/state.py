@@ -19,10 +19,9 @@ from plait.errors import (
     InvariantError,
 )
 from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
-from plait.model.contract import Contract
+from plait.model.contract import Contract, Options
 from plait.model.decision import Decision, Reserved
 from plait.model.instant import Instant
-from plait.model.options import Options
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
 from plait.model.stream import Position

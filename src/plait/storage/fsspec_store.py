@@ -15,8 +15,8 @@ import pyarrow.fs as pafs
 
 from plait.errors import OptionError, StorageError
 from plait.model.plan import StoreSpec
+from plait.storage.arrow import LocalFiles
 from plait.storage.disk import Disk
-from plait.storage.files import LocalFiles
 from plait.storage.location import ATOMIC_CREATE, COHERENT, adapter_missing, declared_of, options_of
 from plait.storage.objects import ObjectStore, Traits
 from plait.storage.tree import require_plain

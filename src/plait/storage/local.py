@@ -25,12 +25,12 @@ from plait.errors import (
 )
 from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
+from plait.storage.arrow import LocalFiles
 from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
-from plait.storage.files import LocalFiles
 from plait.storage.location import COHERENT, declared_of
 from plait.storage.mounts import find_mount
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
-from plait.storage.skew import JUMP_MS, ServerClock, no_clock
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost, no_clock
+from plait.storage.skew import JUMP_MS, ServerClock
 from plait.storage.tree import (
     READ,
     find_first,

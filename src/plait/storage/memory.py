@@ -16,8 +16,7 @@ import pyarrow.fs as pafs
 from plait.errors import CorruptMetadataError, OptionError
 from plait.model.plan import StoreSpec
 from plait.ports import Clock, SystemClock
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
-from plait.storage.skew import sound_time
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost, sound_time
 
 SCHEME = "memory://"
 

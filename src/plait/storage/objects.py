@@ -26,9 +26,9 @@ from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
 from plait.storage.location import PROVEN, declared_of, options_of
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost
+from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost, no_clock
 from plait.storage.probe import PASSED, ProbeSubject, establish
-from plait.storage.skew import ServerClock, no_clock
+from plait.storage.skew import ServerClock
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

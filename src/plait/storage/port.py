@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from plait.errors import CorruptMetadataError
+from plait.errors import ClockUnavailableError, CorruptMetadataError
+from plait.model.instant import CLOCK_MS_MAX
 from plait.model.plan import StoreSpec
 
 if TYPE_CHECKING:
@@ -150,3 +151,19 @@ def check_path(path: str) -> str:
             found=path,
         )
     return path
+
+
+def sound_time(time_ms: int) -> int:
+    """Return a clock's time; raise ClockUnavailableError if it is absurd."""
+    if 0 <= time_ms <= CLOCK_MS_MAX:
+        return time_ms
+    message = f"the store's clock shows {time_ms} ms since 1970, which is impossible"
+    hint = "correct the clock of the machine that stores the files"
+    raise ClockUnavailableError(message, hint=hint, found=time_ms)
+
+
+def no_clock(uri: str, cause: object) -> ClockUnavailableError:
+    """Return the error to raise when a store does not tell its time."""
+    message = f"the store of {uri} does not return its time: {cause}"
+    hint = "no other clock was used and nothing was done; run it again when the store answers"
+    return ClockUnavailableError(message, hint=hint, uri=uri)

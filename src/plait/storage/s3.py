@@ -19,9 +19,8 @@ from plait.errors import MissingDependencyError, OptionError, StorageError
 from plait.model.plan import StoreSpec
 from plait.storage.location import options_of
 from plait.storage.objects import ATTEMPTS_MAX, ObjectStore, Traits
-from plait.storage.port import FileInfo, check_path
+from plait.storage.port import FileInfo, check_path, no_clock
 from plait.storage.probe import ProbeSubject
-from plait.storage.skew import no_clock
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -9,9 +9,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plait.errors import ClockUnavailableError
-from plait.model.instant import CLOCK_MS_MAX
 from plait.ports import Clock
+from plait.storage.port import sound_time
 
 AGE_S_MAX = 900.0
 JUMP_MS = 2_000
@@ -65,19 +64,3 @@ class ServerClock:
         elapsed_ms = self._elapsed_ms(reading)
         drift_ms = abs(self._clock.now_ms() - reading.local_ms - elapsed_ms)
         return elapsed_ms > AGE_S_MAX * 1000 or drift_ms > self._jump_ms
-
-
-def sound_time(time_ms: int) -> int:
-    """Return a clock's time; raise ClockUnavailableError if it is absurd."""
-    if 0 <= time_ms <= CLOCK_MS_MAX:
-        return time_ms
-    message = f"the store's clock shows {time_ms} ms since 1970, which is impossible"
-    hint = "correct the clock of the machine that stores the files"
-    raise ClockUnavailableError(message, hint=hint, found=time_ms)
-
-
-def no_clock(uri: str, cause: object) -> ClockUnavailableError:
-    """Return the error to raise when a store does not tell its time."""
-    message = f"the store of {uri} does not return its time: {cause}"
-    hint = "no other clock was used and nothing was done; run it again when the store answers"
-    return ClockUnavailableError(message, hint=hint, uri=uri)

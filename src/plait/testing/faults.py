@@ -10,8 +10,7 @@ from typing import TypeVar, cast
 
 from plait.errors import StorageError
 from plait.ports import Clock, SystemClock
-from plait.storage.port import Store
-from plait.storage.skew import no_clock
+from plait.storage.port import Store, no_clock
 from plait.testing.wrapper import WrappedStore
 
 T = TypeVar("T")

@@ -19,10 +19,9 @@ from plait.errors import (
 from plait.expr.ddl import parse_ddl
 from plait.locks.identity import FORMAT_VERSION
 from plait.model.bucket import BucketSpec
-from plait.model.contract import Contract
+from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
-from plait.model.options import Options
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.ports import Ports
