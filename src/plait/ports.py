@@ -35,7 +35,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never go back; for every deadline."""
+        """Return seconds that never go back; for every deadline."""
         ...
 
     def asleep_s(self) -> float:
@@ -74,7 +74,7 @@ class Background(Protocol):
     """Runs a step again and again beside the caller until it is cancelled."""
 
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:
-        """Call ``step`` each interval; give a function that cancels and waits for the last.
+        """Call ``step`` each interval; return a function that cancels and waits for the last.
 
         Never raises for want of a thread: a sign of life that is late harms nobody.
         """

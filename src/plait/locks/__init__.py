@@ -69,16 +69,16 @@ def settle_lock(lock: str, store: Store) -> str:
     if kind == "lease":
         parse_lease(lock)  # the text first: to know the capabilities a probe may write
     lent = kind == "zookeeper" and Address.parse(lock).lent
-    uri, found = store.spec.uri, store.capabilities
+    uri, can = store.spec.uri, store.capabilities
     if kind == "lease":
-        if found.put_if_absent and found.compare_and_swap:
+        if can.put_if_absent and can.compare_and_swap:
             return lock
         message = f"lock='lease' needs a store with a compare-and-swap, but {uri} has none"
         hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     require_kazoo()
-    lent = lent or not found.put_if_absent
-    if lent and not found.coherent:
+    lent = lent or not can.put_if_absent
+    if lent and not can.coherent:
         message = f"cannot lend slots to {uri}: its reads may miss finished writes"
         hint = (
             "if you know that its reads see every finished write: "

@@ -69,23 +69,23 @@ def _options(text: str, query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise _refused(text, "the text after the ? is not key=value") from error
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    options = dict(pairs)
+    if len(options) < len(pairs):
         raise _refused(text, "a key occurs twice after the ?")
-    return found
+    return options
 
 
 def _hosts(text: str, hosts: str) -> str:
-    found = []
+    named = []
     for host in hosts.split(","):
         match = _HOST.fullmatch(host)
         port = int(match[1] or _PORT) if match else 0
         if match is None or not 0 < port <= _PORT_MAX:
             raise _refused(text, f"{host!r} is not host:port")
-        found.append(host if match[1] else f"{host}:{port}")
-    if len(set(found)) < len(found):
+        named.append(host if match[1] else f"{host}:{port}")
+    if len(set(named)) < len(named):
         raise _refused(text, "a host is named twice")
-    return ",".join(found)
+    return ",".join(named)
 
 
 def _path(text: str, path: str) -> str:

@@ -64,9 +64,9 @@ def require_identity(store: Store) -> None:
             message, hint=hint, path=_TABLE, expected="an identity", found="none"
         )
     identity_of(body)
-    found = json.loads(body).get("format")
-    if found != FORMAT_VERSION:
-        message = f"{_TABLE} has format {found!r:.40}, but this Plait supports {FORMAT_VERSION}"
+    written = json.loads(body).get("format")
+    if written != FORMAT_VERSION:
+        message = f"{_TABLE} has format {written!r:.40}, but this Plait supports {FORMAT_VERSION}"
         raise UnsupportedFeatureError(
-            message, hint="upgrade plait", features=[f"format {found!r:.40}"], path=_TABLE
+            message, hint="upgrade plait", features=[f"format {written!r:.40}"], path=_TABLE
         )

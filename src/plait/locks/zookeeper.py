@@ -167,9 +167,9 @@ class Session:
         """
         while True:
             for name in self.children(folder) if again else ():
-                found = self.read(f"{folder}/{name}") if name.startswith(prefix) else None
-                if found is not None and found.session == self.id:
-                    return found
+                node = self.read(f"{folder}/{name}") if name.startswith(prefix) else None
+                if node is not None and node.session == self.id:
+                    return node
             try:
                 made = self._ask(
                     lambda: self._client.create_async(
@@ -188,19 +188,19 @@ class Session:
     def children(self, folder: str) -> list[str]:
         """List the names below a node; none if it is not there."""
         try:
-            found = self._ask(lambda: self._client.get_children_async(folder))
+            names = self._ask(lambda: self._client.get_children_async(folder))
         except self._no_node:
             return []
-        return cast("list[str]", found)
+        return cast("list[str]", names)
 
     def read(self, path: str, *, waker: threading.Event | None = None) -> Node | None:
         """Read a node; None if it is not there. A change of it sets ``waker``, once."""
         watch = None if waker is None else (lambda _event: waker.set())
         try:
-            found = self._ask(lambda: self._client.get_async(path, watch=watch))
+            answer = self._ask(lambda: self._client.get_async(path, watch=watch))
         except self._no_node:
             return None
-        data, stat = cast("tuple[bytes, ZnodeStat]", found)
+        data, stat = cast("tuple[bytes, ZnodeStat]", answer)
         return _node(path, data, stat)
 
     # --- without waiting -----------------------------------------------------------------------
@@ -346,5 +346,5 @@ def require_kazoo() -> ModuleType:
         raise MissingDependencyError(
             message, hint=hint, library="kazoo", extra="zookeeper"
         ) from error
-    found: ModuleType = kazoo
-    return found
+    library: ModuleType = kazoo
+    return library

@@ -230,10 +230,10 @@ class WriteStatus:
         return cls(Changes(**tables), stats, digest)
 
     def _metadata(self) -> dict[bytes, bytes]:
-        found = {b"stats": repr(self.stats.to_dict()).encode()}
+        told = {b"stats": repr(self.stats.to_dict()).encode()}
         if self.digest is not None:
-            found[b"digest"] = f"{self.digest.rows} {self.digest.hash}".encode()
-        return found
+            told[b"digest"] = f"{self.digest.rows} {self.digest.hash}".encode()
+        return told
 
 
 def _counts(text: str) -> dict[str, int]:

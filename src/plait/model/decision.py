@@ -174,8 +174,8 @@ class Draft:
 
     def find_ended(self, instant: Instant) -> RolledBack | None:
         """Return what this decision says of an instant that it rolls back; None if it does not."""
-        found = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
-        return next(found, None)
+        ends = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
+        return next(ends, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

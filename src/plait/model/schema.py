@@ -61,9 +61,9 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
         hint = f"{what}={sorted(map(str, names))[:10]}, in the order that you want"
         raise OptionError(message, hint=hint, key=what, value=str(given)[:100])
     if isinstance(names, Iterable) and not isinstance(names, bytes):
-        found = tuple(names)
-        if all(isinstance(name, str) for name in found):
-            return found
+        listed = tuple(names)
+        if all(isinstance(name, str) for name in listed):
+            return listed
     message = f"{what} takes a name or a list of names, not {str(given)[:100]!r}"
     raise OptionError(message, hint=f"{what}=['a', 'b']", key=what, value=str(given)[:100])
 

@@ -65,9 +65,9 @@ class StateCache:
         """
         known = self._state
         recent = None if known is None else known.recent(since)
-        found = [] if recent is None else recent[::-1][:limit]
-        yield from found
-        yield from self.timeline.load_after(since + len(found), limit=limit - len(found))
+        held = [] if recent is None else recent[::-1][:limit]
+        yield from held
+        yield from self.timeline.load_after(since + len(held), limit=limit - len(held))
 
     def advance(self, decision: Decision) -> TableState:
         """Take in a decision that this client has just published: no read."""

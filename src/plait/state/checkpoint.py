@@ -34,7 +34,7 @@ _HINT_BYTES_MAX = 64
 
 
 def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableState:
-    """Write the checkpoint of a state; give the state that rests on it.
+    """Write the checkpoint of a state; return the state that rests on it.
 
     Nobody needs it for correctness. A crash leaves parts that no checkpoint names; a racing
     writer of the same checkpoint loses at ``state.json``, and its parts stay unnamed.
@@ -93,8 +93,8 @@ def load_newest(store: Store, *, least: int = 0) -> TableState | None:
 
 def list_checkpoints(store: Store) -> list[int]:
     """List the versions that have a whole checkpoint, oldest first."""
-    found = [info.path for info in store.list(paths.CHECKPOINTS)]
-    whole = [checkpoint_of(path) for path in found if path.endswith("/state.json")]
+    names = [info.path for info in store.list(paths.CHECKPOINTS)]
+    whole = [checkpoint_of(path) for path in names if path.endswith("/state.json")]
     return sorted(version for version in whole if version is not None)
 
 
@@ -205,8 +205,8 @@ def _late(value: object) -> tuple[Late, ...]:
         raise TypeError(value)
     entries = []
     for instant, version, partitions in value:
-        found: list[Partition] = [tuple(p) for p in partitions]
-        entries.append(Late(str(instant), int(version), tuple(found)))
+        places: list[Partition] = [tuple(p) for p in partitions]
+        entries.append(Late(str(instant), int(version), tuple(places)))
     return tuple(entries)
 
 
@@ -219,5 +219,5 @@ def _reservations(value: object) -> tuple[Reservation, ...]:
 def _streams(value: object) -> dict[str, Position]:
     if not isinstance(value, list):
         raise TypeError(value)
-    found = (Position(Token.from_dict(token), int(version)) for token, version in value)
-    return {position.token.application: position for position in found}
+    positions = (Position(Token.from_dict(token), int(version)) for token, version in value)
+    return {position.token.application: position for position in positions}

@@ -66,8 +66,8 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
-    found: Numbers = pc.fill_null(column.cast(pa.int64()), _NEVER).to_numpy()
-    return found
+    numbers: Numbers = pc.fill_null(column.cast(pa.int64()), _NEVER).to_numpy()
+    return numbers
 
 
 def _ends(owner: Numbers, files: int) -> tuple[Numbers, Numbers]:

@@ -157,21 +157,23 @@ def events_of(decisions: Sequence[Decision]) -> Events:
 
 def _at(parts: Iterable[tuple[pa.Table, int]], name: str) -> pa.Table:
     """Put tables together, each with its version."""
-    found = [(table, version) for table, version in parts if table.num_rows]
-    if not found:
+    filled = [(table, version) for table, version in parts if table.num_rows]
+    if not filled:
         return _NOTHING[name]
-    whole = pa.concat_tables([table for table, _ in found])
-    versions = np.repeat([version for _, version in found], [table.num_rows for table, _ in found])
+    whole = pa.concat_tables([table for table, _ in filled])
+    versions = np.repeat(
+        [version for _, version in filled], [table.num_rows for table, _ in filled]
+    )
     return whole.append_column(_VERSION, pa.array(versions, pa.int64())).cast(TABLES[name])
 
 
 def _sidecars(changes: Changes) -> pa.Table:
-    found = []
+    tables = []
     for keys in (changes.touched, changes.lookups):
         if keys["key_path"].null_count < keys.num_rows:
             named = keys.filter(pc.equal(keys["keys"], KEYS_SIDECAR))
-            found.append(named.select(["key_path"]).rename_columns(["path"]))
-    return pa.concat_tables(found) if found else _NOTHING["deleted"]
+            tables.append(named.select(["key_path"]).rename_columns(["path"]))
+    return pa.concat_tables(tables) if tables else _NOTHING["deleted"]
 
 
 def _condemned(entries: Sequence[tuple[str, int]]) -> pa.Table:
@@ -220,8 +222,8 @@ def _commit(decision: Decision) -> dict[str, object]:
 
 def ends(commits: pa.Table, instant: Instant) -> pa.Array:
     """Tell which of these decisions rolled an instant back."""
-    found = pc.match_substring(commits["ended"], instant.nonce)
-    return pc.fill_null(found, False)  # noqa: FBT003 - arrow's fill value
+    ends = pc.match_substring(commits["ended"], instant.nonce)
+    return pc.fill_null(ends, False)  # noqa: FBT003 - arrow's fill value
 
 
 @dataclass(frozen=True, slots=True)

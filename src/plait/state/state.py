@@ -276,11 +276,11 @@ class TableState:
 
     def _schema_id(self, store: Store, version: int) -> int:
         rows = self.commits(store)
-        found = rows.filter(pc.equal(rows["version"], version))
-        if found.num_rows != 1:
-            message = f"version {version} is listed {found.num_rows} times"
+        listed = rows.filter(pc.equal(rows["version"], version))
+        if listed.num_rows != 1:
+            message = f"version {version} is listed {listed.num_rows} times"
             raise InvariantError(message)
-        return int(found["schema_id"][0].as_py())
+        return int(listed["schema_id"][0].as_py())
 
     def require_readable(self, version: int) -> None:
         """Refuse a version that is not there or no more."""
@@ -305,22 +305,22 @@ class TableState:
 
     def recent(self, since: int) -> list[Decision] | None:
         """Return the decisions after a version, newest first, if they are all in memory."""
-        found: list[Decision] = []
+        decisions: list[Decision] = []
         for entry in reversed(self.tail):
             if entry.version <= since:
-                return found
+                return decisions
             if entry.decision is None:
                 return None
-            found.append(entry.decision)
+            decisions.append(entry.decision)
         oldest = self.parts[-1].last if self.parts else -1
-        return found if oldest <= since else None
+        return decisions if oldest <= since else None
 
     def find_commit(self, store: Store, commit_id: str) -> int | None:
         """Find the version of a commit id; newest parts first, each loaded only if needed."""
         for rows in self._commits_backwards(store):
-            found = rows.filter(pc.equal(rows["commit_id"], commit_id))
-            if found.num_rows:
-                return int(found["version"][0].as_py())
+            listed = rows.filter(pc.equal(rows["commit_id"], commit_id))
+            if listed.num_rows:
+                return int(listed["version"][0].as_py())
         return None
 
     def tokens(self, store: Store) -> pa.Table:
@@ -331,17 +331,17 @@ class TableState:
     def find_instant(self, store: Store, instant: Instant) -> int | None:
         """Find the version that an instant became, maybe under a later time than it began."""
         for rows in self._commits_backwards(store):
-            found = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
-            if found.num_rows:
-                return int(found["version"][0].as_py())
+            listed = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
+            if listed.num_rows:
+                return int(listed["version"][0].as_py())
         return None
 
     def find_version_at(self, store: Store, time_ms: int) -> int | None:
         """Find the newest version completed at or before a time."""
         for rows in self._commits_backwards(store):
-            found = rows.filter(pc.less_equal(rows["completed_ms"], time_ms))
-            if found.num_rows:
-                return int(pc.max(found["version"]).as_py())
+            listed = rows.filter(pc.less_equal(rows["completed_ms"], time_ms))
+            if listed.num_rows:
+                return int(pc.max(listed["version"]).as_py())
         return None
 
     def _commits_backwards(self, store: Store) -> Iterator[pa.Table]:

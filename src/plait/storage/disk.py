@@ -132,7 +132,7 @@ class Disk:
             unlink(directory, temp)
 
     def open_temp(self, directory: int) -> tuple[int, str]:
-        """Open a new file under a hidden name; give its descriptor and the name."""
+        """Open a new file under a hidden name; return its descriptor and the name."""
         temp = f"{TEMP_PREFIX}{self._ids.nonce()}"
         return os.open(temp, WRITE | os.O_CREAT | os.O_EXCL, MODE, dir_fd=directory), temp
 

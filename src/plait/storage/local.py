@@ -281,8 +281,8 @@ def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
     try:
         if prefix.count("/") > DEPTH_MAX:
             raise OSError(None, f"directories are more than {DEPTH_MAX} levels deep")
-        with os.scandir(directory) as found:
-            entries = sorted(found, key=_order)
+        with os.scandir(directory) as scanned:
+            entries = sorted(scanned, key=_order)
         for entry in entries:
             with suppress(FileNotFoundError):  # deleted since the directory was read
                 yield from _listed(directory, entry, prefix, sweep)

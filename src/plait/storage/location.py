@@ -83,10 +83,10 @@ def plain_url(text: str) -> str:
         raise _refused(text, "is not UTF-8", "rename the directory: Arrow takes no other names")
     if text[0].isspace() and "://" in text:
         raise _refused(text, "begins with a blank", "write the URL without it")
-    found = _SCHEME.fullmatch(text)
-    if found is None or "/" in found[1]:
+    match = _SCHEME.fullmatch(text)
+    if match is None or "/" in match[1]:
         return text
-    scheme, rest = found[1].lower(), found[2]
+    scheme, rest = match[1].lower(), match[2]
     if len(scheme) == 1:
         if os.name == "nt":
             return text

@@ -111,12 +111,12 @@ class MemoryStore:
         with self._space.mutex:
             held = list(self._space.files.items())
         # outside of the lock, and over a copy: a finaliser that runs meanwhile may delete
-        found = [
+        infos = [
             FileInfo(path, len(body), modified_ms)
             for path, (body, modified_ms) in held
             if path.startswith(start)
         ]
-        yield from sorted(found, key=lambda info: info.path)
+        yield from sorted(infos, key=lambda info: info.path)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is not there is no error."""
@@ -191,17 +191,17 @@ class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         top = selector.base_dir.rstrip("/")
         start = f"{top}/" if top else ""
-        found: dict[str, pafs.FileInfo] = {}
+        infos: dict[str, pafs.FileInfo] = {}
         for info in self._store.list(top):
             parts = info.path.removeprefix(start).split("/")
             for depth in range(1, len(parts)):
                 folder = start + "/".join(parts[:depth])
-                found.setdefault(folder, pafs.FileInfo(folder, pafs.FileType.Directory))
-            found[info.path] = pafs.FileInfo(info.path, pafs.FileType.File, size=info.size)
-        if not found and top and not selector.allow_not_found:
+                infos.setdefault(folder, pafs.FileInfo(folder, pafs.FileType.Directory))
+            infos[info.path] = pafs.FileInfo(info.path, pafs.FileType.File, size=info.size)
+        if not infos and top and not selector.allow_not_found:
             raise FileNotFoundError(top)
         deep = selector.recursive
-        return [info for path, info in found.items() if deep or "/" not in path[len(start) :]]
+        return [info for path, info in infos.items() if deep or "/" not in path[len(start) :]]
 
     def create_dir(self, path: str, recursive: bool) -> None:  # noqa: FBT001 - Arrow's call
         pass

@@ -157,13 +157,13 @@ class ObjectStore:
         with self._translated("list", prefix):
             self._files.invalidate_cache()
             try:
-                found = self._files.find(self._at(top) if top else self._root, detail=True)
+                listed = self._files.find(self._at(top) if top else self._root, detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 return
         start = self._root.strip("/") + "/"
         infos = [
             _file_info(str(name).strip("/").removeprefix(start), facts)
-            for name, facts in found.items()
+            for name, facts in listed.items()
         ]
         yield from sorted((info for info in infos if info is not None), key=lambda i: i.path)
 
@@ -218,10 +218,10 @@ class ObjectStore:
     def _find_ours(self, full: str, body: bytes) -> bool | None:
         """Tell whether the file holds this body; None if there is none or nobody answers."""
         try:
-            found = self._load(full, len(body))
+            there = self._load(full, len(body))
         except self.foreign:
             return None
-        return None if found is None else found == body
+        return None if there is None else there == body
 
     def _raise_if_final(self, path: str, error: Exception) -> None:
         """Raise for what no repetition mends, and what was surely not written."""

@@ -134,7 +134,7 @@ def lost(path: str, later: str) -> CorruptMetadataError:
 
 
 def check_path(path: str) -> str:
-    """Give the path back if it stays inside the table; raise CorruptMetadataError if not.
+    """Return the path if it stays inside the table; raise CorruptMetadataError if not.
 
     >>> check_path("data/a.parquet")
     'data/a.parquet'

@@ -88,11 +88,11 @@ class S3Store(ObjectStore):
                 page = self._files.call_s3(
                     "list_objects_v2", Bucket=self._bucket, Prefix=start, **more
                 )
-            for found in page.get("Contents", ()):
-                path = found["Key"][skip:]
+            for entry in page.get("Contents", ()):
+                path = entry["Key"][skip:]
                 if path and not path.endswith("/"):
-                    modified_ms = int(found["LastModified"].timestamp() * 1000)
-                    yield FileInfo(path, int(found["Size"]), modified_ms)
+                    modified_ms = int(entry["LastModified"].timestamp() * 1000)
+                    yield FileInfo(path, int(entry["Size"]), modified_ms)
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

@@ -117,11 +117,11 @@ def kind_of(mode: int) -> str:
 def require_kind(directory: int, name: str, path: str, kind: int, cause: OSError) -> None:
     """Raise CorruptMetadataError if the name is there and is of another kind than it must be."""
     try:
-        found = stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+        there = stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
         return
-    if found != kind:
-        raise _misplaced(path, kind, found) from cause
+    if there != kind:
+        raise _misplaced(path, kind, there) from cause
 
 
 def require_plain(root: str, path: str) -> None:
@@ -140,9 +140,9 @@ def find_first(root: str, paths: Sequence[str]) -> str | None:
     places: dict[str, list[str]] = {}
     for path in paths:
         places.setdefault(path.rpartition("/")[0], []).append(path)
-    for found in places.values():
-        with suppress(FileNotFoundError), parent(root, found[0]) as (directory, _):
-            taken = (path for path in found if exists(directory, path.rpartition("/")[2]))
+    for names in places.values():
+        with suppress(FileNotFoundError), parent(root, names[0]) as (directory, _):
+            taken = (path for path in names if exists(directory, path.rpartition("/")[2]))
             if (first := next(taken, None)) is not None:
                 return first
     return None
@@ -157,8 +157,8 @@ def exists(directory: int, name: str) -> bool:
     return True
 
 
-def _misplaced(path: str, expected: int, found: int) -> CorruptMetadataError:
-    wanted, kind = _KINDS[expected], _KINDS.get(found, _OTHER)
+def _misplaced(path: str, expected: int, there: int) -> CorruptMetadataError:
+    wanted, kind = _KINDS[expected], _KINDS.get(there, _OTHER)
     message = f"{path} is {kind} , expected {wanted}"
     hint = "find out who put it there; links inside a table are never followed"
     return CorruptMetadataError(message, hint=hint, path=path, expected=wanted, found=kind)

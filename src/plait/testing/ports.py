@@ -80,7 +80,7 @@ class ManualBackground:
     steps: list[Callable[[], None]] = field(default_factory=list)
 
     def every(self, interval_s: float, step: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
-        """Keep the step; give a function that drops it."""
+        """Keep the step; return a function that drops it."""
         self.steps.append(step)
 
         def cancel() -> None:

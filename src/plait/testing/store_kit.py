@@ -46,10 +46,10 @@ class StoreKit:
         store.put("folder/file", b"1")
         for path in ("folder", "folder/file/below"):
             try:
-                found = store.find(path)
+                there = store.find(path)
             except CorruptMetadataError:
                 continue
-            assert found is None
+            assert there is None
 
     def test_put_writes_and_replaces_the_whole_file(self, store: Store) -> None:
         for body in (b"long " * 100, b"", b"short"):
@@ -159,10 +159,10 @@ class StoreKit:
         ]
         for name in names:
             store.put(f"top/{name}", name.encode())
-        found = list(self.reopen(store).list("top"))
-        assert [info.path for info in found] == sorted(f"top/{name}" for name in names)
-        assert [info.size for info in found] == [len(info.path.encode()) - 4 for info in found]
-        assert [info.path for info in store.list("")] == [info.path for info in found]
+        listed = list(self.reopen(store).list("top"))
+        assert [info.path for info in listed] == sorted(f"top/{name}" for name in names)
+        assert [info.size for info in listed] == [len(info.path.encode()) - 4 for info in listed]
+        assert [info.path for info in store.list("")] == [info.path for info in listed]
 
     def test_list_keeps_to_its_directory(self, store: Store) -> None:
         store.put("dir/file", b"1")
@@ -245,8 +245,8 @@ class StoreKit:
         store.persist([path])
         files = self.reopen(store).filesystem()
         assert pq.read_table(path, filesystem=files).equals(table)
-        found = ds.dataset([path], filesystem=files).to_table(filter=ds.field("key") == 4321)
-        assert found.column("text").to_pylist() == ["row 4321"]
+        rows = ds.dataset([path], filesystem=files).to_table(filter=ds.field("key") == 4321)
+        assert rows.column("text").to_pylist() == ["row 4321"]
         assert [info.path for info in store.list("day=2026-01-01")] == [path]
         assert files.get_file_info(path).size == next(iter(store.list(""))).size
         assert store.location(path).endswith(path)

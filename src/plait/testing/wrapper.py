@@ -116,7 +116,7 @@ class _Handler(RootedHandler):
 def open_wrapped(
     uri: str, wrap: Callable[[Store], S], *, ports: Ports | None = None
 ) -> tuple[Table, S]:
-    """Open a table through a wrapper of its store; give both.
+    """Open a table through a wrapper of its store; return both.
 
     >>> from plait.testing import CountingStore
     >>> _ = Table.create("memory://open-wrapped", "id bigint")

@@ -84,7 +84,7 @@ def sealed_checksum(data: bytes) -> str:
 
 
 def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
-    """Check the seal; give the checksum and the document."""
+    """Check the seal; return the checksum and the document."""
     start = len(_HEAD) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_TAIL)]
     shaped = (
@@ -93,11 +93,11 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
         and data.endswith(_TAIL)
     )
     stated = sealed_checksum(data)
-    found = checksum_of(body)
-    if not shaped or stated != found:
+    computed = checksum_of(body)
+    if not shaped or stated != computed:
         message = f"{path} is damaged: its checksum does not match its content"
         hint = "restore the file from a backup; `tablectl verify` lists all damage"
-        raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=found)
+        raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=computed)
     try:
         document = json.loads(body, object_pairs_hook=unique)
         if not isinstance(document, dict):
@@ -110,13 +110,13 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Make an object of JSON; raise ValueError if it names a field twice: readers would differ."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         message = f"field {twice[:80]!r} occurs twice"
         raise ValueError(message)
-    return found
+    return document
 
 
 def decode(data: bytes, *, path: str, load: Section) -> Decision:

@@ -207,10 +207,10 @@ def load_parquet(
     if body is None:
         message = f"{path} is missing"
         raise CorruptMetadataError(message, path=path, expected="a file", found="none")
-    found = hashlib.sha256(body).hexdigest()
-    if sha256 and found != sha256:
+    computed = hashlib.sha256(body).hexdigest()
+    if sha256 and computed != sha256:
         message = f"{path} is damaged: its checksum differs"
-        raise CorruptMetadataError(message, path=path, expected=sha256, found=found)
+        raise CorruptMetadataError(message, path=path, expected=sha256, found=computed)
     table = from_parquet(body, schema, where=path)
     if rows is not None and table.num_rows != rows:
         message = f"{path} has {table.num_rows} rows, but {rows} are declared"

@@ -197,11 +197,11 @@ class LentStore:
         if version % KEPT == 0:
             oldest = f"{BODIES}/{max(0, version - KEPT):020d}"
             try:
-                found = [info.path for info in self.inner.list(BODIES)]
+                bodies = [info.path for info in self.inner.list(BODIES)]
             except StorageError as error:
                 _log.info("unused bodies are left for a later clean: %s", error)
             else:
-                self._drop([path for path in found if path < oldest])
+                self._drop([path for path in bodies if path < oldest])
 
     def _drop(self, bodies: list[str]) -> None:
         try:
@@ -219,8 +219,8 @@ class LentStore:
     @property
     def capabilities(self) -> Capabilities:
         """What the store can do, and put-if-absent if its reads are fresh."""
-        found = self.inner.capabilities
-        return dataclasses.replace(found, put_if_absent=found.coherent)
+        can = self.inner.capabilities
+        return dataclasses.replace(can, put_if_absent=can.coherent)
 
     def put(self, path: str, body: bytes) -> None:
         """Write a whole file."""

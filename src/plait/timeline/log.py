@@ -76,7 +76,7 @@ class Timeline:
     def write_manifests(
         self, instant: Instant, attempt: str, tables: Mapping[str, pa.Table]
     ) -> dict[str, object]:
-        """Write the large sections of a decision before its slot; give their references."""
+        """Write the large sections of a decision before its slot; return their references."""
         references: dict[str, object] = {}
         for name, table in tables.items():
             if table.num_rows <= INLINE_ROWS_MAX:

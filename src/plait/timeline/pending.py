@@ -49,7 +49,7 @@ class PendingInstant:
 
 
 def write_requested(store: Store, pending: PendingInstant) -> str:
-    """Write the record that begins an instant; give its path."""
+    """Write the record that begins an instant; return its path."""
     path = paths.requested(pending.instant)
     document = {
         "instant": str(pending.instant),
@@ -71,7 +71,7 @@ def write_requested(store: Store, pending: PendingInstant) -> str:
 def write_inflight(
     store: Store, instant: Instant, partitions: Iterable[Partition], *, attempt: str = ""
 ) -> str:
-    """Name partitions before a file appears in them; give the path of the record."""
+    """Name partitions before a file appears in them; return the path of the record."""
     path = paths.inflight(instant, attempt)
     document = {"instant": str(instant), "partitions": [list(p) for p in partitions]}
     store.put(path, json.dumps(document, separators=(",", ":")).encode())
@@ -84,7 +84,7 @@ def load_pending(store: Store) -> list[PendingInstant]:
     A record that cannot be read still counts: it protects everything (v0 = 0) and names no
     partition. So damage makes cleaning wait, never delete.
     """
-    found: dict[Instant, PendingInstant] = {}
+    instants: dict[Instant, PendingInstant] = {}
     for info in store.list(paths.PENDING):
         instant = paths.record_of(info.path)
         if instant is None:
@@ -95,16 +95,16 @@ def load_pending(store: Store) -> list[PendingInstant]:
             body = b""
         if body is None:  # removed since it was listed: the instant was decided
             continue
-        known = found.get(instant)
+        known = instants.get(instant)
         entry = known or PendingInstant(instant, State.REQUESTED, None, 0, ())
-        found[instant] = _with_record(entry, info, body)
+        instants[instant] = _with_record(entry, info, body)
     for info in store.list(paths.HEARTBEATS):
         instant = paths.heartbeat_of(info.path)
-        if instant in found:
-            entry = found[instant]
+        if instant in instants:
+            entry = instants[instant]
             touched = _later(entry.touched_ms, info.modified_ms)
-            found[instant] = replace(entry, heartbeat=info.path, touched_ms=touched)
-    return [found[instant] for instant in sorted(found)]
+            instants[instant] = replace(entry, heartbeat=info.path, touched_ms=touched)
+    return [instants[instant] for instant in sorted(instants)]
 
 
 def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingInstant:
