@@ -198,7 +198,7 @@ def test_an_overwrite_of_a_predicate_replaces_what_matches_and_refuses_other_row
     before = table.version
     where = "part = 'p1' and id < 20"
     inside = frame(spark, 0, 12, 2).where("part = 'p1'")
-    with pytest.raises(BadRecordError, match="outside") as caught:
+    with pytest.raises(BadRecordError, match="predicate of the overwrite") as caught:
         table.overwrite(inside.union(frame(spark, 25, 26, 2)), where=where)
     assert caught.value.sample["id"] == "25"
     assert set(revisions(table).values()) == {1}
