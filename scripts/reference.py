@@ -1,7 +1,7 @@
 """Write the pages of docs/reference that are made from the code; ``--check`` only compares them.
 
-Pages of the command line (commands, exit codes, errors) come from ``plait.cli.reference``; options
-from the registry; the API from the docstrings of the public names.
+Commands come from their help texts, exit codes from their table, errors from ``cli/errors.md``,
+options from the registry, conflicts from the matrix, the API from the docstrings of public names.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
+import click
+
 import plait
-from plait.cli import reference as cli_reference
+from plait import errors
+from plait.cli.commands.explain import PAGE, load_page
+from plait.cli.exits import MEANING as EXIT_MEANING
+from plait.cli.exits import exit_for
+from plait.cli.main import ENTRIES, ROOT
 from plait.model.contract import OPTIONS
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
@@ -65,11 +71,82 @@ def main() -> int:
 def pages() -> Mapping[str, str]:
     """Make every page, by file name."""
     return {
-        **cli_reference.pages(),
+        "cli.md": cli_page(),
+        PAGE: NOTE + load_page(),
         "options.md": options_page(),
         "conflicts.md": conflicts_page(),
         "api.md": api_page(),
     }
+
+
+CLI_INTRO = """# tablectl
+
+    tablectl [OPTIONS] COMMAND URI ...
+
+You can write the options of `tablectl` itself before or after the command:
+
+| option | meaning |
+|---|---|
+| `--json` | one JSON document on stdout |
+| `--jsonl` | one JSON line for each entry of a list |
+| `--quiet` | show only results and errors |
+| `--log-level LEVEL` | log to stderr: debug, info, warning (default), error |
+| `--no-color` | no colour; the environment variable `NO_COLOR` has the same effect |
+| `--debug` | show the traceback of an error |
+
+Results go to stdout. Everything else goes to stderr: notes, questions, logs and errors,
+also with `--json`.
+
+`--json` prints one document: `{"schema": "tablectl/v1", "command": ..., "table": ...,
+"data": ...}`; an error has `"error"` instead of `"data"`. `--jsonl` prints the entries of a
+list, one on each line, without the envelope; a command whose result is not a
+list prints the document. Times are ISO-8601 in UTC, and sizes are bytes. New versions only add
+fields.
+
+A command that deletes prints its plan. It asks for confirmation at a terminal and needs `--yes`
+anywhere else. `--dry-run` stops after the plan. The command does exactly what the plan says.
+
+`URI` is a directory or a URL. `--storage-option KEY=VALUE` passes an option to its store, such as
+`endpoint_url`.
+"""
+
+
+def cli_page() -> str:
+    """Make the page of the commands and their exit codes."""
+    parts = [NOTE + CLI_INTRO, "## Exit codes\n", exit_table(), "## Commands\n"]
+    context = click.Context(ROOT, info_name="tablectl", help_option_names=["-h", "--help"])
+    for name in ENTRIES:
+        command = ROOT.get_command(context, name)
+        if command is not None:
+            parts.append(command_section(name, command, context))
+    return "\n".join(parts)
+
+
+def exit_table() -> str:
+    """Return the table of exit codes with the errors that end in each."""
+    lines = ["| code | meaning | errors |", "|---|---|---|"]
+    by_exit: dict[int, list[str]] = {}
+    for kind in error_classes(errors.TableError):
+        by_exit.setdefault(exit_for(kind), []).append(f"`{kind.code}`")
+    for code, meaning in EXIT_MEANING.items():
+        lines.append(f"| {int(code)} | {meaning} | {', '.join(by_exit.get(code, []))} |")
+    return "\n".join(lines) + "\n"
+
+
+def error_classes(root: type[errors.TableError]) -> Iterator[type[errors.TableError]]:
+    """Yield the classes of errors below one, each before its own."""
+    for kind in root.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield kind
+            yield from error_classes(kind)
+
+
+def command_section(name: str, command: click.Command, parent: click.Context) -> str:
+    """Return the help text of a command as a section."""
+    context = click.Context(command, info_name=name, parent=parent)
+    formatter = click.HelpFormatter(width=100)
+    command.format_help(context, formatter)
+    return f"### {name}\n\n```text\n{formatter.getvalue().rstrip()}\n```\n"
 
 
 def conflicts_page() -> str:
@@ -77,9 +154,9 @@ def conflicts_page() -> str:
     lines = [
         "# Conflicts",
         "",
-        "What it means for a commit that another was first, by policy. *Apart*: they wrote in the",
-        "same bucket, but not the same keys. *Same*: they wrote a key of ours, or nobody can tell.",
-        "A [policy of one's own](../how-to/own-policy.md) decides where rows meet rows.",
+        "What happens to a commit when another one was first, by policy. *Apart*: both wrote in",
+        "the same bucket, but different keys. *Same*: both wrote the same key, or it is not known.",
+        "A [custom policy](../how-to/own-policy.md) decides when both commits wrote rows.",
         "",
         *(f"- **{verdict.value}**: {MEANING[verdict]}" for verdict in Verdict),
         "",
@@ -89,7 +166,7 @@ def conflicts_page() -> str:
     for kind in Kind:
         names = [f"`{op.value}`" for op, each in KINDS.items() if each is kind]
         lines.append(f"| {kind.value} | {', '.join(names)} |")
-    lines += ["", "`transaction` counts as place where one of its parts does.", ""]
+    lines += ["", "A `transaction` has the kind `place` if one of its parts does.", ""]
     for policy in POLICIES:
         lines += [f"## Policy `{policy}`", "", "| ours | theirs | they meet | apart | same |"]
         lines.append("|---|---|---|---|---|")
@@ -103,14 +180,14 @@ def conflicts_page() -> str:
 
 
 MEANING = {
-    Verdict.COMPATIBLE: "nothing has to be done.",
-    Verdict.REBASE: "the buckets that meet are done again on the new version, without asking.",
-    Verdict.RETRY: "`RetryableConflictError`, or done again with `on_conflict='retry'`.",
+    Verdict.COMPATIBLE: "the commit continues.",
+    Verdict.REBASE: "the shared buckets are redone on the new version, automatically.",
+    Verdict.RETRY: "`RetryableConflictError`, or redone with `on_conflict='retry'`.",
     Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",
 }
 WHERE = {
     Meets.NEVER: "never",
-    Meets.SCOPES: "where both reach",
+    Meets.SCOPES: "if their scopes overlap",
     Meets.ALWAYS: "always",
 }
 
@@ -120,9 +197,9 @@ def options_page() -> str:
     lines = [
         "# Options",
         "",
-        "Set with `Table.create(properties={...})`, `table.set({...})` or `tablectl set`. They",
-        "belong to the table: every writer of it follows them. A key that is not known is refused,",
-        "with the nearest one that is.",
+        "Set options with `Table.create(properties={...})`, `table.set({...})` or `tablectl set`.",
+        "They belong to the table, and every writer follows them. An unknown key is refused, and",
+        "the error names the nearest valid key.",
         "",
         "| option | kind | default | at least | meaning |",
         "|---|---|---|---|---|",
@@ -133,8 +210,8 @@ def options_page() -> str:
     ]
     lines += [
         "",
-        "A size is a number of bytes, or one with `KiB`, `MiB`, `GiB` (`k`, `m`, `g` mean the",
-        "same). A time is a number of seconds, or one with `ms`, `s`, `min`, `h`, `d`.",
+        "A size is a number of bytes, or a number with `KiB`, `MiB` or `GiB` (or `k`, `m`, `g`). A",
+        "time is a number of seconds, or a number with `ms`, `s`, `min`, `h` or `d`.",
     ]
     return NOTE + "\n".join(lines) + "\n"
 
@@ -144,7 +221,7 @@ def api_page() -> str:
     parts = [
         "# Python API\n",
         "Import every name on this page from `plait`: `Table`, the types that its methods take and",
-        "return, and the errors. What is not on this page may change without notice.\n",
+        "return, and the errors. Everything else may change without notice.\n",
     ]
     classes = {
         name: value

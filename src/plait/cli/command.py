@@ -47,16 +47,16 @@ def shared_options(*, hidden: bool) -> list[click.Parameter]:
 
     return [
         option("--json", "json", is_flag=True, text="One JSON document on stdout."),
-        option("--jsonl", "jsonl", is_flag=True, text="One JSON line an entry, for lists."),
-        option("--quiet", "quiet", is_flag=True, text="Only results and errors."),
+        option("--jsonl", "jsonl", is_flag=True, text="One JSON line for each entry of a list."),
+        option("--quiet", "quiet", is_flag=True, text="Show only results and errors."),
         option(
             "--log-level",
             "log_level",
             type=click.Choice(LEVELS),
-            text="Log to stderr from this level on.",
+            text="Lowest level to log to stderr.",
         ),
         option("--no-color", "color", is_flag=True, text="No colour."),
-        option("--debug", "debug", is_flag=True, text="Show the trace of an error."),
+        option("--debug", "debug", is_flag=True, text="Show the traceback of an error."),
     ]
 
 
@@ -103,7 +103,9 @@ class Command(click.Command):
         with formatter.section("Examples"):
             formatter.write("".join(f"  tablectl {line}\n" for line in self.examples))
         formatter.write_paragraph()
-        formatter.write_text("Options of tablectl itself, such as --json, may stand here too.")
+        formatter.write_text(
+            "You can also use the options of tablectl itself here, such as --json."
+        )
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
@@ -147,7 +149,7 @@ def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
 
 
 storage_option = pairs_option(
-    "--storage-option", "storage", "For the store, such as endpoint_url; may be repeated."
+    "--storage-option", "storage", "Option of the store, such as endpoint_url; repeatable."
 )
 
 

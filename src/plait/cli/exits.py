@@ -30,13 +30,13 @@ class Exit(enum.IntEnum):
 
 MEANING: Mapping[Exit, str] = {
     Exit.DONE: "done; also when there was nothing to do",
-    Exit.BUG: "a defect of Plait",
+    Exit.BUG: "a bug in Plait",
     Exit.USAGE: "the command, an option or a value is wrong, or an extra is not installed",
     Exit.NOT_FOUND: "no such table, version, instant or error code",
     Exit.CONFLICT: "another commit was first; run it again",
     Exit.LOCK: "the lock was not obtained in time",
-    Exit.UNKNOWN: "the store did not say whether the commit landed; see `tablectl history`",
-    Exit.FORMAT: "the table is damaged, or written by a newer Plait",
+    Exit.UNKNOWN: "the store did not say whether the commit succeeded; see `tablectl history`",
+    Exit.FORMAT: "the table is damaged, or was written by a newer Plait",
     Exit.PROBLEMS: "`verify` found problems, or a checked result is wrong",
     Exit.REFUSED: "refused by a safety rule; nothing was done",
     Exit.STORAGE: "the store failed",
@@ -45,7 +45,7 @@ MEANING: Mapping[Exit, str] = {
 
 
 class RefusedError(Exception):
-    """A safety rule of ``tablectl`` itself says no: not confirmed, or in the way of data."""
+    """A safety rule of ``tablectl`` itself refuses the command."""
 
     code = "refused"
 
@@ -56,13 +56,13 @@ class RefusedError(Exception):
 
 
 class CheckFailedError(RefusedError):
-    """What ``tablectl`` did and then checked is not as it must be."""
+    """A result that ``tablectl`` checked is wrong."""
 
     code = "wrong"
 
 
 class NotKnownError(RefusedError):
-    """What was asked for by name is not there."""
+    """Something with the given name does not exist."""
 
     code = "not_found"
 
@@ -95,7 +95,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.PlanStaleError: Exit.CONFLICT,
     errors.StorageError: Exit.STORAGE,
 }
-"""The nearest class decides. What is not here is a defect."""
+"""The nearest class decides. Anything else is a bug."""
 
 
 def exit_for(kind: type[BaseException]) -> Exit:

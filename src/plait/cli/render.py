@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from plait.cli.exits import Failure
-from plait.cli.view import View, plain
+from plait.cli.view import View
 
 SCHEMA = "tablectl/v1"
 
@@ -71,5 +71,10 @@ def _envelope(command: str, table: str | None, **content: object) -> dict[str, o
 
 
 def dump(value: object) -> str:
-    """Write a value as one line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n"
+    """Write a value as one line of JSON; a set as a list, anything unknown as its text."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_json)
+    return f"{text}\n"
+
+
+def _as_json(value: object) -> object:
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)

@@ -1,9 +1,8 @@
-"""Text for people: aligned columns in a pipe, rich tables on a terminal."""
+"""Text for people: aligned columns in a pipe, tables with borders on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -11,7 +10,11 @@ from plait.cli.exits import Failure
 from plait.cli.render import Streams
 from plait.cli.view import Block, Facts, Grid, View, cell, visible
 
-Writer = Callable[[tuple[Block, ...]], None]
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+_UNLIMITED = 1_000_000
+"""The width of a pipe: lines are never folded there."""
 
 
 class TextRenderer:
@@ -24,12 +27,12 @@ class TextRenderer:
 
     def show(self, view: View) -> None:
         """Write the blocks."""
-        self._write(view.blocks, self._streams.out)
+        write_blocks(view.blocks, self._streams.out, color=self._color)
 
     def preview(self, view: View) -> None:
         """Write the plan, unless only results are wanted."""
         if not self._quiet:
-            self._write(view.blocks, self._streams.out)
+            self.show(view)
 
     def error(self, failure: Failure, *, command: str, table: str | None) -> None:  # noqa: ARG002 - the message names what it is about
         """Write ``error[code]: ...`` and ``hint: ...``."""
@@ -37,42 +40,55 @@ class TextRenderer:
         lines = f"{head} {visible(failure.message)}\n"
         if failure.hint:
             lines += f"{click.style('hint:', bold=True)} {visible(failure.hint)}\n"
-        self._streams.err.write(lines if self._styled(self._streams.err) else click.unstyle(lines))
-
-    def _styled(self, stream: TextIO) -> bool:
-        return self._color and stream.isatty()
-
-    def _write(self, blocks: tuple[Block, ...], stream: TextIO) -> None:
-        if stream.isatty():
-            from plait.cli.terminal import write_rich  # noqa: PLC0415 - rich loads only here
-
-            write_rich(blocks, stream, color=self._color)
-        else:
-            stream.write("\n".join(plain_text(block) for block in blocks))
+        styled = self._color and self._streams.err.isatty()
+        self._streams.err.write(lines if styled else click.unstyle(lines))
 
 
-def plain_text(block: Block) -> str:
-    """Write a block without colour or borders, each line ended."""
-    if isinstance(block, Facts):
-        width = max((len(name) for name, _ in block.pairs), default=0)
-        lines = [f"{name.ljust(width)}  {cell(value)}" for name, value in block.pairs]
-    elif isinstance(block, Grid):
-        lines = _aligned(block)
+def write_blocks(blocks: tuple[Block, ...], stream: TextIO, *, color: bool) -> None:
+    """Write blocks; values are never read as markup."""
+    from rich.console import Console  # noqa: PLC0415 - rich loads only for text
+    from rich.text import Text  # noqa: PLC0415
+
+    terminal = stream.isatty()
+    width = None if terminal else _UNLIMITED
+    console = Console(file=stream, width=width, no_color=not color, highlight=False, markup=False)
+    with console.capture() as capture:
+        for at, block in enumerate(blocks):
+            if at and not terminal:
+                console.print()
+            if isinstance(block, Facts) and block.title:
+                console.print(Text(block.title))
+            if isinstance(block, Facts | Grid):
+                console.print(_table(block, borders=terminal))
+            else:
+                console.print(Text(visible(block.text).rstrip("\n")))
+    stream.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _table(block: Facts | Grid, *, borders: bool) -> RichTable:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    framed = borders and isinstance(block, Grid)
+    table = RichTable(
+        box=box.HEAVY_HEAD if framed else None,
+        show_header=isinstance(block, Grid),
+        header_style="bold",
+        padding=(0, 1) if framed else (0, 2, 0, 0),
+        pad_edge=framed,
+    )
+    if isinstance(block, Grid):
+        for name in block.columns:
+            right = name.startswith(">")
+            table.add_column(
+                Text(name.lstrip(">")), justify="right" if right else "left", overflow="fold"
+            )
+        rows = block.rows
     else:
-        return visible(block.text).rstrip("\n") + "\n"
-    head = [block.title] if block.title else []
-    return "".join(f"{line.rstrip()}\n" for line in head + lines)
-
-
-def _aligned(grid: Grid) -> list[str]:
-    rows = [[column.lstrip(">") for column in grid.columns]]
-    rows += [[cell(value) for value in row] for row in grid.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(grid.columns))]
-    right = [column.startswith(">") for column in grid.columns]
-    return [
-        "  ".join(
-            text.rjust(width) if flush else text.ljust(width)
-            for text, width, flush in zip(row, widths, right, strict=True)
-        )
-        for row in rows
-    ]
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        rows = block.pairs
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    return table

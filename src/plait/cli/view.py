@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from plait.model.history import iso
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _KIB = 1024
 
@@ -27,7 +27,6 @@ class Grid:
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +73,9 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda m: m[0] if m[0] == "\n" else repr(m[0])[1:-1], text)
 
 
-def time_iso(ms: int | None) -> str | None:
-    """Write ms since the epoch as ISO-8601, UTC.
-
-    >>> time_iso(0)
-    '1970-01-01T00:00:00.000Z'
-    """
-    if ms is None:
-        return None
-    moment = _EPOCH + timedelta(milliseconds=ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def time_short(ms: int | None) -> str:
     """Write ms since the epoch for a person, UTC, to the second."""
-    text = time_iso(ms)
-    return "-" if text is None else f"{text[:10]} {text[11:19]}"
+    return "-" if ms is None else iso(ms)[:19].replace("T", " ")
 
 
 def duration(ms: int | None) -> str:
@@ -134,14 +120,3 @@ def number(count: int | None) -> str:
     '336,776'
     """
     return "-" if count is None else f"{count:,}"
-
-
-def plain(value: object) -> object:
-    """Return a value as JSON values; anything unknown as its text."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    return str(value)

@@ -6,6 +6,7 @@ import click
 import pytest
 
 from plait import errors
+from plait.cli.commands.explain import load_explanations
 from plait.cli.exits import (
     EXITS,
     MEANING,
@@ -15,7 +16,6 @@ from plait.cli.exits import (
     exit_for,
     failure_of,
 )
-from plait.cli.explanations import load_explanations
 
 TREE = sorted(
     (

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from plait.cli import reference
 from plait.cli.application import Application, Settings
 from plait.cli.exits import RefusedError
 from plait.cli.main import ENTRIES, ROOT, main
@@ -50,18 +49,6 @@ def test_help_of_each_command_shows_two_examples_that_parse(name):
     assert len(command.examples) == 2
     for example in command.examples:
         assert example.split()[0] == name
-
-
-def test_reference_pages_are_what_the_commands_say():
-    root = next(p for p in reference.Path(__file__).parents if (p / "src" / "plait").is_dir())
-    assert reference.main([str(root / "docs" / "reference"), "--check"]) == 0
-
-
-def test_reference_check_names_a_stale_page(tmp_path, capsys):
-    assert reference.main([str(tmp_path)]) == 0
-    (tmp_path / "cli.md").write_text("old")
-    assert reference.main([str(tmp_path), "--check"]) == 1
-    assert "cli.md" in capsys.readouterr().err
 
 
 def test_usage_error_ends_in_2_on_stderr_with_a_hint(tablectl):

@@ -9,8 +9,8 @@ import pytest
 
 from plait.cli.exits import Exit, Failure
 from plait.cli.render import JsonRenderer, Streams
-from plait.cli.text import TextRenderer, plain_text
-from plait.cli.view import Facts, Grid, Prose, View, cell, duration, number, size, time_iso
+from plait.cli.text import TextRenderer
+from plait.cli.view import Facts, Grid, Prose, View, cell, duration, number, size, time_short
 
 FAILURE = Failure("lock_timeout", "held", "try again", Exit.LOCK, "LockTimeoutError", "same", {})
 
@@ -121,7 +121,17 @@ def test_quiet_leaves_out_previews_not_results():
 
 
 def test_empty_grid_shows_its_columns():
-    assert plain_text(Grid(("a", ">b"), [], title="none")) == "none\na  b\n"
+    streams = _streams()
+    grid = Grid(("a", ">b"), [])
+    TextRenderer(streams, color=False, quiet=False).show(View("x", None, None, (grid,)))
+    assert streams.out.getvalue() == "a  b\n"
+
+
+def test_text_in_a_pipe_is_never_folded():
+    streams = _streams()
+    grid = Grid(("a", "b"), [["x" * 500, "y z " * 200]])
+    TextRenderer(streams, color=False, quiet=False).show(View("x", None, None, (grid,)))
+    assert len(streams.out.getvalue().splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,7 +151,7 @@ def test_cell_writes_values_for_people(value, text):
 
 
 def test_units_are_iso_times_and_binary_sizes():
-    assert time_iso(1_767_225_600_123) == "2026-01-01T00:00:00.123Z"
+    assert time_short(1_767_225_600_123) == "2026-01-01 00:00:00"
     assert (size(1023), size(1024), size(5 << 40)) == ("1023 B", "1.0 KiB", "5.0 TiB")
     assert (duration(90_000), duration(150_000), duration(None)) == ("90.0 s", "2 min 30 s", "-")
     assert (number(None), number(1_000)) == ("-", "1,000")

@@ -21,14 +21,14 @@ _SHOWN = 20
     "diff ./flights --since 3",
     "diff ./flights --since 2026-01-01T00:00:00Z --until 7 --json",
 )
-@click.option("--since", required=True, help="Commits after this version, instant or time count.")
-@click.option("--until", help="The last version, instant or time that counts; the newest if none.")
+@click.option("--since", required=True, help="Show commits after this version, instant or time.")
+@click.option("--until", help="The last version, instant or time to show; by default the newest.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=_SHOWN,
     show_default=True,
-    help="Show so many rows; the counts are of all.",
+    help="Maximum number of rows to show; the counts include all.",
 )
 def diff(
     app: Application,
@@ -41,7 +41,7 @@ def diff(
 ) -> None:
     """Count and show the rows that commits changed.
 
-    Inserted, updated and deleted; of an update first the row as it was, then as it became.
+    Shows inserted, updated and deleted rows; an update as the old row and then the new one.
     """
     table = open_table(app, uri, storage)
     scan = table.changes(since, until)
@@ -55,7 +55,7 @@ def diff(
     data = {"since": scan.since, "until": scan.until, "counts": counts, "rows": rows, "more": more}
     app.show(data, facts, *([grid] if rows else []), items=list(rows))
     if more:
-        app.note(f"the first {len(rows)} rows; --limit shows more")
+        app.note(f"showing the first {len(rows)} rows; --limit shows more")
 
 
 def _named(counts: dict[str, int]) -> Iterator[tuple[str, object]]:

@@ -1,14 +1,29 @@
-"""Explain error codes from the errors page."""
+"""Explain error codes from the errors page, which the package contains and the docs show."""
 
 from __future__ import annotations
+
+from importlib.resources import files
 
 import click
 
 from plait.cli.application import Application
 from plait.cli.command import bare_command
 from plait.cli.exits import NotKnownError
-from plait.cli.explanations import load_explanations
 from plait.cli.view import Prose
+
+PAGE = "errors.md"
+
+
+def load_page() -> str:
+    """Load the errors page."""
+    return files("plait.cli").joinpath(PAGE).read_text(encoding="utf-8")
+
+
+def load_explanations() -> dict[str, str]:
+    """Load the sections of the errors page, by error code."""
+    _, *sections = load_page().split("\n## ")
+    parts = (section.partition("\n") for section in sections)
+    return {code.strip(): body.strip().replace("**", "") for code, _, body in parts}
 
 
 @bare_command("explain", "explain conflict_retryable", "explain outcome_unknown")
@@ -17,7 +32,7 @@ from plait.cli.view import Prose
 def explain(app: Application, code: str) -> None:
     """Explain an error code.
 
-    How it comes about, in which state the table is, and the remedy.
+    Show its cause, the state of the table, and the remedy.
     """
     sections = load_explanations()
     wanted = code.strip().lower()

@@ -22,19 +22,19 @@ from plait.storage.location import DECLARE, PROVEN
 @click.pass_obj
 @click.pass_context
 def probe(context: click.Context, app: Application, uri: str, storage: dict[str, str]) -> None:
-    """Race calls on a store to see whether it can be written.
+    """Race calls on a store to test whether it can be written.
 
-    Threads and processes write the same names below URI while others read them; what they write
-    is removed. The result is kept there for this host, so that its writers need not probe again.
-    A race can show that a store is unfit; it cannot prove that it is fit. Ends in exit code 8 if
+    Threads and processes write the same names below URI while others read them; these files are
+    deleted. The result is stored there for this host, so that its writers need not probe again.
+    A race can show that a store is unfit; it cannot prove that it is fit. The exit code is 8 if
     the store is unfit.
     """
     report = probe_store(open_store(uri, storage))
     answers = (
         ("one winner of each name", report.one_winner),
         ("whole files only", report.whole),
-        ("reads see what was written", report.reads_fresh),
-        ("listings see what was written", report.lists_fresh),
+        ("reads see finished writes", report.reads_fresh),
+        ("listings see finished writes", report.lists_fresh),
         ("one winner of each swap", report.swaps),
     )
     blocks: list[Block] = [Facts(tuple((name, "yes" if yes else "no") for name, yes in answers))]
@@ -44,8 +44,8 @@ def probe(context: click.Context, app: Application, uri: str, storage: dict[str,
     if not report.fit:
         app.note("unfit: do not write a table here")
         context.exit(int(Exit.PROBLEMS))
-    app.note("nothing speaks against writing a table here")
+    app.note("found no reason against writing a table here")
     if report.swaps:
-        app.note(f"storage option {DECLARE}={PROVEN} spares other hosts this probe")
+        app.note(f"storage option {DECLARE}={PROVEN} lets other hosts skip this probe")
     else:
         app.note("lock='lease' cannot be used: it needs swaps")

@@ -19,7 +19,7 @@ from plait.table import Table
 _SHOWN = 50
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _plan(pending: Iterable[PendingEntry], named: str | None) -> RollbackPlan:
     "rollback ./flights 20260101000000000-0123456789abcdef --yes",
 )
 @click.argument("instant", required=False)
-@click.option("--failed", is_flag=True, help="Every pending instant whose writer seems dead.")
+@click.option("--failed", is_flag=True, help="All pending instants of dead writers.")
 @_dry_run
 @_yes
 def rollback(  # noqa: PLR0913 - one parameter an option
@@ -72,10 +72,10 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Roll back an instant, or all whose writers are dead.
+    """Roll back an instant, or all instants of dead writers.
 
-    Nothing of a rolled-back instant was or becomes visible. A writer that is alive after all
-    loses its work, and is told so; the table loses nothing.
+    The changes of a rolled-back instant never become visible. If its writer is still alive, the
+    writer gets an error and loses its work; the table loses nothing.
     """
     if failed == (instant is not None):
         message = "pass either INSTANT or --failed"
@@ -121,10 +121,10 @@ def _ask(app: Application, plan: object, grid: Grid, question: str, *, yes: bool
 @_dry_run
 @_yes
 def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool, yes: bool) -> None:
-    """Delete files that no reader may need any more.
+    """Delete files that no reader needs any more.
 
-    What is readable stays: see the properties clean.retain.time and clean.retain.versions.
-    Files of running writers and readers are spared.
+    Readable versions stay; the properties clean.retain.time and clean.retain.versions say which.
+    Files that running writers and readers need are kept.
     """
     table = open_table(app, uri, storage)
     plan = table.plan_clean()
@@ -154,8 +154,8 @@ def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool,
 
 
 @command("verify", "verify ./flights", "verify s3://lake/flights --history --json")
-@click.option("--no-data", is_flag=True, help="Metadata only: do not open data files.")
-@click.option("--history", is_flag=True, help="The timeline alone: isolation, lost updates.")
+@click.option("--no-data", is_flag=True, help="Check only metadata; do not open data files.")
+@click.option("--history", is_flag=True, help="Check only the timeline: isolation, lost updates.")
 @click.pass_context
 def verify(
     context: click.Context,
@@ -168,11 +168,11 @@ def verify(
 ) -> None:
     """Check the invariants on the table as it is.
 
-    With --history from the timeline alone: that every commit was isolated from the others, that
-    no update was lost, and that no instant was decided twice.
+    --history checks only the timeline: that every commit was isolated from the others, that no
+    update was lost, and that no instant was decided twice.
 
-    Changes nothing. Ends in exit code 8 if it finds problems. Works on a table that is too damaged
-    to be opened, and beside writers.
+    Changes nothing. The exit code is 8 if there are problems. Works beside writers, and on a table
+    that is too damaged to be opened.
     """
     report = open_for_verify(app, uri, storage).verify(data=not no_data, history=history)
     found = [(p.invariant, p.path, p.message) for p in report.problems]

@@ -27,7 +27,7 @@ _SHOWN = 20
     type=click.IntRange(min=0),
     default=_SHOWN,
     show_default=True,
-    help="The newest so many epochs; 0 for all. All are checked.",
+    help="How many of the newest epochs to show; 0 for all. All are checked.",
 )
 @table_options
 @click.pass_obj
@@ -40,10 +40,10 @@ def stream(
     limit: int,
     storage: dict[str, str],
 ) -> None:
-    """Prove that each epoch of a stream continues the last.
+    """Check that each epoch of a stream continues the previous one.
 
-    Looks at the timeline alone. Lists the epochs with offsets, versions, rows and their digests.
-    Ends with 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
+    Reads only the timeline. Lists the epochs with their offsets, versions, rows and digests. The
+    exit code is 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
     """
     del action  # there is one
     table = open_table(app, uri, storage)

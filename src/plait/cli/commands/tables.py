@@ -38,15 +38,15 @@ def _ddl(text: str) -> str:
     'create ./flights --schema "id bigint, day string, x double" --key id --partition day',
     "create ./events --schema @events.sql --type mor --property write.bucket.size=32MiB",
 )
-@click.option("--schema", required=True, help="DDL text, or @FILE that holds it.")
+@click.option("--schema", required=True, help="DDL text, or @FILE that contains it.")
 @click.option("--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated.")
 @click.option("--partition", multiple=True, metavar="COLUMN", help="Partition; may be repeated.")
-@click.option("--ordering", metavar="COLUMN", help="The greater value wins.")
+@click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
 @click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
-@click.option("--buckets", type=click.IntRange(min=1), help="Buckets a partition.")
+@click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
 @click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a table that is there as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
 def create(  # noqa: PLR0913 - one parameter an option
     app: Application,
@@ -61,8 +61,8 @@ def create(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Create a table.
 
-    Of several that create it at once one wins; the others are refused, or given the table as
-    it is with --if-not-exists.
+    If several clients create it at once, one succeeds. The others fail, or with --if-not-exists
+    use the existing table.
     """
     table = Table.create(
         uri,
@@ -81,7 +81,7 @@ def create(  # noqa: PLR0913 - one parameter an option
 
 @command("describe", "describe ./flights", "describe s3://lake/flights --json")
 def describe(app: Application, uri: str, storage: Storage) -> None:
-    """Say what a table is and how large."""
+    """Show what a table is and how large."""
     described = open_table(app, uri, storage).describe()
     app.show(described, Facts(_facts(described)))
 
@@ -135,11 +135,11 @@ def _role(name: str, facts: Mapping[str, object]) -> list[str]:
 
 
 @command("files", "files ./flights", "files ./flights --jsonl --limit 10")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many files.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of files.")
 def files(app: Application, uri: str, storage: Storage, limit: int | None) -> None:
     """List the live files.
 
-    As text the first 100, unless --limit says otherwise; as JSON all of them.
+    Text shows the first 100 unless you pass --limit; JSON shows all.
     """
     live = open_table(app, uri, storage).files()
     shown = limit or (live.num_rows if app.machine else _FILES_SHOWN)
@@ -174,16 +174,18 @@ def _contract_of(table: Table) -> dict[str, str]:
     "set ./flights clean.retain.versions=50",
     "set ./flights contract.lock=none --wait 60",
 )
-@click.option("--wait", type=float, default=0, help="Seconds to wait for other writers to end.")
+@click.option(
+    "--wait", type=float, default=0, help="Seconds to wait until other writers have ended."
+)
 @click.argument("properties", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set(  # noqa: A001 - the name of the command
     app: Application, uri: str, storage: Storage, properties: tuple[str, ...], *, wait: float
 ) -> None:
     """Set properties of a table, or parts of its contract.
 
-    All of them in one decision; those not named stay as they are. The contract
-    (contract.concurrency, contract.lock, contract.failed_writes) changes only while no other
-    writer is live, and by itself.
+    All of them change in one decision; the others stay unchanged. The contract
+    (contract.concurrency, contract.lock, contract.failed_writes) needs a command of its own, and
+    changes only while no other writer is alive.
     """
     values = parse_pairs(properties, what="set")
     table = open_table(app, uri, storage)

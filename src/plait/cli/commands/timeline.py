@@ -18,7 +18,7 @@ _limit = click.option(
     type=click.IntRange(min=0),
     default=_SHOWN,
     show_default=True,
-    help="The newest so many; 0 for all.",
+    help="How many of the newest to show; 0 for all.",
 )
 
 
@@ -36,7 +36,7 @@ def history(app: Application, uri: str, storage: dict[str, str], limit: int) -> 
     grid = Grid(columns, [_row(entry) for entry in entries])
     app.show({"entries": items, "more": more}, grid, items=list(items))
     if more:
-        app.note(f"the newest {len(entries)}; --limit 0 shows all")
+        app.note(f"showing the newest {len(entries)}; --limit 0 shows all")
 
 
 def _row(entry: HistoryEntry) -> list[object]:
@@ -58,10 +58,10 @@ def _row(entry: HistoryEntry) -> list[object]:
 @command("timeline", "timeline ./flights", "timeline ./flights --limit 0 --json")
 @_limit
 def timeline(app: Application, uri: str, storage: dict[str, str], limit: int) -> None:
-    """Show who wrote when, and who overlapped whom.
+    """Show who wrote when, and which writers overlapped.
 
-    "overlapped" are the versions that others published while this one was at work. Pending
-    instants come last: a dead one is ended by `tablectl rollback --failed`.
+    "overlapped" lists the versions that others published while this writer was at work. Pending
+    instants come last; `tablectl rollback --failed` rolls back dead ones.
     """
     whole = open_table(app, uri, storage).timeline
     spans = lay_out(whole)[-limit:]

@@ -1,13 +1,13 @@
-"""Who stood in whose way."""
+"""How writers met: conflict, locks."""
 
 from __future__ import annotations
 
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, table_options
+from plait.cli.command import bare_command, command, table_options
 from plait.cli.opening import open_table
-from plait.cli.view import Facts, Grid
+from plait.cli.view import Facts, Grid, time_short
 
 
 @bare_command(
@@ -23,10 +23,10 @@ from plait.cli.view import Facts, Grid
 def conflict(
     app: Application, action: str, uri: str, instant: str, storage: dict[str, str]
 ) -> None:
-    """Tell whom an instant met, and what that meant.
+    """Show which commits an instant conflicted with, and the outcome.
 
     For each commit that was first: its version and instant, the buckets, some of the keys that
-    both wrote, the verdict, and how much was done again.
+    both wrote, the verdict, and how much was redone.
     """
     del action  # there is one
     found = open_table(app, uri, storage).explain(instant)
@@ -55,3 +55,24 @@ def conflict(
     columns = (">first was", "operation", "winner", "verdict", "buckets", "keys", "reason")
     items = [meeting.to_dict() for meeting in found.meetings]
     app.show(found.to_dict(), facts, Grid(columns, rows), items=list(items))
+
+
+@command("locks", "locks ./flights", "locks s3://lake/flights --json")
+def locks(app: Application, uri: str, storage: dict[str, str]) -> None:
+    """Show who holds the lock of a table, and since when.
+
+    Writers queue for the lock only after they lost a version to another writer, so usually nobody
+    holds it. Losing a lock costs time, never rows, because slots decide versions.
+    """
+    state = open_table(app, uri, storage).locks()
+    holder = state.holder
+    pairs: list[tuple[str, object]] = [
+        ("lock", state.lock),
+        ("provider", state.provider),
+        ("versions decided by", state.slots),
+        ("held by", "nobody" if holder is None else holder.owner),
+    ]
+    if holder is not None:
+        pairs += [("since (UTC)", time_short(holder.since_ms)), ("token", holder.token)]
+        pairs.append(("lost", holder.lost or "no"))
+    app.show(state.to_dict(), Facts(tuple(pairs)))
