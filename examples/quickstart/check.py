@@ -116,7 +116,7 @@ def check_overlap(timeline: TimelineView, writers: dict[str, str], doomed: str) 
     """
     nonces = {name: instant.rsplit("-", 1)[-1] for name, instant in writers.items()}
     found = {entry.instant.nonce: entry for entry in timeline.decided}
-    ended = {entry.ended.rsplit("-", 1)[-1]: entry for entry in timeline.decided if entry.ended}
+    ended = {each.nonce: entry for entry in timeline.decided for each in entry.ended}
     committed = [found[n] for name, n in nonces.items() if name != doomed and n in found]
     problems = [
         f"{name} did not commit" for name, n in nonces.items() if name != doomed and n not in found

@@ -160,7 +160,7 @@ def test_role_predicates_are_sql():
 # --- overlap ---------------------------------------------------------------------------------
 
 
-def _entry(version, nonce, began, *, operation="upsert", ended=None):
+def _entry(version, nonce, began, *, operation="upsert", ended=()):
     return HistoryEntry(
         version=version,
         instant=Instant("20260101000000000", nonce * 16),
@@ -180,7 +180,7 @@ def _instant(nonce):
 
 
 WRITERS = {"a": _instant("a"), "b": _instant("b"), "doomed": _instant("d")}
-ROLLBACK = _entry(3, "e", 2, operation="rollback", ended=_instant("d"))
+ROLLBACK = _entry(3, "e", 2, operation="rollback", ended=(Instant.parse(_instant("d")),))
 
 
 def _check(*entries):
