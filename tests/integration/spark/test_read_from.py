@@ -56,7 +56,7 @@ def test_serializable_table_takes_no_write_that_does_not_say_what_it_rests_on(
 ) -> None:
     table = serializable(tmp_path)
     rows = frame(spark, 0, 4, 1)
-    with pytest.raises(Exception, match="must say which version") as error:
+    with pytest.raises(Exception, match="must name the version") as error:
         save(rows, tmp_path)
     assert "option('readFrom', version)" in str(error.value)
     assert "option('readFrom', 'none')" in str(error.value)
@@ -74,7 +74,7 @@ def test_stream_into_a_serializable_table_says_that_it_read_nothing(
     frame(spark, 0, 4, 1).write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema(frame(spark, 0, 1, 1).schema).parquet(str(tmp_path / "rows"))
     for number, (said, refusal) in enumerate(
-        [(None, "must say which version"), ("0", "no version that all"), ("none", "")]
+        [(None, "must name the version"), ("0", "do not depend on one version"), ("none", "")]
     ):
         sink = rows.writeStream.format("plait").option("operation", "upsert")
         sink = sink.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))

@@ -198,7 +198,7 @@ def test_a_stream_that_nothing_names_is_refused(pipe: Pipe, tmp_path: Path) -> N
     pipe.spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
     try:
         query = pipe.rows().writeStream.format("plait").trigger(availableNow=True)
-        with pytest.raises(Exception, match="nothing names this stream"):
+        with pytest.raises(Exception, match="this stream has no name"):
             query.start(str(tmp_path / "t")).awaitTermination()
         query.queryName("named").start(str(tmp_path / "t")).awaitTermination()
     finally:

@@ -139,7 +139,7 @@ def test_a_stream_survives_cleans_within_retention_and_tells_what_is_gone(
     for rev in range(4, 9):
         table.upsert(some(spark, 0, 10, rev))
     table.clean()
-    with pytest.raises(Exception, match=r"(?s)InstantExpiredError.*begin anew with a new checkpo"):
+    with pytest.raises(Exception, match=r"(?s)InstantExpiredError.*start again with a new checkpo"):
         consumer.drain()
 
 
