@@ -27,3 +27,17 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("name", pages())
 def test_a_reference_page_is_what_the_code_makes(name: str) -> None:
     assert (DIRECTORY / name).read_text(encoding="utf-8") == pages()[name], "run make reference"
+
+
+TEMPLATE = (ROOT / "rfc/TEMPLATE.md").read_text(encoding="utf-8")
+HEADING = re.compile(r"^## (\d+ .+)$", re.MULTILINE)
+RFCS = [*sorted((ROOT / "rfc").glob("*/*.md"))]
+
+
+@pytest.mark.parametrize("page", RFCS, ids=lambda page: page.name)
+def test_an_rfc_follows_the_template(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert headings == [each for each in HEADING.findall(TEMPLATE) if each in headings]
+    assert {"1 Summary", "2 Problem, with evidence"} <= {*headings}
+    assert re.match(r"# RFC \d{4}: [A-Z].*\n\nStatus: (accepted|proposed), \d{4}-\d\d-\d\d", text)
