@@ -316,12 +316,12 @@ class Coordinator:
 
     def _ready(self) -> list[OpenTurn]:
         """Return the oldest turns that have ended and that all writers have reported."""
-        found: list[OpenTurn] = []
+        ready: list[OpenTurn] = []
         for each in self._open[:-1]:
             if not each.complete:
                 break
-            found.append(each)
-        return found
+            ready.append(each)
+        return ready
 
     # --- deciding --------------------------------------------------------------------------
 

@@ -45,8 +45,8 @@ class Fence:
         """Choose a session after those of all others that have begun turns."""
         fresh = handle.new_instant(handle.cache.refresh())
         bound = handle.store.now_ms() + _AHEAD_MS
-        found = [session.time_ms for _, session in _turns_of(handle, application)]
-        ms = max([fresh.time_ms, *(time + 1 for time in found if time < bound)])
+        sessions_ms = [session.time_ms for _, session in _turns_of(handle, application)]
+        ms = max([fresh.time_ms, *(time + 1 for time in sessions_ms if time < bound)])
         return cls(handle, application, Instant.at(ms, fresh.nonce))
 
     def end_older(self) -> None:
@@ -94,15 +94,15 @@ class Fence:
         """Make the error to end with."""
         message = f"stream {self.application!r} has another coordinator: {why}"
         hint = "stop this one; starting it again would take the stream back"
-        found = None if position is None else position.to_dict()
-        return CoordinatorFencedError(message, hint=hint, position=found)
+        known = None if position is None else position.to_dict()
+        return CoordinatorFencedError(message, hint=hint, position=known)
 
 
 def _turns_of(handle: TableHandle, application: str) -> list[tuple[PendingInstant, Instant]]:
     """Return the turns of an application that are begun, each with its coordinator's session."""
     mine = (entry for entry in load_pending(handle.store) if entry.stream == application)
-    found: list[tuple[PendingInstant, Instant]] = []
+    turns: list[tuple[PendingInstant, Instant]] = []
     for entry in mine:
         with contextlib.suppress(FormatError):  # a record that is damaged names no session
-            found.append((entry, Instant.parse(entry.writer)))
-    return found
+            turns.append((entry, Instant.parse(entry.writer)))
+    return turns

@@ -137,9 +137,9 @@ def offsets_text(offsets: Offsets) -> str:
 def parse_offsets(text: str) -> dict[str, str]:
     """Read offsets of a token; raise ValueError for what a coordinator did not write."""
     try:
-        found = json.loads(text) if text else {}
+        offsets = json.loads(text) if text else {}
     except RecursionError:  # nested without end
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        offsets = None
+    if not isinstance(offsets, dict) or not all(isinstance(v, str) for v in offsets.values()):
         raise ValueError(text)
-    return found
+    return offsets

@@ -64,10 +64,10 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
     Raises:
         OffsetGapError: a writer went on from somewhere else.
     """
-    found = dict(offsets)
+    reached = dict(offsets)
     for report in reports:
         for source, start in report.starts.items():
-            expected = found.get(source, "")
+            expected = reached.get(source, "")
             if start != expected:
                 message = (
                     f"writer {report.writer!r} read source {source!r} from {start!r}, "
@@ -75,8 +75,8 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
                 )
                 hint = "use each source in one writer, and continue from Participant.offset"
                 raise OffsetGapError(message, hint=hint, expected=expected, given=start)
-        found.update(report.ends)
-    return found
+        reached.update(report.ends)
+    return reached
 
 
 def spans_of(offsets: Offsets, reports: Sequence[Report], ends: Offsets) -> tuple[Span, ...]:

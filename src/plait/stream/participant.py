@@ -307,8 +307,8 @@ class _Open:
             return report
         if isinstance(self.work, RunStaging):
             runs = tuple(self.work.finish())
-            found = replace(report, runs=runs, flushes=self.work.flushes)
-            return replace(found, rows=self.work.digest.rows, hash=self.work.digest.hash)
+            report = replace(report, runs=runs, flushes=self.work.flushes)
+            return replace(report, rows=self.work.digest.rows, hash=self.work.digest.hash)
         spec = self.plan.spec
         status = self.work.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
         digest = status.digest or Digest()

@@ -230,10 +230,10 @@ def _by_rule(
     verdicts = [ours.ask_rule(theirs, bucket, met[bucket]) for bucket in sorted(shared, key=str)]
     if any(each.looked or bucket not in shared for bucket, each in close.items()):
         verdicts.append(Verdict.RETRY)
-    found = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
+    hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
     reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {ours.policy!r}"
     redone = shared | close.keys()
-    return Conflict(theirs, strictest(verdicts), redone, reason, keys=tuple(found[:_SAMPLE]))
+    return Conflict(theirs, strictest(verdicts), redone, reason, keys=tuple(hashes[:_SAMPLE]))
 
 
 def _by_keys(
@@ -249,9 +249,9 @@ def _by_keys(
     close = {bucket: each for bucket, each in met.items() if not each.apart}
     if close:
         redone = written | close.keys()
-        found = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
+        hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
         reason = _reason(close.values())
-        return Conflict(theirs, cell.same, redone, reason, keys=tuple(found[:_SAMPLE]))
+        return Conflict(theirs, cell.same, redone, reason, keys=tuple(hashes[:_SAMPLE]))
     if shared is None:
         return None
     return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)

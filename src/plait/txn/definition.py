@@ -140,12 +140,12 @@ def arrow_schema(schema: object) -> pa.Schema:
 
 
 def _column(schema: Schema, name: str, what: str) -> str:
-    found = [known for known in schema.names if known.lower() == name.lower()]
-    if not found:
+    spelled = [known for known in schema.names if known.lower() == name.lower()]
+    if not spelled:
         message = f"{what} names column {name!r}, which the schema does not have"
         hint = f"columns: {', '.join(schema.names)}"
         raise SchemaMismatchError(message, hint=hint, column=name, expected=schema.names)
-    return found[0]
+    return spelled[0]
 
 
 def _no_twice(what: str, names: tuple[str, ...]) -> None:

@@ -59,10 +59,10 @@ class Watch:
         """Return the decisions since the last look; all who share the client learn them by it."""
         cache = self._handle.cache
         ahead = cache.refresh().version - self._seen
-        found = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
-        if found:
-            self._seen = found[-1].version
-        return found
+        decisions = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
+        if decisions:
+            self._seen = decisions[-1].version
+        return decisions
 
 
 class Heartbeat:

@@ -86,11 +86,11 @@ class Keys:
     ) -> list[dict[str, object]]:
         """Find the keys with these hashes in the files that changes added to a bucket."""
         wanted = np.array(sorted(hashes), dtype=np.uint64)
-        found = []
+        rows = []
         for batch in self._key_columns(_of_bucket(changes.added, bucket), changes.masked):
             hit = np.isin(key_hashes(batch, self.spec.key), wanted)
-            found += batch.filter(pa.array(hit)).to_pylist()
-        return found
+            rows += batch.filter(pa.array(hit)).to_pylist()
+        return rows
 
     def _load(self, changes: Changes, bucket: BucketId, named: pa.Table) -> Hashes | None:
         parts: list[Hashes] = []
@@ -99,8 +99,8 @@ class Keys:
             if kind == KEYS_INLINE:
                 parts.append(decode_hashes(row["key_inline"]))
             elif kind == KEYS_SIDECAR:
-                found = load_sidecar(self.store, row["key_path"], count=row["key_count"])
-                parts.append(found)
+                sidecar = load_sidecar(self.store, row["key_path"], count=row["key_count"])
+                parts.append(sidecar)
             elif kind == KEYS_FILES:
                 parts.append(self._of_files(_of_bucket(changes.added, bucket), changes.masked))
             elif kind != KEYS_NONE:

@@ -34,23 +34,23 @@ def require_policy(name: str) -> Rule | None:
 
 @functools.cache
 def _load(name: str) -> Rule:
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) != 1:
-        how = "is not installed here" if not found else f"is installed {len(found)} times"
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        how = "is not installed here" if not points else f"is installed {len(points)} times"
         message = f"the table's conflict policy {name!r} {how}"
         hint = f"install the one package that has the entry point {name!r} in the group {GROUP!r}"
         raise UnsupportedFeatureError(message, hint=hint, feature=f"policy {name}", group=GROUP)
     try:
-        rule: object = found[0].load()
+        rule: object = points[0].load()
     except Exception as error:
         message = f"the conflict policy {name!r} cannot be loaded: {error}"
-        hint = f"import {found[0].value!r} to see the full error"
+        hint = f"import {points[0].value!r} to see the full error"
         raise UnsupportedFeatureError(
             message, hint=hint, feature=f"policy {name}", group=GROUP
         ) from error
     if not callable(rule):
         message = f"the conflict policy {name!r} is not a function"
-        hint = f"{found[0].value!r} must take a plait.Meeting"
+        hint = f"{points[0].value!r} must take a plait.Meeting"
         raise UnsupportedFeatureError(message, hint=hint, feature=f"policy {name}", group=GROUP)
     return rule
 

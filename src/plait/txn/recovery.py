@@ -151,11 +151,11 @@ def roll_back_failed(
     time-out. Or it is proved: the process has ended on this machine. Being wrong costs that writer
     its work, never the table its rows (INV-03).
     """
-    found = load_pending(handle.store)
-    for each in found:
+    pending = load_pending(handle.store)
+    for each in pending:
         signs = (*each.records, *filter(None, [each.heartbeat]))
         renew_signs(handle.store, ((path, each.touched_ms) for path in signs))
-    doubtful = [] if everything else _living(handle, found)
+    doubtful = [] if everything else _living(handle, pending)
     decided: dict[Instant, Outcome] = {}
     if doubtful:
         since = min(each.v0 for each in doubtful)
@@ -163,7 +163,7 @@ def roll_back_failed(
         decided = find_outcomes(handle, handle.cache.known(), wanted, since)
     spared = [each.instant for each in doubtful if each.instant not in decided]
     ended = _end_pending(
-        handle, [each for each in found if each.instant not in set(spared)], reason
+        handle, [each for each in pending if each.instant not in set(spared)], reason
     )
     return RollbackReport(tuple(ended), tuple(spared))
 

@@ -84,14 +84,14 @@ class ReservationQueue:
 
     def before_us(self, head: TableState, intent: Intent) -> list[Instant]:
         """Return the holders that we respect, oldest first: older, alive, and in our place."""
-        found: list[Instant] = []
+        holders: list[Instant] = []
         for each in head.reservations:
             holder = each.reserved.holder
             if holder.nonce == self.instant.nonce:
                 break  # ours is older than those that follow
-            if _meets(intent, each.reserved) and not self._silent(holder, first=not found):
-                found.append(holder)
-        return found
+            if _meets(intent, each.reserved) and not self._silent(holder, first=not holders):
+                holders.append(holder)
+        return holders
 
     def wait(
         self, head: TableState, intent: Intent, *, until: float, check_alive: Callable[[], None]

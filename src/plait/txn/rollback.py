@@ -140,7 +140,7 @@ def _end_batch(
 ) -> list[EndedInstant]:
     outcomes = rollback_instants(handle, batch, reason)
     places = {each.instant: places_of(handle, each) for each in batch}
-    doomed = {i: found for i, found in places.items() if outcomes[i] is Outcome.ROLLED_BACK}
+    doomed = {i: listed for i, listed in places.items() if outcomes[i] is Outcome.ROLLED_BACK}
     deleted: dict[str, list[str]] = {}
     if doomed:
         handle.ports.observer.phase("delete", instants=len(doomed))
@@ -173,11 +173,11 @@ def find_outcomes(
     wanted = {instant.nonce: instant for instant in instants}
     rows = state.commits(handle.store, since=since)
     committed = (text.rpartition("-")[2] for text in rows["instant"].to_pylist())
-    found = {wanted[nonce]: Outcome.COMMITTED for nonce in committed if nonce in wanted}
+    outcomes = {wanted[nonce]: Outcome.COMMITTED for nonce in committed if nonce in wanted}
     lists = (text.split(" ") for text in rows["ended"].to_pylist() if text is not None)
     ended = (text.rpartition("-")[2] for texts in lists for text in texts)
-    found.update({wanted[nonce]: Outcome.ROLLED_BACK for nonce in ended if nonce in wanted})
-    return found
+    outcomes.update({wanted[nonce]: Outcome.ROLLED_BACK for nonce in ended if nonce in wanted})
+    return outcomes
 
 
 def delete_files_of(
@@ -211,13 +211,13 @@ def _files_of(
 ) -> dict[str, list[str]]:
     """List the data files of instants in their partitions, by nonce."""
     nonces = {instant.nonce for instant in places}
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for place in sorted({partition_path(p) for listed in places.values() for p in listed}):
         for info in handle.store.list(place):
             name = parse_path(info.path)
             if name is not None and name.instant.nonce in nonces:
-                found.setdefault(name.instant.nonce, []).append(info.path)
-    return found
+                paths.setdefault(name.instant.nonce, []).append(info.path)
+    return paths
 
 
 def _delete_unnamed(
@@ -227,11 +227,11 @@ def _delete_unnamed(
 
     An attempt of a task that nobody waited for wrote it. No other decision can ever name it.
     """
-    found = _files_of(handle, committed)
+    files = _files_of(handle, committed)
     deleted: dict[str, list[str]] = {}
     for instant in committed:
-        if instant.nonce in found and (named := _find_named(handle, instant)) is not None:
-            deleted[instant.nonce] = [p for p in found[instant.nonce] if p not in named]
+        if instant.nonce in files and (named := _find_named(handle, instant)) is not None:
+            deleted[instant.nonce] = [p for p in files[instant.nonce] if p not in named]
     handle.store.delete([path for paths in deleted.values() for path in paths])
     return deleted
 

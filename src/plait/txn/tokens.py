@@ -67,23 +67,23 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
 
 
 def _require_same(store: Store, state: TableState, token: Token, last: Position) -> int:
-    found = last if token.epoch == last.epoch else _look_up(store, state, token)
-    if found is None:  # begin_at took the stream over after it
+    position = last if token.epoch == last.epoch else _look_up(store, state, token)
+    if position is None:  # begin_at took the stream over after it
         why = "and is older than the first epoch that the table has of this stream"
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW)
-    applied = found.token
+    applied = position.token
     if (token.start, token.end) != (applied.start, applied.end) or (
         token.offsets and applied.offsets and token.offsets != applied.offsets
     ):
-        why = f"but was applied with other offsets in version {found.version}"
+        why = f"but was applied with other offsets in version {position.version}"
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
     if token.digest and applied.digest and token.digest != applied.digest:
         why = (
             f"with {token.digest}, but was applied with other rows, {applied.digest}, "
-            f"in version {found.version}"
+            f"in version {position.version}"
         )
         raise _refusal(EpochRewoundError, token, last.token, why, _NEW, applied=applied)
-    return found.version
+    return position.version
 
 
 def _look_up(store: Store, state: TableState, token: Token) -> Position | None:

@@ -97,14 +97,14 @@ class OptimisticTransaction:
         Raises:
             RolledBackError: it was rolled back meanwhile.
         """
-        found = [entry for entry in load_pending(handle.store) if entry.instant == instant]
-        if not found:
+        pending = [entry for entry in load_pending(handle.store) if entry.instant == instant]
+        if not pending:
             rows = handle.cache.refresh().commits(handle.store)
             mine = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
             if mine.num_rows:
                 raise AlreadyCommitted(int(mine["version"][0].as_py()))
             raise rolled_back(instant, None, "its records are gone")
-        return cls._at_base(handle, request, found[0], list(found[0].records), resumed=True)
+        return cls._at_base(handle, request, pending[0], list(pending[0].records), resumed=True)
 
     @classmethod
     def _at_base(

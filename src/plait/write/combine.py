@@ -79,13 +79,13 @@ def places_of(status: WriteStatus) -> set[Partition]:
 
 def files_of(store: Store, instant: Instant, partitions: Iterable[Partition]) -> set[str]:
     """List the files of an instant in these partitions."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for directory in {partition_path(partition) for partition in partitions}:
         for info in store.list(directory):
             name = parse_path(info.path)
             if name is not None and name.instant.nonce == instant.nonce:
-                found.add(info.path)
-    return found
+                paths.add(info.path)
+    return paths
 
 
 def announced_places(store: Store, instant: Instant) -> set[Partition]:
@@ -139,8 +139,8 @@ def combined_scope(scopes: Sequence[Scope], schema: pa.Schema) -> Scope:
         SCOPE_APPEND if kinds == {SCOPE_APPEND} else SCOPE_BUCKETS,
     )
     places = dict.fromkeys(place for scope in scopes for place in scope.partitions)
-    found = [from_json(s.predicate, schema) for s in scopes if s.predicate is not None]
-    return Scope(kind, tuple(places), to_json(any_of(*found)) if found else None)
+    predicates = [from_json(s.predicate, schema) for s in scopes if s.predicate is not None]
+    return Scope(kind, tuple(places), to_json(any_of(*predicates)) if predicates else None)
 
 
 def _after(first: WriteStatus, then: WriteStatus) -> WriteStatus:

@@ -65,11 +65,11 @@ class Replay:
         Raises:
             EpochRewoundError: it was applied with other rows.
         """
-        found = find_epoch(self.handle, replace(self.token, digest=self.digest))
-        if found is None:
+        result = find_epoch(self.handle, replace(self.token, digest=self.digest))
+        if result is None:
             message = f"epoch {self.token.epoch} was applied, but the table no longer has it"
             raise InvariantError(message)
-        return found
+        return result
 
 
 def result_at(handle: TableHandle, version: int) -> CommitResult:
@@ -96,9 +96,9 @@ def commit_or_abort(
     try:
         with txn.standing():
             return commit()
-    except AlreadyCommitted as found:
+    except AlreadyCommitted as applied:
         txn.abort("its commit id or token was applied meanwhile", wrote=wrote())
-        return result_at(handle, found.version)
+        return result_at(handle, applied.version)
     except CommitOutcomeUnknownError:
         raise
     except CorruptMetadataError:

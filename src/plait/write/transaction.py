@@ -122,12 +122,12 @@ class Transaction:
         request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
         self._txn = OptimisticTransaction.begin(self._handle, request)
         try:
-            found = None
+            result = None
             if self._commit_id is not None:
-                found = find_result(self._handle, self._commit_id)
-            if found is not None:
+                result = find_result(self._handle, self._commit_id)
+            if result is not None:
                 self._pin = _Pin(self._handle, self.version)
-                self._result, self._done = found, True
+                self._result, self._done = result, True
                 self._txn.abort("its commit id was applied already", wrote=False)
             self._snapshot = self._txn.base.snapshot(self._handle.store)
         except BaseException:

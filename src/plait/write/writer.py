@@ -83,9 +83,9 @@ class Writer:
                 self._txn = OptimisticTransaction.begin(self._handle, request)
             else:
                 self._txn = OptimisticTransaction.resume(self._handle, request, self._begun)
-        except AlreadyCommitted as found:
+        except AlreadyCommitted as applied:
             if not self._begin_replay():
-                self._result = result_at(self._handle, found.version)
+                self._result = result_at(self._handle, applied.version)
             return self
         if request.commit_id is not None and self._find_first_or_abort(self._txn):
             self._txn = None
@@ -93,16 +93,16 @@ class Writer:
 
     def _find_first_or_abort(self, txn: OptimisticTransaction) -> bool:
         """End the transaction if its commit id was applied, or cannot be looked up."""
-        found = True
+        over = True
         try:
-            found = self._find_first()
+            over = self._find_first()
         finally:
-            if found:
+            if over:
                 txn.abort(
                     "its commit id was applied already, or could not be looked up",
                     wrote=self._begun is not None,
                 )
-        return found
+        return over
 
     def write(self, data: object) -> None:
         """Take rows. May be called many times, with data for the same engine.
@@ -195,13 +195,13 @@ class Writer:
     def _find_first(self) -> bool:
         """Return the first result of this commit id or token, for ever."""
         request = self._request
-        found = None if request.token is None else find_epoch(self._handle, request.token)
-        if found is not None and self._begin_replay():
+        result = None if request.token is None else find_epoch(self._handle, request.token)
+        if result is not None and self._begin_replay():
             return True
-        if found is None and request.commit_id is not None:
-            found = find_result(self._handle, request.commit_id)
-        self._result = found
-        return found is not None
+        if result is None and request.commit_id is not None:
+            result = find_result(self._handle, request.commit_id)
+        self._result = result
+        return result is not None
 
     def _begin_replay(self) -> bool:
         """See that the rows of an epoch that was applied are compared, if they are not known."""

@@ -126,13 +126,13 @@ class _Bucket:
     def _compare(self, repeated: Hashes) -> None:
         """Tell equal keys from equal hashes, and name the file that repeats a key."""
         key = list(self.snapshot.spec.key)
-        found: list[pa.Table] = []
+        parts: list[pa.Table] = []
         for at, file in enumerate(self.files):
             for hashes, rows in self._keys(file):
                 chosen = rows.filter(pa.array(np.isin(hashes, repeated)))
                 table = pa.table(chosen.columns, names=[f"k{i}" for i in range(len(key))])
-                found.append(table.append_column("at", pa.repeat(at, chosen.num_rows)))
-        rows = pa.concat_tables(found)
+                parts.append(table.append_column("at", pa.repeat(at, chosen.num_rows)))
+        rows = pa.concat_tables(parts)
         names = rows.column_names[:-1]
         groups = rows.group_by(names).aggregate([("at", "count"), ("at", "min"), ("at", "max")])
         twice = groups.filter(pc.greater(groups["at_count"], 1))

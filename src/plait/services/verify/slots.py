@@ -52,15 +52,15 @@ class Walk:
 
     def newer(self) -> Iterator[Decision]:
         """Return the decisions that were published meanwhile."""
-        while (found := self._find(self.head + 1)) is not None:
-            yield from self._take(self.head + 1, found)
+        while (body := self._find(self.head + 1)) is not None:
+            yield from self._take(self.head + 1, body)
 
     def _up_to(self, version: int) -> Iterator[Decision]:
         """Take the slots before a version; stop at the first that is not there."""
         while self.head + 1 < version:
             expected = self.head + 1
-            found = self._find(expected)
-            if found is None:
+            body = self._find(expected)
+            if body is None:
                 self.findings.problem(
                     "INV-02",
                     paths.slot(expected),
@@ -68,19 +68,19 @@ class Walk:
                 )
                 self.whole, self._checksum, self.head = False, None, version - 1
                 return
-            yield from self._take(expected, found)
+            yield from self._take(expected, body)
 
     def _at(self, version: int) -> Iterator[Decision]:
         if version <= self.head:
             return
-        found = self._find(version)
-        if found is None:
+        body = self._find(version)
+        if body is None:
             self.findings.problem(
                 "INV-02", paths.slot(version), "the slot disappeared while it was read"
             )
             self.whole = False
             return
-        yield from self._take(version, found)
+        yield from self._take(version, body)
 
     def _find(self, version: int) -> bytes | None:
         try:
@@ -103,8 +103,8 @@ class Walk:
             self._bad("INV-01", version, error.message)
             return
         if document.get("version") != version:
-            found = str(document.get("version"))[:40]
-            self._bad("INV-02", version, f"the slot contains the decision of version {found}")
+            number = str(document.get("version"))[:40]
+            self._bad("INV-02", version, f"the slot contains the decision of version {number}")
             return
         self._checksum = checksum
         if before is not None and document.get("previous") != before:

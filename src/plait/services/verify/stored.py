@@ -116,19 +116,19 @@ class Needed:
     def check(self, listing: Listing, findings: Findings) -> None:
         """Report what is missing or has another size."""
         findings.count("files", self.files.num_rows)
-        for path, size, live, found in _beside(self.files, listing):
+        for path, size, live, has in _beside(self.files, listing):
             invariant = "INV-04" if live else "INV-05"
-            if found is None or path in listing.odd:
+            if has is None or path in listing.odd:
                 findings.problem(invariant, path, listing.missing(path))
-            elif found != size:
-                message = f"it has {found} bytes, but {size} are declared"
+            elif has != size:
+                message = f"it has {has} bytes, but {size} are declared"
                 findings.problem(invariant, path, message)
-        for path, size, live, found in _beside(self.others, listing):
+        for path, size, live, has in _beside(self.others, listing):
             invariant = "INV-04" if live else "INV-05"
-            if found is None or path in listing.odd:
+            if has is None or path in listing.odd:
                 findings.problem(invariant, path, listing.missing(path))
-            elif found < size:
-                message = f"it has {found} bytes, but at least {size} are declared"
+            elif has < size:
+                message = f"it has {has} bytes, but at least {size} are declared"
                 findings.problem(invariant, path, message)
 
 
