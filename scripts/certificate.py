@@ -39,27 +39,28 @@ INTRO = """<!-- made by scripts/certificate.py (make certificate); do not edit -
 
 # What a crash leaves
 
-Each operation was killed before and after each of its storage calls, with real Parquet. In every
-place: the table opens, `verify` finds no problem, a reader sees all of the change or nothing of it,
-and the next write works. What lies around is removed as the last column says; until then it costs
-space, nothing else. A crash after a call is one before the next, so that each place stands once.
+Each operation was killed before and after each of its storage calls, with real Parquet files. After
+every one of these crashes, the table opens, `verify` finds no problem, a reader sees all of the
+change or nothing of it, and the next write works. The last column says who removes the files that
+are left. Until then they only cost space. A crash after a call is the same as one before the next
+call, so each is listed once.
 
-- **recovery**: lazy, by the next checkpoint, the first commit of a `recovery.interval`, or a clean
-  of anyone, once the dead were silent for `heartbeat.timeout` or their process is known to have
-  ended; at once with `tablectl rollback --failed`.
+- **recovery**: rolls back dead writers. It runs with the next checkpoint, with the first commit of
+  a `recovery.interval` and with every clean, once the writer was silent for `heartbeat.timeout` or
+  its process is known to have ended. `tablectl rollback --failed` runs it at once.
 - **clean**: the next `clean`.
-- **next write**: whoever does the same again.
-- **nobody**: it stays. A lease is ignored once it ran out.
+- **next write**: the next run of the same operation.
+- **nobody**: the file stays. A read pin is ignored once it has expired.
 """
 KINDS = (
     (r"^\.meta/pending/", "record"),
-    (r"^\.meta/leases/", "lease"),
+    (r"^\.meta/leases/", "read pin"),
     (r"^\.meta/manifests/", "manifest"),
     (r"^\.meta/checkpoints/", "checkpoint file"),
     (r"^\.meta/hints/", "hint"),
     (r"^\.meta/table\.json", "identity"),
     (r"\.keys\.", "key sidecar"),
-    (r"\.dv\.", "mask file"),
+    (r"\.dv\.", "deletion vector file"),
     (r"", "data file"),
 )
 

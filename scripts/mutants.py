@@ -44,13 +44,14 @@ ROOMS = ("txn", "timeline", "services", "state")
 COUNT, SEED = 200, 10
 REQUIRED = 0.95
 INTRO = (
-    "How good are the tests? We put faults into the code that decides, one at a time: a comparison",
-    "is turned around, a condition is negated, a call or a statement is left out, an error is",
-    "swallowed. Then we run the tests that run this statement, and see whether one of them fails.",
+    "This page measures the tests. We put faults into the code that decides, one at a time: a",
+    "comparison is reversed, a condition is negated, a call or a statement is removed, an error is",
+    "swallowed. Then we run the tests that execute this statement, and at least one must fail.",
     "A fixed seed draws the faults from every file of the four rooms. `make mutants` repeats it.",
     "",
-    "Faults that survived got a test, or a reason below why they change nothing. So this number",
-    'tells nothing of faults that were not drawn: `make mutants ARGS="--seed 11"` draws others.',
+    "Each fault that no test found got a new test, or a reason below why it changes nothing. So",
+    "the number says nothing about faults that were not drawn. To draw others, run",
+    '`make mutants ARGS="--seed 11"`.',
 )
 KILLED, SURVIVED, EQUIVALENT, UNCOVERED = "killed", "survived", "equivalent", "no test runs it"
 

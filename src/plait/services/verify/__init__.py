@@ -1,4 +1,4 @@
-"""Verify: check INV-01 to INV-08 on a table as it is on storage. Nothing is changed."""
+"""Verify: check INV-01 to INV-09 on a table as it is on storage. Nothing is changed."""
 
 from __future__ import annotations
 
