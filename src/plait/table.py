@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from plait.arrow.engine import ArrowEngine
-from plait.engine import engine_within
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
@@ -210,12 +208,7 @@ class Table(Writes):
             commit_id: an idempotency key, as in ``writer``.
             on_conflict: ``raise``, or ``retry`` to run everything again, unless it read.
         """
-        return Transaction(
-            self._handle,
-            commit_id=commit_id,
-            on_conflict=on_conflict,
-            default=ArrowEngine(store=self._handle.store),
-        )
+        return Transaction(self._handle, commit_id=commit_id, on_conflict=on_conflict)
 
     def stream(self, application: str) -> Stream:
         """Return one application's stream into this table: where it is, and how it goes on."""
@@ -371,16 +364,13 @@ class Table(Writes):
 
     def explain(self, instant: str | Instant) -> Explanation:
         """Tell what an instant met on its way: who was first, where, what was done again."""
-        return explain(
-            self._handle, Instant.parse(instant) if isinstance(instant, str) else instant
-        )
+        return explain(self._handle, Instant.of(instant))
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every dead one if none is named."""
         if instant is None:
             return roll_back_failed(self._handle, reason="found dead by a rollback")
-        named = Instant.parse(instant) if isinstance(instant, str) else instant
-        return roll_back(self._handle, named, reason="requested")
+        return roll_back(self._handle, Instant.of(instant), reason="requested")
 
     def plan_clean(self) -> CleanPlan:
         """Plan a clean; nothing is written."""
@@ -407,10 +397,4 @@ class Table(Writes):
         return self._handle
 
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:
-        arrow = ArrowEngine(store=self._handle.store)
-        return Writer(
-            self._handle,
-            request,
-            default=arrow,
-            rowless=engine_within(session, arrow),
-        )
+        return Writer(self._handle, request, session=session)

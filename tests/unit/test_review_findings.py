@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.arrow.engine import ArrowEngine
 from plait.errors import (
     OptionError,
     RetryableConflictError,
@@ -230,7 +229,7 @@ def test_a_lock_that_cannot_be_released_fails_no_commit() -> None:
     table = make("cow")
     handle = replace(table.handle, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
     order = write_request("upsert", handle.cache.known().table.spec)
-    writer = Writer(handle, order, default=ArrowEngine(store=handle.store))
+    writer = Writer(handle, order)
     with writer:
         writer.write(rows((1, 0, "ours")))
         table.upsert(rows((2, 0, "theirs")))

@@ -151,6 +151,11 @@ class Instant:
         return cls(time_text(ms), nonce)
 
     @classmethod
+    def of(cls, value: str | Instant) -> Instant:
+        """Return an instant that may be given as text; raise FormatError for other text."""
+        return value if isinstance(value, Instant) else cls.parse(value)
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``<time>-<nonce>``; raise FormatError for anything else."""
         match = _TEXT.fullmatch(text)

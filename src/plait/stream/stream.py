@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.arrow.engine import ArrowEngine
 from plait.errors import OptionError
 from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position
@@ -108,8 +107,7 @@ class Stream:
             missing_columns=missing_columns,
             token=token,
         )
-        default = ArrowEngine(store=self._handle.store)
-        return Writer(self._handle, request, default=default)
+        return Writer(self._handle, request)
 
     def begin_at(self, *, epoch: int, end: str) -> CommitResult:
         """Take over a stream whose epochs up to this one are here already, or are not wanted.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, Unpack
 
-from plait.engine import Engine, Staging, engine_for, may_have_written, read_by
+from plait.arrow.engine import ArrowEngine
+from plait.engine import Staging, engine_for, may_have_written, read_by
 from plait.errors import (
     CommitError,
     TransactionClosedError,
@@ -78,16 +79,9 @@ class Transaction:
     (1, 1)
     """
 
-    def __init__(
-        self,
-        handle: TableHandle,
-        *,
-        commit_id: str | None,
-        on_conflict: str,
-        default: Engine,
-    ) -> None:
+    def __init__(self, handle: TableHandle, *, commit_id: str | None, on_conflict: str) -> None:
         """Make a block; it begins with ``with``."""
-        self._handle, self._default = handle, default
+        self._handle, self._default = handle, ArrowEngine(store=handle.store)
         self._commit_id, self._on_conflict = commit_id, on_conflict
         self._txn: OptimisticTransaction | None = None
         self._snapshot: Snapshot | None = None

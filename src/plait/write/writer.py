@@ -7,7 +7,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from plait.engine import Engine, Staging, engine_for, may_have_written, read_by
+from plait.arrow.engine import ArrowEngine
+from plait.engine import Engine, Staging, engine_for, engine_within, may_have_written, read_by
 from plait.errors import (
     OptionError,
     TransactionClosedError,
@@ -35,24 +36,27 @@ class Writer:
         handle: TableHandle,
         request: WriteRequest,
         *,
-        default: Engine,
+        default: Engine | None = None,
+        session: object = None,
         instant: Instant | None = None,
-        rowless: Engine | None = None,
     ) -> None:
         """Make a writer.
 
         Args:
             handle: the table.
             request: what is asked.
-            default: the engine for data that no other one takes.
+            default: the engine for data that no other one takes; Arrow by default.
+            session: where the work is done if no data comes; this process by default.
             instant: one that another process began for it.
-            rowless: the engine that works if no data comes; else the default one.
+
+        Raises:
+            OptionError: no engine knows such a session.
         """
         self._handle = handle
         self._request = request
-        self._default = default
+        self._default = default or ArrowEngine(store=handle.store)
         self._begun = instant
-        self._rowless = rowless or default
+        self._rowless = engine_within(session, self._default)
         self._txn: OptimisticTransaction | None = None
         self._staging: Staging | None = None
         self._engine: Engine | None = None
