@@ -162,6 +162,8 @@ class TableState:
     tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
     """The newest version that is known to have a checkpoint; -1 for none."""
+    before_ms: int = field(default=-1, compare=False)
+    """When the decision before this version was completed; -1 if this client did not see it."""
     loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
     """A cell for the file events of the parts: filled at first use, shared by later states."""
     seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
@@ -218,6 +220,7 @@ class TableState:
             version=decision.version,
             checksum=decision.checksum,
             completed_ms=decision.completed_ms,
+            before_ms=self.completed_ms,
             newest_time=max(self.newest_time, decision.instant.time),
             table=table,
             horizon=horizon,

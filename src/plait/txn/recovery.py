@@ -205,8 +205,5 @@ def maintain(handle: TableHandle) -> None:
 
 def _first_of_its_time(state: TableState) -> bool:
     """Tell whether the newest decision is the first one in a while, or nobody can tell."""
-    newest = state.recent(state.version - 2)
-    if newest is None or len(newest) < 2:  # noqa: PLR2004 - the newest, and the one before
-        return True
     span_ms = int(state.table.options.seconds("recovery.interval") * 1000)
-    return newest[0].completed_ms // span_ms != newest[1].completed_ms // span_ms
+    return state.before_ms < 0 or state.completed_ms // span_ms != state.before_ms // span_ms

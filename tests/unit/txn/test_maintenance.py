@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plait.model.instant import Instant
+from plait.state.checkpoint import list_checkpoints
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, SimClock
@@ -59,6 +60,16 @@ def test_of_many_commits_one_an_interval_looks(clock: SimClock) -> None:
         clock.advance(PAUSE_S)
         looks += commit(inner, clock)
     assert COMMITS * PAUSE_S // SPAN_S <= looks <= COMMITS * PAUSE_S // SPAN_S + 1
+
+
+def test_a_first_commit_after_a_checkpoint_looks_for_nobody(clock: SimClock) -> None:
+    """A client that opens at a checkpoint knows when that version was completed."""
+    inner = memory(clock)
+    create(inner, properties={"checkpoint.interval": 2})
+    commit(inner, clock)
+    commit(inner, clock)
+    assert list_checkpoints(inner) == [2]
+    assert not commit(inner, clock)
 
 
 def begin_reserved(store: Store, clock: SimClock) -> Instant:

@@ -1,0 +1,27 @@
+"""Benchmarks that need no peer still run: in small, with their results thrown away."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = {
+    "planning": ("--buckets", "2000", "--rounds", "1"),
+    "memory": ("--buffer", "8", "--times", "2"),
+    "lost_slots": ("--writers", "2", "--commits", "2", "--latency", "1"),
+}
+
+
+@pytest.mark.parametrize("program", SMALL)
+def test_a_benchmark_runs_to_its_end(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody runs them with each change: `make bench` takes a quiet machine and half an hour."""
+    module = importlib.import_module(f"benchmarks.{program}")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(sys, "argv", [program, *SMALL[program]])
+    assert module.main() in (None, 0)
+    assert (tmp_path / "results.json").stat().st_size > 100
