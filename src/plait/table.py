@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class Table(Writes):
-    """A table at a place: it looks at the head on each call.
+    """A table at a URI. Every call reads the newest version first.
 
-    Any number of processes may hold the same table and write to it; no server stands between
-    them. Handles never change in place, and are safe to share between threads.
+    Any number of processes may open the same table and write to it; there is no server between
+    them. A handle never changes in place, and threads may share it.
 
     >>> import pyarrow as pa
     >>> t = Table.create("memory://doc-table", pa.schema([("id", pa.int64())]), record_key=["id"])
@@ -81,38 +81,37 @@ class Table(Writes):
     ) -> Self:
         """Create a table.
 
-        Of many racing callers one creates; the others get TableExistsError, or with
-        ``if_not_exists`` the table as the winner defined it.
+        If several callers race, one creates the table. The others get TableExistsError or, with
+        ``if_not_exists``, the table as the winner defined it.
 
         Args:
-            uri: a directory, or any URL that the storage room knows.
+            uri: a directory, or the URL of a file system or object store.
             schema: Arrow or Spark schema, or DDL text.
-            record_key: the column, or columns, that identify a row; none makes an append-only
-                table.
-            partition_by: the column, or columns, whose values divide the table; keys are unique
-                in each.
-            ordering: of two rows with one key the greater value wins.
-            table_type: ``cow`` rewrites a bucket on change, ``mor`` appends and masks.
-            buckets: buckets a partition; 1 if partitioned, else 8.
+            record_key: the column or columns that identify a row; without: append-only.
+            partition_by: the column or columns whose values divide the table.
+            ordering: of two rows with the same key, the one with the greater value here wins.
+            table_type: ``cow`` rewrites a bucket on change; ``mor`` masks old rows and adds a log.
+            buckets: number of buckets in each partition; by default 1 if partitioned, else 8.
             lock: ``file``, ``process``, ``lease``, ``zookeeper://h1:2181,h2:2181/path`` or
                 ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
-            policy: what two commits to one bucket mean. ``key``: they conflict if they wrote the
-                same key, else the later one merges its rows again; ``file_group``: they conflict;
-                ``merge``: never, the ordering column decides, then the order of commits. Or the
-                name of one of your own, an entry point in ``plait.policies``.
-            isolation: ``snapshot``, or ``serializable``: what a commit read counts too.
+            policy: what happens if two commits write to one bucket. ``key``: they conflict if
+                they wrote the same key, otherwise the later one merges its rows again.
+                ``file_group``: they always conflict. ``merge``: they never conflict; the ordering
+                column decides, then the order of commits. Or the name of your own policy, an
+                entry point in ``plait.policies``.
+            isolation: ``snapshot``; or ``serializable``, which also checks what a commit read.
             unique: ``partition``: keys are unique in each partition.
-            failed_writes: ``lazy``: what dead writers left is deleted by upkeep and ``clean``.
-                ``eager``, for a single writer: before the next writer begins.
-            concurrency: ``multi_writer``, or ``single_writer``: a second live writer is refused.
-            if_not_exists: open a table that is there instead of raising.
-            properties: options, see the options page.
-            storage_options: handed to the file system of the URL.
+            failed_writes: when the files of dead writers are deleted. ``lazy``: by recovery and
+                ``clean``. ``eager``, for a single writer: before the next writer begins.
+            concurrency: ``multi_writer``; or ``single_writer``, which refuses a second live writer.
+            if_not_exists: open the table if it exists, instead of raising.
+            properties: table options, see the options page.
+            storage_options: passed to the file system of the URL.
 
         Raises:
-            OptionError: a definition that cannot hold; nothing was written.
-            SchemaError: a type that Spark and Parquet do not share.
-            TableExistsError: there is a table.
+            OptionError: the definition is invalid; nothing was written.
+            SchemaError: a type that Spark and Parquet do not both support.
+            TableExistsError: the table exists.
         """
         definition = Definition(
             names_of(record_key, "record_key"),
@@ -141,17 +140,17 @@ class Table(Writes):
         contract: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
-        """Open a table; lock, mode and policy come from it.
+        """Open a table. Its lock, mode and policy are read from the table.
 
         Args:
-            uri: where it is.
-            contract: what the caller takes the contract to be, or parts of it:
+            uri: the URI of the table.
+            contract: the contract that the caller expects, or parts of it:
                 ``concurrency``, ``lock``, ``failed_writes``.
-            storage_options: handed to the file system of the URL.
+            storage_options: passed to the file system of the URL.
 
         Raises:
             ContractError: the table has another contract.
-            TableNotFoundError: there is none.
+            TableNotFoundError: there is no table at this URI.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
         return cls(open_expected(uri, storage_options, contract))
@@ -173,19 +172,20 @@ class Table(Writes):
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
         Args:
-            operation: what the rows are for. ``append`` on a table with a key is ``insert``.
-            commit_id: an idempotency key: seen before, the first result is given back, for ever.
-            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
-            on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
-            missing_columns: for ``upsert`` of rows that lack columns of the table: ``raise``, or
-                ``keep`` the values of rows that are there; in new rows they are null.
-            where: for ``overwrite`` and ``delete``: the rows that go.
-            partitions: ``dynamic``: ``overwrite`` just the partitions that the rows are in.
-            read_from: the scan, snapshot or version that the rows were computed from. Whoever
-                wrote the same keys since makes this commit a conflict, so no update is lost.
+            operation: the operation. On a table with a key, ``append`` means ``insert``.
+            commit_id: an idempotency key. If it was committed before, however long ago, the
+                first result is returned and nothing is written.
+            on_conflict: ``raise``; or ``retry``, which stages the conflicting buckets again.
+            on_duplicate: for ``insert``, if the key exists: ``raise`` or ``skip``.
+            missing_columns: for ``upsert``, if rows lack columns of the table: ``raise``; or
+                ``keep``, which keeps the values of existing rows. In new rows they are null.
+            where: for ``overwrite`` and ``delete``: the rows to remove.
+            partitions: ``dynamic``: ``overwrite`` only the partitions that the rows are in.
+            read_from: the scan, snapshot or version that the rows were computed from. If another
+                commit wrote the same keys since then, this one conflicts, so no update is lost.
 
         Raises:
-            InstantExpiredError: ``read_from`` was cleaned meanwhile; read again.
+            InstantExpiredError: ``read_from`` was cleaned in the meantime; read again.
         """
         request = self._request(
             operation,
@@ -202,16 +202,16 @@ class Table(Writes):
     def transaction(
         self, *, commit_id: str | None = None, on_conflict: str = "raise"
     ) -> Transaction:
-        """Open a transaction of several operations, decided at once; see ``Transaction``.
+        """Open a transaction: several operations in one commit; see ``Transaction``.
 
         Args:
             commit_id: an idempotency key, as in ``writer``.
-            on_conflict: ``raise``, or ``retry`` to run everything again, unless it read.
+            on_conflict: ``raise``; or ``retry``: run all operations again, unless it used ``scan``.
         """
         return Transaction(self._handle, commit_id=commit_id, on_conflict=on_conflict)
 
     def stream(self, application: str) -> Stream:
-        """Return one application's stream into this table: where it is, and how it goes on."""
+        """Return the stream of one application into this table."""
         return Stream(self._handle, application)
 
     # --- reading ---------------------------------------------------------------------------
@@ -224,20 +224,20 @@ class Table(Writes):
         version: int | None = None,
         as_of: Moment | None = None,
     ) -> Scan:
-        """Pin a version and say what to read of it; nothing is read yet.
+        """Pin a version and return a scan of it; no data is read yet.
 
-        The files stay until the scan is dropped: a lease is taken before the head is looked at.
+        A read pin keeps the files until the scan is dropped.
 
         Args:
-            columns: names, in the order wanted; all by default.
-            where: SQL text, or a pyarrow expression, which Arrow evaluates for each row: it prunes
-                no files, and cannot be handed to Spark.
+            columns: column names, in the order wanted; all by default.
+            where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row: it
+                prunes no files and cannot be passed to Spark.
             version: the version to read; the newest by default.
             as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
 
         Raises:
             InstantNotFoundError: no such version.
-            InstantExpiredError: it was cleaned.
+            InstantExpiredError: the version was cleaned.
         """
         snapshot, lease = pin(self._handle, version, as_of)
         try:
@@ -256,22 +256,22 @@ class Table(Writes):
         columns: str | Sequence[str] | None = None,
         where: Where = None,
     ) -> ChangeScan:
-        """Say which rows the commits after ``since`` up to ``until`` changed, and how.
+        """Return the rows that the commits after ``since`` up to ``until`` changed.
 
         Adds ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; see ``ChangeScan``.
-        The files stay until it is dropped: a lease is taken before the head is looked at.
+        A read pin keeps the files until the scan is dropped.
 
         Args:
-            since: a version, an instant, an aware datetime or ISO text; commits after it count,
-                by the time at which they were completed.
-            until: the same, and the last one that counts; the newest by default. A time must not
-                lie after the newest commit, since a later one may still be completed before it.
-            columns: names of the table's, in the order wanted; all by default.
-            where: as in ``scan``, on the columns of the table and on those that are added.
+            since: a version, an instant, an aware datetime or ISO text. Commits completed after
+                it are included.
+            until: the last one included; the newest by default. A time must not be later than the
+                newest commit, because another one may still be completed before that time.
+            columns: columns of the table, in the order wanted; all by default.
+            where: as in ``scan``, on the columns of the table and on the added ones.
 
         Raises:
             InstantNotFoundError: no such version.
-            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the earliest that was not.
+            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the oldest readable version.
 
         >>> import pyarrow as pa
         >>> t = Table.create("memory://doc-changes", "id bigint, v bigint", record_key=["id"])
@@ -291,7 +291,7 @@ class Table(Writes):
         return scan
 
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
-        """Pin a version for good; its files stay until the snapshot is dropped."""
+        """Pin a version; its files are kept until the snapshot is dropped."""
         snapshot, lease = pin(self._handle, version, as_of)
         pinned = Pinned(self._handle.store, snapshot)
         release_with(pinned, lease)
@@ -309,7 +309,7 @@ class Table(Writes):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The options that were set on this table."""
+        """The options set on this table."""
         return self._handle.cache.refresh().table.options.to_dict()
 
     def files(self) -> pa.Table:
@@ -323,37 +323,37 @@ class Table(Writes):
 
     @property
     def timeline(self) -> TimelineView:
-        """Every decision, oldest first, and what is pending."""
+        """Every decision, oldest first, and the pending instants."""
         return load_timeline(self._handle)
 
     def find_commit(self, commit_id: str) -> CommitResult | None:
-        """Find what a commit id led to; None if nothing, so far."""
+        """Return the result of a commit id; None if it has not committed."""
         return find_result(self._handle, commit_id)
 
     def describe(self) -> dict[str, object]:
-        """Return what the table is, as plain values."""
+        """Return the definition and the size of the table as plain values."""
         return describe(self._handle)
 
     def locks(self) -> LockState:
-        """Tell who holds the lock of the table, and since when.
+        """Return who holds the lock of the table, and since when.
 
         Raises:
             LockUnavailableError: the lock's service does not answer.
         """
         return load_locks(self._handle)
 
-    # --- upkeep ----------------------------------------------------------------------------
+    # --- maintenance -----------------------------------------------------------------------
 
     def set(self, properties: Mapping[str, object]) -> CommitResult:
-        """Set options, in one decision; raise OptionError for what is not known."""
+        """Set options in one commit; raise OptionError for an unknown one."""
         return set_properties(self._handle, properties)
 
     def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
-        """Change the contract, once no other writer is live.
+        """Change the contract while no other writer is live.
 
         Args:
-            wait_s: wait so long for living writers to end; 0 refuses at once.
-            parts: ``concurrency``, ``lock``, ``failed_writes``, or some of them.
+            wait_s: how long to wait for live writers to end; 0 raises at once.
+            parts: one or more of ``concurrency``, ``lock``, ``failed_writes``.
 
         Raises:
             ContractError: other writers are live. Nothing was written.
@@ -363,29 +363,29 @@ class Table(Writes):
         return result
 
     def explain(self, instant: str | Instant) -> Explanation:
-        """Tell what an instant met on its way: who was first, where, what was done again."""
+        """Return the conflicts that an instant met, and which work it repeated."""
         return explain(self._handle, Instant.of(instant))
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
-        """Roll back an instant, or every dead one if none is named."""
+        """Roll back an instant, or every instant of a dead writer if none is named."""
         if instant is None:
             return roll_back_failed(self._handle, reason="found dead by a rollback")
         return roll_back(self._handle, Instant.of(instant), reason="requested")
 
     def plan_clean(self) -> CleanPlan:
-        """Plan a clean; nothing is written."""
+        """Plan a clean; write nothing."""
         return plan_clean(self._handle)
 
     def clean(self, plan: CleanPlan | None = None) -> CleanReport:
-        """Delete what no readable version, writer or reader needs: by a plan, or a fresh one."""
+        """Delete files that no readable version, writer or reader needs; plan first if needed."""
         return clean(self._handle, plan)
 
     def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
-        """Check the invariants on storage; nothing is changed.
+        """Check the invariants on storage; change nothing.
 
         Args:
-            data: read every live file too.
-            history: look at the timeline alone: isolation, lost updates, double decisions.
+            data: also read every live file.
+            history: check only the timeline: isolation, lost updates, double decisions.
         """
         return verify(self._handle, data=data, history=history)
 
@@ -393,7 +393,7 @@ class Table(Writes):
 
     @property
     def handle(self) -> TableHandle:
-        """What engines and services work on; not part of the public interface."""
+        """The handle that engines and services use; not part of the public interface."""
         return self._handle
 
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:

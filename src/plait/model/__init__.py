@@ -1,1 +1,1 @@
-"""Frozen values: what the other rooms hand to each other. No I/O, no clocks."""
+"""Frozen values that the other packages pass to each other. No I/O, no clocks."""

@@ -1,4 +1,4 @@
-"""What a commit does to the files of a table, as Arrow tables: no Python object a file."""
+"""The changes of a commit to the files of a table, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class Changes:
     masked: pa.Table = field(default_factory=lambda: _NO_MASKED)
     touched: pa.Table = field(default_factory=lambda: _NO_TOUCHED)
     lookups: pa.Table = field(default_factory=lambda: _NO_LOOKUPS)
-    """Keys that were looked up and left as they are, where reads count."""
+    """Keys that were looked up and left unchanged, if reads count."""
     removed: pa.Table = field(default_factory=lambda: _NO_PATHS)
     garbage: pa.Table = field(default_factory=lambda: _NO_PATHS)
-    """Files of our own that no reader ever sees, such as runs; condemned from the start."""
+    """Own files that no reader ever sees, such as runs; condemned from the start."""
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables by name."""
@@ -91,12 +91,12 @@ class Changes:
         ]
 
     def written(self) -> set[str]:
-        """Return every file that this operation wrote, whether anybody will open it or not."""
+        """Return every file that this operation wrote, whether or not a client will open it."""
         return {*self.named(), *self.garbage["path"].to_pylist()}
 
     @property
     def nothing(self) -> bool:
-        """Whether the table stays as it is, and no file was written."""
+        """Whether the table does not change and no file was written."""
         return not (self.removed.num_rows or self.masked.num_rows or self.written())
 
     @property
@@ -106,7 +106,7 @@ class Changes:
 
     @classmethod
     def concat(cls, parts: Iterable[Changes]) -> Changes:
-        """Put the changes of several tasks together."""
+        """Combine the changes of several tasks."""
         every = list(parts)
         if not every:
             return cls()
@@ -125,14 +125,14 @@ SECTIONS: Mapping[str, pa.Schema] = {
 
 @dataclass(frozen=True, slots=True)
 class WriteStats:
-    """Counts of one commit or one task's share of it."""
+    """Counts of one commit, or of one task of a commit."""
 
     rows_in: int = 0
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
     keys_unchanged: int = 0
-    """Keys that came in and changed nothing: absent, skipped, or lost by the ordering field."""
+    """Input keys that changed nothing: absent, skipped, or outdated by the ordering field."""
     files_added: int = 0
     files_removed: int = 0
     bytes_written: int = 0
@@ -162,9 +162,9 @@ STATS = (
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What tells rows from other rows, whatever their order: their number, and a sum of hashes.
+    """Identifies a set of rows, in any order, by their number and a sum of their hashes.
 
-    Digests of parts add up to that of the whole.
+    The digests of parts add up to the digest of the whole.
     """
 
     rows: int = 0
@@ -176,22 +176,22 @@ class Digest:
         return Digest(self.rows + other.rows, (self.hash + other.hash) % (1 << 64))
 
     def __str__(self) -> str:
-        """Return it as people see it, for example ``20 rows (00f3a1...)``."""
+        """Return readable text, for example ``20 rows (00f3a1...)``."""
         return f"{self.rows} rows ({self.hash:016x})"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """What a writer, or one task of a distributed writer, has staged."""
+    """The result of staging, by a writer or by one task of a distributed writer."""
 
     changes: Changes = field(default_factory=Changes)
     stats: WriteStats = field(default_factory=WriteStats)
     digest: Digest | None = None
-    """Of the rows that came in, if the plan asks for it."""
+    """The digest of the input rows, if the plan asks for it."""
 
     @classmethod
     def concat(cls, parts: Iterable[WriteStatus]) -> WriteStatus:
-        """Put the statuses of several tasks together."""
+        """Combine the statuses of several tasks."""
         every = list(parts)
         stats, digest = WriteStats(), Digest()
         for part in every:
@@ -202,7 +202,7 @@ class WriteStatus:
         return cls(changes, stats, digest if counted else None)
 
     def to_bytes(self) -> bytes:
-        """Write it for the way from an executor to the driver: Arrow streams, no pickle."""
+        """Encode it for the driver, as Arrow streams: no pickle."""
         sink = io.BytesIO()
         for name, table in self.changes.tables().items():
             meta = self._metadata() if name == "added" else None

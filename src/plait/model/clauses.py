@@ -1,4 +1,4 @@
-"""What ``update`` and ``merge`` do to rows: frozen values that callers write and engines get."""
+"""The clauses of ``update`` and ``merge``: frozen values from the caller to the engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Matched:
 class Update(Matched):
     """Set columns of a row to new values; a clause of ``Table.merge``.
 
-    A value is SQL text over the columns, a literal that is no text, a pyarrow expression, or a
-    function of the rows. In a merge ``s`` is the source's row and ``t`` the table's.
+    A value is SQL text over the columns, a literal other than text, a pyarrow expression, or a
+    function of the rows. In a merge, ``s`` is the source's row and ``t`` the table's row.
     """
 
     values: Mapping[str, object] | None = None
@@ -48,7 +48,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """Everything that an update or a merge does; of each list the first that holds wins."""
+    """All clauses of an update or a merge; in each list the first true one applies."""
 
     matched: tuple[Matched, ...] = ()
     not_matched: tuple[Insert, ...] = ()
@@ -62,7 +62,7 @@ class Clauses:
         not_matched: Insert | Sequence[Insert],
         by_source: Matched | Sequence[Matched],
     ) -> Self:
-        """Take the clauses as callers give them: a list of each kind, or one alone."""
+        """Return the clauses from the arguments of a caller: lists, or single clauses."""
         return cls(
             (matched,) if isinstance(matched, Matched) else tuple(matched),
             (not_matched,) if isinstance(not_matched, Insert) else tuple(not_matched),

@@ -1,4 +1,4 @@
-"""What every client of a table must agree on: its contract, its policy and its options.
+"""What all clients of a table agree on: its contract, its policy and its options.
 
 Options are in one registry: parsed once, documented from here.
 """
@@ -35,7 +35,7 @@ class Contract:
         return self.concurrency == "single_writer"
 
     def check(self) -> None:
-        """Refuse a contract that cannot hold; raise OptionError."""
+        """Raise OptionError for an invalid contract."""
         _one_of("concurrency", self.concurrency, ("multi_writer", "single_writer"))
         _one_of("lock", self.lock.split(":", 1)[0], LOCKS)
         _one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
@@ -49,7 +49,7 @@ class Contract:
             )
 
     def with_parts(self, parts: Mapping[str, str]) -> Contract:
-        """Return it with some parts replaced; raise OptionError for what is no part of it."""
+        """Return it with some parts replaced; raise OptionError for an unknown part."""
         for key in parts:
             _one_of("contract", key, PARTS)
         return replace(self, **parts)
@@ -61,7 +61,7 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Two commits that wrote rows into one bucket; theirs was first.
+    """Two commits that wrote rows to the same bucket; theirs was first.
 
     >>> Meeting("upsert", "delete", "same").keys
     'same'
@@ -73,8 +73,8 @@ class Meeting:
     theirs: str
     """Their operation."""
     keys: str
-    """``apart``: they wrote none of our keys; ``same``: at least one; ``unknown``: nobody can
-    tell."""
+    """``apart``: they wrote none of our keys; ``same``: at least one; ``unknown``: it cannot be
+    known."""
     computed: bool = False
     """Whether our rows were computed from a read that the caller named."""
     partition: Partition = ()

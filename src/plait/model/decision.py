@@ -23,11 +23,11 @@ _HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The logical reach of an operation, beyond the buckets that its files name.
+    """The logical scope of an operation, beyond the buckets of its files.
 
-    ``append``: adds rows to a table without keys; meets nothing but overwrites of the place.
+    ``append``: adds rows to a table without keys; conflicts only with overwrites of the place.
     ``buckets``: exactly the touched (partition, bucket) pairs.
-    ``partitions``: everything in these partitions, also in buckets that are empty.
+    ``partitions``: everything in these partitions, including empty buckets.
     ``table``: everything.
     """
 
@@ -37,7 +37,7 @@ class Scope:
 
 
 class Span(NamedTuple):
-    """What an epoch took from one source, or one partition of a source."""
+    """The offsets of one source, or one partition of a source, in an epoch."""
 
     source: str
     start: str
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Which epoch of a stream a commit is, and what tells it from another one of that number."""
+    """Identifies the epoch of a stream that a commit applies."""
 
     application: str
     epoch: int
@@ -55,9 +55,9 @@ class Token:
     """Where the epoch before it ended; "" for the first."""
     end: str
     offsets: tuple[Span, ...] = ()
-    """By source, each once, in the order of their names; () where nobody tells them."""
+    """One entry per source, in the order of their names; () if they are unknown."""
     digest: Digest | None = None
-    """Of the rows; None until they have been staged."""
+    """The digest of the rows; None until they have been staged."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -73,7 +73,7 @@ class Token:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> Token:
-        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError if it is invalid."""
         application, epoch = value["application"], value["epoch"]
         start, end, offsets = value["start"], value["end"], value["offsets"]
         texts = isinstance(application, str) and isinstance(start, str) and isinstance(end, str)
@@ -127,7 +127,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A place that an instant keeps for itself after it lost too often; manners, not safety."""
+    """Buckets reserved by an instant that lost often. Affects fairness, never correctness."""
 
     holder: Instant
     scope: Scope = field(default_factory=Scope)
@@ -136,22 +136,22 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What the rows of a commit rest on, where that is not simply its base."""
+    """The read that the rows of a commit depend on, if that is not its base."""
 
     version: int
-    """Same keys written after this version by others are conflicts."""
+    """Another commit to the same keys after this version is a conflict."""
     reads: tuple[dict[str, object] | None, ...] = ()
-    """Predicates that were read at that version, as JSON values; None: everything was."""
+    """Predicates that were read at that version, as JSON values; None: all rows."""
 
     @property
     def explicit(self) -> bool:
-        """Whether the caller named it: then nothing can be run again on its behalf."""
+        """Whether the caller named the read: then Plait cannot run the operation again."""
         return bool(self.reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What is to be decided; the slot that it wins makes a ``Decision`` of it."""
+    """A decision that has not won a slot yet; see ``Decision``."""
 
     instant: Instant
     action: Action
@@ -164,7 +164,7 @@ class Draft:
     commit_id: str | None = None
     tokens: tuple[Token, ...] = ()
     rolled_back: tuple[RolledBack, ...] = ()
-    """Every instant that this decision ends: one of a writer that gives up, many of the dead."""
+    """The instants that this decision ends: the writer's own, or those of dead writers."""
     cleaned: Cleaned | None = None
     reserved: Reserved | None = None
     table: dict[str, object] | None = None
@@ -173,7 +173,7 @@ class Draft:
     client: dict[str, object] = field(default_factory=dict)
 
     def find_ended(self, instant: Instant) -> RolledBack | None:
-        """Return what this decision says of an instant that it rolls back; None if it does not."""
+        """Return the entry of an instant that this decision rolls back; None if there is none."""
         ends = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
         return next(ends, None)
 
@@ -185,16 +185,16 @@ class Decision(Draft):
     version: int
     completed_ms: int
     attempt: str
-    """Unique to one publish call: tells whether the bytes in the slot are ours."""
+    """Unique to one publish call. It shows whether the bytes in a slot are ours."""
     previous: str
     """Checksum of the decision before; "" at version 0."""
     schema_id: int = 0
-    """Of the schema that the table has at this version."""
+    """The id of the table's schema at this version."""
     bucket_spec_id: int = 0
-    """Of the layout that the table has at this version."""
+    """The id of the table's bucket spec at this version."""
     features: tuple[str, ...] = ()
     checksum: str = ""
-    """Of the bytes as published; filled in by the codec."""
+    """The checksum of the published bytes; set by the codec."""
 
     @classmethod
     def of(
@@ -207,7 +207,7 @@ class Decision(Draft):
         attempt: str,
         previous: str,
     ) -> Self:
-        """Make the decision that stands in a slot if the draft wins it; ``spec`` holds then."""
+        """Return the decision that a draft becomes in a slot, under the table's ``spec``."""
         return cls(
             **{part.name: getattr(draft, part.name) for part in fields(Draft)},
             version=version,
@@ -221,14 +221,14 @@ class Decision(Draft):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a writer gets back."""
+    """The result of a commit."""
 
     version: int
     instant: Instant
     stats: WriteStats
     attempts: int = 1
     rebased: int = 0
-    """Buckets whose work was done again because others committed meanwhile."""
+    """How many buckets were staged again because of other commits."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""

@@ -1,4 +1,4 @@
-"""What history, timeline and locks show: frozen rows for people and programs."""
+"""The rows of history, timeline and locks, as frozen values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HistoryEntry:
     operation: str
     completed_ms: int
     base: int
-    """The version that it was validated from, after any rebase."""
+    """The version from which it was validated, after any rebase."""
     commit_id: str | None
     ended: tuple[Instant, ...]
     """Every instant that it rolled back."""
@@ -38,7 +38,7 @@ class HistoryEntry:
 
     @property
     def began(self) -> int:
-        """The version that its work began from; less than ``base`` after a rebase."""
+        """The version from which its work began; less than ``base`` after a rebase."""
         began = self.client.get("began", self.base)
         return began if isinstance(began, int) else self.base
 
@@ -61,7 +61,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class PendingEntry:
-    """An instant that is not decided, or whose records outlived its decision."""
+    """An undecided instant, or a decided one whose records still exist."""
 
     instant: Instant
     state: str
@@ -72,7 +72,7 @@ class PendingEntry:
     pid: int
     started_ms: int
     silent_ms: int | None
-    """For how long its records and heartbeat have not changed, by the store's clock."""
+    """How long its records and heartbeat have not changed, by the store's clock."""
     alive: bool
     """Silent for less than its time-out. Only a rollback decision ends an instant."""
 
@@ -94,13 +94,13 @@ class PendingEntry:
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
-    """Every decision, oldest first, and what is pending."""
+    """Every decision, oldest first, and the pending instants."""
 
     decided: tuple[HistoryEntry, ...]
     pending: tuple[PendingEntry, ...]
 
     def overlapping(self, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
-        """Return the decisions that landed while this one was at work."""
+        """Return the decisions that were published while this one was in progress."""
         low, high = entry.began, entry.version
         return tuple(other for other in self.decided if low < other.version < high)
 
@@ -118,10 +118,10 @@ class LockHolder:
 
     owner: str
     since_ms: int | None
-    """When it was granted: by the service's clock if it has one, else by the holder's."""
+    """When it was granted, by the service's clock or else by the holder's."""
     token: int | None
     lost: str | None
-    """Why it may be its holder's no longer; None while nothing speaks against it."""
+    """Why the holder may have lost it; None if there is no sign of that."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -135,7 +135,7 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """The lock of a table, as the contract names it, and who holds it at the moment."""
+    """The lock in the contract of a table, and its present holder."""
 
     lock: str
     provider: str

@@ -22,7 +22,7 @@ TIME_MS_MAX: Final = CLOCK_MS_MAX + 364 * 86_400_000
 
 
 class State(enum.StrEnum):
-    """How far an instant has come; it never goes back."""
+    """The state of an instant; it never goes back."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -127,7 +127,7 @@ def after(now_ms: int, before_ms: int, *, where: str) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """A time and the random mark of its writer; ``str()`` gives ``<time>-<nonce>``.
+    """A time and the random nonce of its writer; ``str()`` returns ``<time>-<nonce>``.
 
     >>> Instant.parse("20260101000000000-0123456789abcdef").nonce
     '0123456789abcdef'
@@ -137,7 +137,7 @@ class Instant:
     nonce: str
 
     def __str__(self) -> str:
-        """Write it as it stands in file names."""
+        """Return the form used in file names."""
         return f"{self.time}-{self.nonce}"
 
     @property
@@ -147,12 +147,12 @@ class Instant:
 
     @classmethod
     def at(cls, ms: int, nonce: str) -> Self:
-        """Make an instant at a time in ms since the epoch."""
+        """Return an instant at a time in ms since the epoch."""
         return cls(time_text(ms), nonce)
 
     @classmethod
     def of(cls, value: str | Instant) -> Instant:
-        """Return an instant that may be given as text; raise FormatError for other text."""
+        """Return the instant, parsed if it is text; raise FormatError for invalid text."""
         return value if isinstance(value, Instant) else cls.parse(value)
 
     @classmethod
@@ -170,7 +170,7 @@ def parse_moment(value: object) -> int:
     """Return ms since the epoch of an aware datetime, ISO text, or ms.
 
     Raises:
-        OptionError: anything else, a time without zone, or one that no clock tells.
+        OptionError: anything else, a time without a zone, or one outside of the years 1970 to 9998.
 
     >>> parse_moment("1970-01-01T00:00:01Z")
     1000

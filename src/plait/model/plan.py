@@ -1,4 +1,4 @@
-"""What is handed to writers and readers, on the driver and on executors: frozen, picklable."""
+"""Plans for writers and readers on the driver and on executors: frozen, picklable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoreSpec:
     options: tuple[tuple[str, object], ...] = ()
 
     def __repr__(self) -> str:
-        """Return what may be shown: options and users of URLs may be secrets."""
+        """Hide secrets: the options and the users of URLs."""
         return f"StoreSpec({redacted(self.uri)!r})"
 
 
@@ -69,22 +69,22 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The table at a version, as far as reading and merging need it."""
+    """The table at a version: what reading and merging need."""
 
     version: int
     spec: TableSpec
     schemas: dict[int, Schema]
     files: pa.Table = field(default_factory=LIVE.empty_table)
-    """Live files (LIVE); only those of the buckets asked for where a task needs no more."""
+    """Live files (LIVE), or only those of the buckets that a task needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """The commits after one version up to another, as far as reading their changes needs."""
+    """The commits after one version up to another: what reading their changes needs."""
 
     since: int
     snapshot: Snapshot
-    """The last version in it, without files: rows are read with its columns."""
+    """The last version, without files: rows are read with its columns."""
     files: pa.Table = field(default_factory=CHANGED.empty_table)
     """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
 

@@ -1,4 +1,4 @@
-"""What a caller asks to be written, from the call to the decision; and the plan of an engine."""
+"""The request of a caller, and the plan of an engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plait.model.plan import StoreSpec, TableSpec
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """What a caller asks of a writer or of a transaction, checked against the table."""
+    """A write request of a caller, checked against the table."""
 
     operation: Operation
     commit_id: str | None = None
@@ -23,30 +23,30 @@ class WriteRequest:
     on_duplicate: str = "raise"
     overwrite: str = "table"
     predicate: Mapping[str, object] | None = None
-    """Of the rows that are replaced, updated or deleted, as JSON."""
+    """The rows to replace, update or delete, as a predicate in JSON values."""
     partitions: tuple[Partition, ...] = ()
-    """Known before any data is written; more are announced as they come."""
+    """The partitions known before any data is written; others are announced later."""
     read_set: ReadSet | None = None
-    """What the rows were computed from, if the caller says so."""
+    """The read that the rows depend on, if the caller named one."""
     token: Token | None = None
-    """Which epoch of a stream this is."""
+    """The epoch of a stream that this write applies."""
     clauses: Clauses | None = None
-    """What an update, a merge or a partial upsert does to rows."""
+    """The clauses of an update, a merge or a partial upsert."""
 
     @property
     def joins(self) -> bool:
-        """Whether rows come in that meet the table's in clauses."""
+        """Whether input rows are matched with the table's by clauses."""
         return self.clauses is not None and self.operation is not Operation.UPDATE
 
     @property
     def retries(self) -> bool:
-        """Whether the operation may be run again where others changed the same rows."""
+        """Whether the operation may run again if others changed the same rows."""
         return self.on_conflict == "retry"
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What an engine needs to turn the rows of a request into files, here or on executors."""
+    """What an engine needs to stage a request, in this process or on executors."""
 
     request: WriteRequest
     store: StoreSpec
@@ -54,12 +54,12 @@ class WritePlan:
     spec: TableSpec
     options: Options
     step: int = 0
-    """Which of the operations that share an instant; 0 where it is the only one."""
+    """The number of the operation among those of one instant; 0 for a single one."""
     claims: bool = False
-    """Whether keys that are looked up count as read, also where nothing comes of them."""
+    """Whether looked-up keys count as read, even if they change nothing."""
     digests: bool = False
-    """Whether the status tells a digest of the rows that came in: they are an epoch of a stream."""
+    """Whether the status has a digest of the input rows, as for an epoch of a stream."""
 
     def label(self, task: str) -> str:
-        """Tell the files and records of a task from those of other steps."""
+        """Return a label for the files and records of a task, unique among the steps."""
         return f"s{self.step}-{task}" if self.step else task

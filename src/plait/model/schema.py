@@ -71,7 +71,7 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
 def unknown_column(
     name: str, known: Sequence[str], *, found: Sequence[str] = ()
 ) -> SchemaMismatchError:
-    """Return the error for a column that the table does not have, with the nearest that it has."""
+    """Return the error for an unknown column, with the nearest column name."""
     near = [other for other in known if other.casefold() == name.casefold()][:1]
     near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     message = f"the table has no column {name!r}"
@@ -90,7 +90,7 @@ class Schema:
 
     @classmethod
     def create(cls, schema: pa.Schema) -> Schema:
-        """Make a table's first schema: types made storable, field ids given out.
+        """Return a table's first schema, with storable types and field ids.
 
         Raises:
             SchemaError: a type cannot be stored, or two columns share a name.

@@ -1,4 +1,4 @@
-"""How far streams are: what an application has applied, as decisions say it (RFC 0007)."""
+"""The progress of streams, read from decisions (RFC 0007)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from plait.model.instant import Instant
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far an application is: its last token, and the version whose decision holds it.
+    """The progress of an application: its last token, and the version of its decision.
 
-    A writer goes on from here, whatever it believed: ``end`` is where its source is read next.
+    A writer always continues from here: ``end`` is where it reads its source next.
     """
 
     token: Token
@@ -27,7 +27,7 @@ class Position:
 
     @property
     def end(self) -> str:
-        """The offsets up to which everything is in the table."""
+        """The offsets up to which all rows are in the table."""
         return self.token.end
 
     def to_dict(self) -> dict[str, object]:
@@ -37,7 +37,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class EpochEntry:
-    """One epoch as the timeline has it."""
+    """One epoch in the timeline."""
 
     epoch: int
     start: str
@@ -46,11 +46,11 @@ class EpochEntry:
     instant: Instant
     completed_ms: int
     rows: int
-    """Rows that came in."""
+    """The number of input rows."""
     offsets: tuple[Span, ...] = ()
-    """What it took from each source, where the source told."""
+    """Its offsets in each source, if the source reported them."""
     digest: Digest | None = None
-    """Of its rows."""
+    """The digest of its rows."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -83,7 +83,7 @@ class StreamProblem:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the timeline says of one application, oldest epoch first."""
+    """The epochs of one application in the timeline, oldest first."""
 
     application: str
     epochs: tuple[EpochEntry, ...]
@@ -91,14 +91,14 @@ class Audit:
 
     @property
     def rows(self) -> int:
-        """Rows that came in, in all epochs."""
+        """The number of input rows in all epochs."""
         return sum(entry.rows for entry in self.epochs)
 
     @property
     def proven(self) -> int:
-        """Epochs whose own offsets show that they start where the one before ended.
+        """The number of epochs whose offsets start where the epoch before ended.
 
-        The others are shown by their numbers: the source did not tell its offsets.
+        For the others only the numbers are checked, because the source did not report offsets.
         """
         before = (None, *self.epochs)
         pairs = zip(before, self.epochs, strict=False)
@@ -116,7 +116,7 @@ class Audit:
 
 
 def find_gap(last: Token, token: Token) -> tuple[str, str, str] | None:
-    """Return the first source that does not go on where the last epoch left it.
+    """Return the first source that does not continue where the last epoch ended.
 
     Returns:
         The source, where the last epoch ended, and where this one starts; None if there is no such

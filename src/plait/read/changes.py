@@ -1,4 +1,4 @@
-"""Change reads: what ``Table.changes()`` gives; which rows each commit changed, and how."""
+"""Change reads, the results of ``Table.changes()``: the rows that each commit changed."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class ChangeScan(Frames):
     """The rows that the commits between two versions changed, commit by commit.
 
     ``_change_type`` is ``insert``, ``delete``, or, for an update of a table with a record key,
-    ``update_preimage`` for the row as it was and, next to it, ``update_postimage`` for the row as
-    it became. Rows that a commit wrote again as they were are no change, nor is anything that
-    compaction or clustering does. Commits come in order; a key changes once in each of them.
+    ``update_preimage`` for the row before and, next to it, ``update_postimage`` for the row after
+    the update. Rows that a commit rewrote without a change do not appear, nor does anything that
+    compaction or clustering does. Commits appear in order; each changes a key at most once.
 
-    Nothing is read before a method asks for it, and each call reads anew, in bounded memory. Rows
+    Each method reads when it is called, and reads again on every call, in bounded memory. Rows
     have the columns of the last version.
     """
 
@@ -91,12 +91,12 @@ class ChangeScan(Frames):
 
     @property
     def since(self) -> int:
-        """The version after which commits count."""
+        """The version after which commits are included."""
         return self._window.since
 
     @property
     def until(self) -> int:
-        """The last version that counts."""
+        """The last version that is included."""
         return self._window.until
 
     @property

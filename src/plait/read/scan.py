@@ -1,4 +1,4 @@
-"""Scans and pinned versions: what ``Table.scan()`` and ``Table.snapshot()`` give."""
+"""Scans and pinned versions: the results of ``Table.scan()`` and ``Table.snapshot()``."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
 WIDTH_MAX: Final = 4
-"""Groups of files that are read at once."""
+"""How many groups of files are read at once."""
 DEPTH: Final = 2
-"""Batches that each of them may be ahead of the consumer."""
+"""How many batches each of them may be ahead of the consumer."""
 _GROUP_ROWS = 1 << 18
 
 
 class Scan(Frames):
-    """Rows of a table at one version: chosen columns, chosen rows.
+    """Selected columns and rows of a table at one version.
 
-    Nothing is read before a method asks for it, and each call reads anew. All of them give the
-    same rows, sorted by nothing in particular. Batches are streamed; at most
-    ``WIDTH_MAX * (DEPTH + 1)`` of them, of about 16 MiB each, are in memory.
+    Each method reads when it is called, and reads again on every call. All of them return the same
+    rows, in no particular order. Batches are streamed: at most 12 of them, of about 16 MiB each,
+    are in memory at once.
 
-    DuckDB, Polars and others also take a scan itself, through ``__arrow_c_stream__``.
+    DuckDB, Polars and others also take a scan directly, through ``__arrow_c_stream__``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Scan(Frames):
         Args:
             store: the table's.
             snapshot: the version to read.
-            columns: the columns to give, in this order; None: all.
+            columns: the columns to return, in this order; None: all.
             where: SQL text, a pyarrow expression or a predicate; None: all rows.
 
         Raises:
@@ -70,12 +70,12 @@ class Scan(Frames):
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is read from."""
+        """The snapshot that is read."""
         return self._snapshot
 
     @property
     def store(self) -> Store:
-        """Where it is read from."""
+        """The store that it is read from."""
         return self._store
 
     @property
@@ -86,7 +86,7 @@ class Scan(Frames):
 
     @property
     def read_predicate(self) -> dict[str, object] | None:
-        """Which rows are read, as JSON values; None: all, or nobody can tell."""
+        """The rows that are read, as a predicate in JSON values; None: all, or unknown."""
         where = parse_where(self._where, self._snapshot.spec.schema.arrow)
         try:
             return None if self._where is None else to_json(where)
@@ -95,11 +95,11 @@ class Scan(Frames):
 
     @property
     def plan(self) -> ScanPlan:
-        """Which files are read, and which need not be."""
+        """The files that are read, and those that are pruned."""
         return self._plan
 
     def count(self) -> int:
-        """Count the rows; without a predicate nothing is read."""
+        """Count the rows; without a predicate no file is read."""
         condition = self.plan.condition
         if condition is None:
             return self.plan.rows
@@ -132,7 +132,7 @@ class Scan(Frames):
 
 
 class Pinned:
-    """What ``Table.snapshot()`` gives. Its files stay until it is dropped."""
+    """A pinned version of a table. Its files are kept until it is dropped."""
 
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         """Keep a snapshot."""
@@ -140,7 +140,7 @@ class Pinned:
 
     @property
     def version(self) -> int:
-        """The version."""
+        """The pinned version."""
         return self._snapshot.version
 
     @property
@@ -158,14 +158,14 @@ class Pinned:
         return self._snapshot.files
 
     def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
-        """Say what to read of it; see ``Table.scan``."""
+        """Return a scan of this version; see ``Table.scan``."""
         scan = Scan(self._store, self._snapshot, columns=columns, where=where)
         scan.keep(self)
         return scan
 
 
 def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
-    """Put small files together, so that each group is worth a thread."""
+    """Group small files, so that each group is worth a thread."""
     group: list[LiveFile] = []
     rows = 0
     for file in files:
@@ -179,7 +179,7 @@ def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
 
 
 def known_columns(columns: str | Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns asked for, or all; raise SchemaMismatchError for one that is not there."""
+    """Return the columns asked for, or all; raise SchemaMismatchError for an unknown one."""
     names = tuple(schema.names) if columns is None else names_of(columns, "columns")
     for name in names:
         if name not in schema.names:

@@ -1,5 +1,5 @@
 """Streams: one two-phase group commit for every engine (RFC 0007).
 
-Writers stage and report; a coordinator decides once an epoch; the token in the decision says how
-far the application is, once for all.
+Writers stage and report. A coordinator makes one decision per epoch. The token in the decision
+records how far the application is.
 """

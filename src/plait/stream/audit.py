@@ -47,7 +47,7 @@ def _entry(token: Token, decision: Decision) -> EpochEntry:
 
 
 def break_of(last: Token | None, token: Token) -> str | None:
-    """Name how a token fails to continue the last one; None if it does."""
+    """Return how a token fails to continue the last one; None if it continues it."""
     if last is None:
         return "gap" if token.start else None
     if token == last:
@@ -61,7 +61,7 @@ def break_of(last: Token | None, token: Token) -> str | None:
 
 
 def told(kind: str, last: Token | None, token: Token) -> str:
-    """Tell such a break."""
+    """Describe such a break."""
     before = "the beginning" if last is None else f"epoch {last.epoch}, which ended at {last.end!r}"
     text = f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"
     gap = find_gap(last, token) if last is not None and kind == "gap" else None

@@ -1,4 +1,4 @@
-"""The one that decides for the writers of a stream, once an epoch (RFC 0007)."""
+"""The coordinator of a stream: it commits what the writers staged, once per epoch (RFC 0007)."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ _LOOK_S = 0.05
 
 
 class Coordinator:
-    """Begins turns, collects what writers staged in them, and decides it: exactly once.
+    """Begins turns, collects what writers staged in them, and commits it exactly once.
 
-    ``checkpoint`` ends a turn: its instant was requested before any writer heard of it, and the
-    next one is requested before this one is asked for, so that no writer waits. ``complete``
-    decides every turn that all writers have reported, in one commit whose token holds their
-    offsets. What was reported late, or was completed by nobody, goes into the next decision.
+    ``checkpoint`` ends a turn. The next instant is requested before the writers are asked to
+    report, so no writer waits. ``complete`` commits every turn that all writers have reported, in
+    one commit whose token holds their offsets. A late or incomplete turn goes into the next commit.
 
-    Any failure ends in the same place: what is undecided is rolled back, and writers read on from
-    the offsets in the table. Of two coordinators of one application the newer one stays: when it
-    starts it ends the turns of the other, which finds out at its next turn or commit, and ends with
-    CoordinatorFencedError. Until then they do no harm: the table takes an epoch once.
+    Every failure is handled in the same way: what is undecided is rolled back, and the writers
+    continue from the offsets in the table. If an application has two coordinators, the newer one
+    wins. When it starts, it ends the turns of the older one, which notices at its next turn or
+    commit and ends with CoordinatorFencedError. Until then it does no harm, because the table
+    applies an epoch only once.
 
-    Not for several threads. Any thread or process may hold the writers.
+    A coordinator belongs to one thread. The writers may be in any thread or process.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Coordinator:
         request: WriteRequest,
         endpoint: Endpoint,
     ) -> None:
-        """Make it; ``Stream.coordinator`` does."""
+        """Create a coordinator; use ``Stream.coordinator``."""
         if request.operation not in _OPERATIONS:
             message = f"{request.operation} is not an operation for a stream with several writers"
             hint = "use append, insert or upsert"
@@ -82,7 +82,7 @@ class Coordinator:
         self._fenced: CoordinatorFencedError | None = None
 
     def __enter__(self) -> Self:
-        """Begin: from here on an instant is requested, whenever a writer comes."""
+        """Start the coordinator; see ``start``."""
         self.start()
         return self
 
@@ -92,7 +92,7 @@ class Coordinator:
 
     @property
     def position(self) -> Position | None:
-        """How far the table is, as far as this coordinator knows."""
+        """The last applied epoch that this coordinator knows of."""
         return self._position
 
     @property
@@ -106,11 +106,11 @@ class Coordinator:
         return self._require_open()[-1].turn.instant
 
     def start(self) -> None:
-        """Request the first instant, take the stream over, and tell the writers that are there.
+        """Request the first instant, take the stream over, and notify the writers.
 
         Raises:
-            StreamError: the position in the table is not of a stream of several writers.
-            CoordinatorFencedError: another one began at the same time, and is the newer one.
+            StreamError: the position in the table is not that of a stream of several writers.
+            CoordinatorFencedError: a newer coordinator began at the same time.
         """
         if self._closed:
             message = "the coordinator is closed"
@@ -131,12 +131,12 @@ class Coordinator:
         self._endpoint.send(encode(first.turn))
 
     def poll(self, wait_s: float = 0) -> None:
-        """Hear what writers say, and what the heartbeat of the open instants has found.
+        """Receive the messages of writers, and check the open instants.
 
         Raises:
-            StreamError: a writer failed, or an instant was taken for dead. Everything undecided is
-                rolled back, and the writers begin anew from the offsets in the table.
-            CoordinatorFencedError: another coordinator has this stream now; this one has ended.
+            StreamError: a writer failed, or another client rolled an instant back. Everything
+                undecided is rolled back, and the writers continue from the offsets in the table.
+            CoordinatorFencedError: a newer coordinator took the stream over; this one ended.
         """
         self._require_open()
         self._handle.ports.background.tend()
@@ -153,9 +153,9 @@ class Coordinator:
         self._require_sound()
 
     def checkpoint(self, *, wait_s: float = 60) -> bool:
-        """End the turn; tell whether every writer has reported all that it held, in time.
+        """End the turn; return whether every writer reported all its rows in time.
 
-        Those that were late are not lost: they go into the next one.
+        Late rows are not lost: they go into the next commit.
 
         Raises:
             StreamError, CoordinatorFencedError: as ``poll``.
@@ -175,12 +175,12 @@ class Coordinator:
             self.poll(min(_LOOK_S, max(0.0, until - clock.monotonic())))
 
     def complete(self) -> CommitResult | None:
-        """Decide all turns that every writer has reported; None if that brings nothing new.
+        """Commit all turns that every writer has reported; return None if there is nothing new.
 
         Raises:
-            StreamError: as ``poll``, or reports do not fit together.
-            CommitError: as a writer. In each case the writers begin anew.
-            CoordinatorFencedError: another coordinator has this stream now; this one has ended.
+            StreamError: as ``poll``, or the reports contradict each other.
+            CommitError: as a writer. In each case the writers continue from the table's offsets.
+            CoordinatorFencedError: a newer coordinator took the stream over; this one ended.
         """
         self.poll()
         ready = self._ready()
@@ -206,18 +206,18 @@ class Coordinator:
         return result
 
     def commit(self, *, wait_s: float = 60) -> CommitResult | None:
-        """``checkpoint``, then ``complete`` what was reported in time."""
+        """Call ``checkpoint``, then ``complete``."""
         self.checkpoint(wait_s=wait_s)
         return self.complete()
 
     def dismiss(self, writer: str) -> None:
-        """Wait no more for a writer that will not come again; the others begin anew."""
+        """Stop waiting for a writer that will not return; the others start again."""
         self._require_open()
         if self._lives.pop(writer, None) is not None:
             self._restart(f"writer {writer!r} was dismissed")
 
     def close(self) -> None:
-        """End: roll back what is undecided, and leave the rest to the next; idempotent."""
+        """Roll back what is undecided, and end; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -1,11 +1,11 @@
-"""Which of several coordinators of a stream stays: the newest (RFC 0012).
+"""Of several coordinators of a stream, the newest stays (RFC 0012).
 
-Each has a session, an instant later than those of all that it found. A coordinator that starts ends
-the turns that others have begun, by rollback decisions; so what they staged can never commit. One
-whose turn was ended, whose writers are silent, or that finds an epoch it did not decide, looks for
-its successor, and ends when there is one.
+Each has a session: an instant later than the sessions of all coordinators that it found. When a
+coordinator starts, it ends the turns of the others by rollback decisions, so what they staged can
+never commit. A coordinator looks for a successor if its turn was ended, if its writers are silent,
+or if it finds an epoch that it did not decide. If there is one, it ends.
 
-Safety does not rest on it: the table takes each epoch once, whoever decides it (INV-09).
+Safety does not depend on it: the table applies each epoch once, whoever decides it (INV-09).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Fence:
     def end_older(self) -> None:
         """End the turns that older coordinators have begun.
 
-        Call it when a turn of one's own is on storage: who was ended finds it, and knows why.
+        Call it once this coordinator's own turn is on storage: an ended one finds the turn there.
 
         Raises:
-            ContractError: this client was opened under another contract; nobody was ended.
+            ContractError: this client was opened under another contract; no turn was ended.
         """
         for entry, session in _turns_of(self.handle, self.application):
             if session < self.session:
@@ -66,7 +66,7 @@ class Fence:
                     roll_back(self.handle, entry.instant, reason=reason)
 
     def find_successor(self) -> str | None:
-        """Find a newer coordinator by the turns that it has begun; tell of it."""
+        """Find the turns of a newer coordinator; return a message, or None if there are none."""
         for entry, session in _turns_of(self.handle, self.application):
             if session > self.session:
                 return f"coordinator {session} has begun turn {entry.instant}"
@@ -75,12 +75,12 @@ class Fence:
     def find_epoch_of_another(
         self, state: TableState, known: Position | None, ours: Collection[str]
     ) -> str | None:
-        """Find an epoch after the known one that is of none of our instants; tell of it.
+        """Find a new epoch of another coordinator; return a message, or None if there is none.
 
         Args:
-            state: where to look.
+            state: the state to search.
             known: the last epoch that this coordinator knows.
-            ours: the nonces of its instants: a commit may have landed though its reply was lost.
+            ours: the nonces of its instants: a commit may have landed although its reply was lost.
         """
         at = state.streams.get(self.application)
         if at is None or at.version <= (-1 if known is None else known.version):
@@ -91,7 +91,7 @@ class Fence:
         return f"version {at.version} is epoch {at.epoch}, and another one decided it"
 
     def error(self, why: str, position: Position | None) -> CoordinatorFencedError:
-        """Make the error to end with."""
+        """Return the error to end with."""
         message = f"stream {self.application!r} has another coordinator: {why}"
         hint = "stop this one; starting it again would take the stream back"
         known = None if position is None else position.to_dict()

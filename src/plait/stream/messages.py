@@ -1,7 +1,7 @@
-"""What a coordinator and its writers tell each other: plain values, and bytes on the way.
+"""The messages between a coordinator and its writers: plain values, encoded as bytes.
 
-Three kinds suffice. A *turn* closes the one before it and names the instant to write under from now
-on, so that buffering never waits; it also says how far the table is, so that a lost notice costs
+There are three kinds. A *turn* closes the turn before it and names the instant to write under from
+now on, so buffering never waits. It also has the offsets in the table, so a lost message costs
 nothing. A *report* says what a writer staged in a turn. A *hello* asks for the current turn.
 """
 

@@ -1,4 +1,4 @@
-"""Turns that are not decided: their instants, and what writers have reported of them."""
+"""Undecided turns: their instants, and the reports of the writers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpenTurn:
     def begin(
         cls, handle: TableHandle, turn: Turn, record: PendingInstant, state: TableState
     ) -> OpenTurn:
-        """Request the instant of a turn that nobody has heard of yet.
+        """Request the instant of a turn that no writer knows yet.
 
         Raises:
             SingleWriterError: the table is for one writer, and another is live.
@@ -62,7 +62,7 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
     """Follow the offsets of every source through reports, oldest first.
 
     Raises:
-        OffsetGapError: a writer went on from somewhere else.
+        OffsetGapError: a writer continued from another offset.
     """
     reached = dict(offsets)
     for report in reports:

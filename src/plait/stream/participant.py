@@ -1,4 +1,4 @@
-"""One of several writers of a stream: buffers, stages, reports; decides nothing (RFC 0007)."""
+"""One of several writers of a stream: it buffers, stages and reports (RFC 0007)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _ASK_S = 1.0
 
 
 class Participant:
-    """Takes rows with their offsets, and has them ready when the coordinator asks.
+    """Takes rows with their offsets, stages them, and reports them to the coordinator.
 
-    Rows are buffered by bucket: one that exceeds ``write.bucket.size`` is flushed, and all are
-    when they exceed ``write.buffer.size`` or a turn ends. Buffering goes on meanwhile, under the
-    instant of the next turn; so at most two buffers are in memory. For one thread; the flushing has
-    its own.
+    Rows are buffered by bucket. A bucket that exceeds ``write.bucket.size`` is flushed; all are
+    flushed when they exceed ``write.buffer.size`` or a turn ends. Buffering continues under the
+    instant of the next turn, so at most two buffers are in memory. A participant belongs to one
+    thread; flushing runs in another one.
 
-    It knows nothing that outlives it: where to read on is what the table says. After whatever
-    failure, ``offset`` gives that place again, and rows from anywhere else are refused.
+    It has no state of its own that must survive a crash: the table knows the offsets. After a
+    failure, ``offset`` returns them again, and rows that start elsewhere are refused.
     """
 
     def __init__(self, handle: TableHandle, endpoint: Endpoint, name: str) -> None:
@@ -68,15 +68,15 @@ class Participant:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a turn, so that rows can be taken."""
+        """Whether a turn has begun, so that ``write`` takes rows."""
         return self._turn is not None
 
     def offset(self, source: str = "") -> str:
-        """Return where a source is to be read next; "" is its beginning."""
+        """Return the offset at which to read a source next; "" is its beginning."""
         return self._offsets.get(source, "")
 
     def poll(self, wait_s: float = 0) -> None:
-        """Hear what the coordinator says; ``write`` does so too.
+        """Receive the messages of the coordinator; ``write`` does so too.
 
         Raises:
             StreamError: another writer has taken this name.
@@ -91,12 +91,12 @@ class Participant:
                 self._hear(message)
 
     def write(self, data: object, *, start: str, end: str, source: str = "") -> None:
-        """Take rows of a source that reach from one offset to another.
+        """Add the rows of a source between two offsets.
 
         Raises:
-            OffsetGapError: they do not go on where this writer is: read on from ``offset``.
+            OffsetGapError: ``start`` is not where this writer is; read again from ``offset``.
             TransactionClosedError: no coordinator has begun a turn yet.
-            SchemaError: they do not fit the table. Everything undecided is dropped.
+            SchemaError: the rows do not fit the table. Everything undecided is dropped.
         """
         self.poll()
         turn = self._turn
@@ -119,11 +119,11 @@ class Participant:
         turn.ends[source] = self._offsets[source] = end
 
     def settle(self) -> None:
-        """Wait until every turn that has ended is reported."""
+        """Wait until every ended turn is reported."""
         wait([future for _, future in self._finishing])
 
     def close(self) -> None:
-        """Go; idempotent."""
+        """End; drop what was not reported; idempotent."""
         if self._closed:
             return
         self._closed = True

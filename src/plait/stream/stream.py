@@ -20,11 +20,11 @@ _OFFSETS_MAX = 64 << 10
 
 
 class Stream:
-    """What one application has applied to a table, and how it goes on.
+    """The stream of one application into a table: its position, its writers, its audit.
 
-    Every epoch is one commit that carries the token (application, epoch, start, end). The table
-    takes each once, for ever: the same token again gives the first result, and one that does not
-    continue the last one is an error, whoever sends it and however often.
+    Every epoch is one commit with the token (application, epoch, start, end). The table applies
+    each token once, for ever. The same token again returns the first result. A token that does
+    not continue the last one is an error.
 
     >>> import pyarrow as pa
     >>> from plait import Table
@@ -43,12 +43,12 @@ class Stream:
 
     @property
     def application(self) -> str:
-        """Its name in the tokens."""
+        """The name of the application in the tokens."""
         return self._application
 
     @property
     def position(self) -> Position | None:
-        """How far the table is, as its newest decision says; None before the first epoch."""
+        """The last applied epoch in the newest version; None before the first epoch."""
         return self._handle.cache.refresh().streams.get(self._application)
 
     def writer(
@@ -61,19 +61,19 @@ class Stream:
         on_duplicate: str = "raise",
         missing_columns: str = "raise",
     ) -> Writer:
-        """Open a writer for the epoch that follows a position; used like ``Table.writer``.
+        """Open a writer for the epoch after a position; it is used like ``Table.writer``.
 
         Args:
             operation: append, insert, upsert, overwrite or delete.
-            after: the position that the rows were read from, as ``position`` gave it then: not
-                the one of now, which another process may have moved.
-            end: the offsets up to which the rows reach, as text of the caller's own.
-            on_conflict: ``retry`` to do touched buckets again, or ``raise``.
-            on_duplicate: for ``insert`` of a key that is there: ``raise`` or ``skip``.
+            after: the ``position`` from which the caller read the rows. Do not ask for it again:
+                another process may have moved it since.
+            end: the offsets where the rows end, as any text of the caller.
+            on_conflict: ``retry``, which stages the conflicting buckets again; or ``raise``.
+            on_duplicate: for ``insert``, if the key exists: ``raise`` or ``skip``.
             missing_columns: for ``upsert``, as in ``Table.writer``.
 
         Raises:
-            StreamError: somebody went on from there already, to other offsets.
+            StreamError: another process already continued from there, to other offsets.
         """
         if after is not None and after.token.application != self._application:
             message = f"the position belongs to stream {after.token.application!r}"
@@ -98,7 +98,7 @@ class Stream:
         on_duplicate: str,
         missing_columns: str = "raise",
     ) -> Writer:
-        """Open a writer for a token that an engine made."""
+        """Open a writer for a token that an engine created."""
         request = write_request(
             operation,
             self._handle.cache.known().table.spec,
@@ -110,12 +110,12 @@ class Stream:
         return Writer(self._handle, request)
 
     def begin_at(self, *, epoch: int, end: str) -> CommitResult:
-        """Take over a stream whose epochs up to this one are here already, or are not wanted.
+        """Begin a stream after this epoch: earlier ones are in the table already, or not wanted.
 
-        For a name that the table does not know yet, such as after a change of name.
+        Use it if the table does not know the application yet, for example after a rename.
 
         Raises:
-            StreamError: the table knows this application.
+            StreamError: the table already knows this application.
         """
         token = self.token(epoch, "", end)
         with self.writer_of(token, "append", on_conflict="retry", on_duplicate="raise") as writer:
@@ -123,7 +123,7 @@ class Stream:
         return writer.result
 
     def audit(self) -> Audit:
-        """Read the whole timeline, and tell whether every epoch continues the one before."""
+        """Read the whole timeline and check that every epoch continues the one before."""
         return audit(self._handle, self._application)
 
     def coordinator(
@@ -134,7 +134,7 @@ class Stream:
         on_conflict: str = "retry",
         on_duplicate: str = "raise",
     ) -> Coordinator:
-        """Make the one that decides for several writers; see ``Coordinator``."""
+        """Create the coordinator of several writers; see ``Coordinator``."""
         request = write_request(
             operation,
             self._handle.cache.known().table.spec,
@@ -144,11 +144,11 @@ class Stream:
         return Coordinator(self._handle, self._application, request, endpoint)
 
     def participant(self, endpoint: Endpoint, name: str) -> Participant:
-        """Make one of several writers; see ``Participant``."""
+        """Create one of several writers; see ``Participant``."""
         return Participant(self._handle, endpoint, name)
 
     def token(self, epoch: int, start: str, end: str) -> Token:
-        """Make a token of this application; raise OptionError for what cannot be one."""
+        """Create a token of this application; raise OptionError for an invalid one."""
         if epoch < 0 or not end or max(len(start), len(end)) > _OFFSETS_MAX:
             message = f"epoch {epoch} to {end[:80]!r} is not an epoch of a stream"
             hint = f"epochs count from 0; offsets are texts of 1 to {_OFFSETS_MAX} characters"

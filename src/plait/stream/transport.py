@@ -1,7 +1,7 @@
-"""How messages travel: a port of two methods, and the one inside of a process.
+"""The transport of stream messages: a port of two methods, and its form within one process.
 
-A transport may lose messages, repeat them, and bring them to whom they do not concern; it may not
-change their order between one sender and one receiver. A control topic of one partition does.
+A transport may lose messages, repeat them, and deliver them to receivers that they do not concern.
+It must keep their order between one sender and one receiver, as a topic of one partition does.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class Endpoint(Protocol):
-    """One end: the coordinator's, whose messages go to every writer, or that of a writer."""
+    """One end of a transport. Messages of the coordinator's end go to every writer."""
 
     def send(self, message: bytes) -> None:
-        """Send; from any thread."""
+        """Send a message; any thread may call it."""
         ...
 
     def receive(self, wait_s: float) -> bytes | None:
-        """Take the next message; None if none comes in time."""
+        """Return the next message; None if none arrives in time."""
         ...
 
 
@@ -43,7 +43,7 @@ class Hub:
         return _Coordinating(self._up, self._down, self._lock)
 
     def writer(self) -> Endpoint:
-        """Return the end of one more writer; it hears what is sent from now on."""
+        """Return the end of one more writer; it receives what is sent from now on."""
         mine: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         with self._lock:
             self._down.append(mine)

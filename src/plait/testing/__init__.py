@@ -1,13 +1,13 @@
-"""For tests of Plait and of what is built on it: fakes, faults, and conformance kits.
+"""Fakes, faults and conformance kits, for tests of Plait and of code that uses it.
 
-The kits are for adapters of your own. Subclass one in a pytest module and give its fixture::
+The kits test your own adapters. Subclass one in a pytest module and provide its fixture::
 
     class TestMyStore(StoreKit):
         @pytest.fixture
         def store(self):
             return MyStore(...)
 
-``pytest.register_assert_rewrite("plait.testing")`` in ``conftest.py`` makes failures tell more.
+``pytest.register_assert_rewrite("plait.testing")`` in ``conftest.py`` makes failures more detailed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts what a store is asked to do: the budget of a commit is stated in these numbers."""
+"""Counts the calls of a store, such as those of a commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoreCall:
 
 
 class CountingStore(WrappedStore):
-    """Records every call, in order, whatever comes of it.
+    """Records every call in order, whether or not it succeeds.
 
     >>> from plait.storage import open_store
     >>> store = CountingStore(open_store("memory://counting-doc"))
@@ -60,7 +60,7 @@ class CountingStore(WrappedStore):
 
     @property
     def fsyncs(self) -> int:
-        """The syncs since then; 0 for a store that makes none."""
+        """The syncs since then; 0 for a store that never syncs."""
         return self._fsyncs_now() - self._fsyncs
 
     def count(self, operation: str, kind: str | None = None) -> int:
@@ -74,7 +74,7 @@ class CountingStore(WrappedStore):
         return dict(Counter(c.operation for c in self._calls if kind in (None, c.kind)))
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set all counts to zero."""
         with self._mutex:
             self._calls.clear()
             self._fsyncs = self._fsyncs_now()

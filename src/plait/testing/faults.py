@@ -1,4 +1,4 @@
-"""A store that fails as it is told: crashes, errors, lost replies, delays, stale listings."""
+"""A store with scripted failures: crashes, errors, lost replies, delays, stale listings."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ KINDS = ("crash_before", "crash_after", "error", "lost_reply", "delay", "stale",
 
 
 class SimulatedCrashError(BaseException):
-    """The process died here. Not an Exception, so that nobody handles it as a failure."""
+    """The process died here. Not an Exception, so no handler treats it as a failure."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong, at which call.
+    """A failure, and the calls at which it happens.
 
     Args:
-        kind: ``crash_before`` and ``crash_after`` the call: from then on every call of this
-            store crashes, as it is with the dead. ``error``: StorageError, nothing happened.
-            ``lost_reply``: it happened, and StorageError. ``delay``: the clock goes on by
-            ``delay_s`` first. ``stale``: a listing as it was when the fault was made.
+        kind: ``crash_before`` or ``crash_after`` the call: from then on every call of this store
+            crashes, as in a dead process. ``error``: StorageError without the call.
+            ``lost_reply``: the call, then StorageError. ``delay``: the clock advances by
+            ``delay_s`` first. ``stale``: the listing as it was when the store was created.
             ``step``: ``run`` is called first.
         operation: of ``find``, ``put``, ``put_if_absent``, ``replace``, ``list``, ``delete``,
             ``persist``, ``open_input``, ``open_output``; a shell pattern. ``now`` is the
             request for the store's time; only its own name matches it.
         path: a shell pattern; ``*`` also matches ``/``.
-        nth: at the nth call that matches, from 1.
-        times: how many calls in a row, from there.
+        nth: the first matching call that fails, from 1.
+        times: how many matching calls fail from there.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Fault:
             raise ValueError(message)
 
     def hits(self, operation: str, path: str) -> bool:
-        """Count the call if it matches, and tell whether it is to fail."""
+        """Count the call if it matches, and return whether it fails."""
         matches = fnmatch.fnmatchcase(operation, self.operation)
         if not (matches and fnmatch.fnmatchcase(path, self.path)):
             return False
@@ -63,7 +63,7 @@ class Fault:
 
 
 class FaultStore(WrappedStore):
-    """Plays a script of faults.
+    """Runs a script of faults.
 
     >>> from plait.storage import open_store
     >>> store = FaultStore(open_store("memory://fault-doc"), [Fault("lost_reply", "put")])
@@ -86,10 +86,10 @@ class FaultStore(WrappedStore):
         }
         self.dead = False
         self.calls = 0
-        """Calls so far: a script that crashes at each of them in turn covers an operation."""
+        """How many calls were made. Crash at each of them in turn to cover an operation."""
 
     def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
-        """Make a call, or what the script has for it."""
+        """Make a call, or the failure that the script has for it."""
         with self._mutex:
             if self.dead:
                 raise SimulatedCrashError
@@ -100,7 +100,7 @@ class FaultStore(WrappedStore):
         return self._fail(fault, operation, path, run)
 
     def now_ms(self) -> int:
-        """Return the store's time, unless the script says that it is not told."""
+        """Return the store's time, unless the script makes it fail."""
         with self._mutex:
             asked = [fault for fault in self._script if fault.operation == "now"]
             if sum(fault.hits("now", "") for fault in asked):
@@ -126,7 +126,7 @@ class FaultStore(WrappedStore):
         return result
 
     def die(self) -> None:
-        """Crash, and stay dead."""
+        """Crash; every later call crashes too."""
         self.dead = True
         raise SimulatedCrashError
 

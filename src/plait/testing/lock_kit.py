@@ -1,9 +1,9 @@
 """What every lock must do. Subclass it and provide its fixture.
 
-``LockKit`` asks for ``providers``: a function that opens the lock anew, for each thread its own.
-``LosableLockKit`` asks for ``lose`` too. ``SharedLockKit``, and ``ExpiringLockKit`` for locks that
-pass from a silent holder to the next, ask for ``lock`` and ``store``: processes open the lock by
-its word in the contract and the store's spec.
+``LockKit`` needs ``providers``: a function that opens the lock again, once for each thread.
+``LosableLockKit`` also needs ``lose``. ``SharedLockKit``, and ``ExpiringLockKit`` for locks that
+pass from a silent holder to the next, need ``lock`` and ``store``: processes open the lock by its
+text in the contract and the store's spec.
 
 Two detectors that know nothing of each other look for two holders at once: the times of entering
 and leaving, on one monotonic clock, and a counter that is read and written without protection.
@@ -36,11 +36,11 @@ from plait.storage.port import Store
 from plait.testing.expect import refused
 
 Turn = tuple[float, float, str, float]
-"""Entered, left, by whom, and when it was asked for."""
+"""When the lock was taken and released, by whom, and when it was asked for."""
 
 
 class Counter(Protocol):
-    """A number that loses counts when two increase it at once."""
+    """A number that loses counts if two holders increase it at once."""
 
     def increase(self) -> None:
         """Read it, wait a little, write it."""
@@ -79,7 +79,7 @@ class FileCounter:
 
 
 def take_turns(provider: LockProvider, name: str, turns: int, counter: Counter) -> list[Turn]:
-    """Hold the lock so many times, briefly; tell when."""
+    """Hold the lock briefly, ``turns`` times; return when."""
     taken: list[Turn] = []
     for _ in range(turns):
         asked = time.monotonic()
@@ -111,7 +111,7 @@ def longest_wait(turns: Sequence[Turn]) -> int:
 
 
 class LockKit:
-    """The promises of the lock port among the threads of one process."""
+    """The guarantees of the lock port between the threads of one process."""
 
     def test_one_holds_it_at_a_time(self, providers: Callable[[], LockProvider]) -> None:
         counter, turns = self._race(providers, threads=6, each=15)
@@ -195,9 +195,9 @@ class LockKit:
 
 
 class LosableLockKit:
-    """The promises of a lock that can be lost while it is held.
+    """The guarantees of a lock that can be lost while it is held.
 
-    The fixture ``lose`` takes the lock from whoever holds it, as its kind of misfortune does.
+    The fixture ``lose`` takes the lock from its holder, as a failure of this kind of lock does.
     """
 
     def test_a_loss_is_seen(
@@ -221,7 +221,7 @@ class LosableLockKit:
 
 
 def until(true: Callable[[], bool], *, wait_s: float = 120) -> bool:
-    """Wait until it is true; tell whether it became so."""
+    """Wait until it is true; return whether it became true in time."""
     deadline = time.monotonic() + wait_s
     while not true():
         if time.monotonic() > deadline:
@@ -231,7 +231,7 @@ def until(true: Callable[[], bool], *, wait_s: float = 120) -> bool:
 
 
 class SharedLockKit:
-    """The promises among processes."""
+    """The guarantees between processes."""
 
     each = 12
 
@@ -277,7 +277,7 @@ class SharedLockKit:
 
 
 class ExpiringLockKit(SharedLockKit):
-    """The promises among processes of a lock whose holder is given up when it is silent."""
+    """The guarantees between processes of a lock that a silent holder loses."""
 
     def test_a_paused_holder_has_an_heir_and_sees_its_loss(
         self, lock: str, store: Store, tmp_path: Path
@@ -302,7 +302,7 @@ class ExpiringLockKit(SharedLockKit):
 
 
 class Worker:
-    """A process that takes the lock when told; see ``lock_worker``."""
+    """A process that takes the lock on request; see ``lock_worker``."""
 
     def __init__(self, lock: str, store: Store, name: str, counter: str) -> None:
         source = str(Path(__file__).resolve().parents[2])
@@ -319,7 +319,7 @@ class Worker:
         self.tell(json.dumps({**order, "name": name, "counter": counter}))
 
     def tell(self, line: str) -> None:
-        """Return an order."""
+        """Send an order."""
         if self._process.stdin is not None:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
@@ -331,15 +331,15 @@ class Worker:
         return [(entered, left, name, asked) for entered, left, name, asked in json.loads(line)]
 
     def pause(self) -> None:
-        """Stop it in its tracks."""
+        """Stop the process with SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

@@ -1,8 +1,8 @@
 """One process of the lock kit: ``python -m plait.testing.lock_worker``, orders on standard input.
 
-First line: what and where, as JSON. Then ``turns N`` takes the lock so many times and tells when;
-``hold`` takes it and keeps it until the process is killed; ``watch`` takes it, answers, and answers
-again when it was lost. Every other order is answered by one line.
+The first line is JSON: the lock and the store. Then ``turns N`` takes the lock N times and answers
+when; ``hold`` takes it and keeps it until the process is killed; ``watch`` takes it, answers, and
+answers again when the lock is lost. Every other order is answered by one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every conflict policy must do. Subclass it and provide the fixture ``policy``: the function.
 
-Every meeting that there can be is asked, so what passes here is never refused in a commit. The
-partitions and buckets that your table has can be more than the kit's own; name some in ``places``.
+The kit asks about every possible meeting, so a policy that passes is not refused in a commit. Your
+table may have other partitions than the kit; name some in ``places``.
 """
 
 # Tests: their names say what is promised, and their asserts are the point.
@@ -26,18 +26,18 @@ _OUTSIDE = ("open", "os.", "socket.", "subprocess.", "ctypes.", "shutil.", "temp
 
 
 class PolicyKit:
-    """The laws of a conflict policy."""
+    """The rules that a conflict policy must obey."""
 
     name: ClassVar[str | None] = None
-    """The name of its entry point in ``plait.policies``, if that is to be checked too."""
+    """The name of its entry point in ``plait.policies``; None: do not check it."""
     symmetric: ClassVar[bool] = False
-    """Whether it answers the same when ours and theirs change sides."""
+    """Whether the answer stays the same if ours and theirs are exchanged."""
     places: ClassVar[Iterable[Partition]] = ((), ("2026-01-01",), (None,), ("a", "b"))
     """Partitions to ask about, as texts."""
 
     @classmethod
     def check(cls, policy: Rule) -> None:
-        """Check every law at once, without pytest; raise AssertionError for one that is broken.
+        """Check every rule at once, without pytest; raise AssertionError for a broken one.
 
         >>> PolicyKit.check(lambda meeting: "retry")
         """
@@ -47,7 +47,7 @@ class PolicyKit:
                 getattr(kit, name)(policy)
 
     def meetings(self) -> Iterator[Meeting]:
-        """Return every meeting of two operations, in each of the places."""
+        """Return every meeting of two operations, in every place."""
         sides = itertools.product(_OPERATIONS, _OPERATIONS, KEYS, (False, True))
         for (ours, theirs, keys, computed), place in itertools.product(sides, self.places):
             for bucket in (0, 7):
@@ -71,7 +71,7 @@ class PolicyKit:
         assert differ[:3] == [], "a policy is a function of the meeting, and of nothing else"
 
     def test_it_touches_no_file_and_no_network(self, policy: Rule) -> None:
-        """What it would find there differs from client to client."""
+        """What it finds there would differ between clients."""
         for meeting in self.meetings():
             policy(meeting)  # whatever it imports, it may import once
         with _Listening() as heard:
@@ -80,7 +80,7 @@ class PolicyKit:
         assert sorted(set(heard.events)) == []
 
     def test_it_is_as_strict_as_can_be_where_nobody_can_tell(self, policy: Rule) -> None:
-        """They may have written the same key, and they may not have."""
+        """With unknown keys, the other commit may have written the same key."""
         rank = list(ALLOWED).index
         for meeting in self.meetings():
             if meeting.keys == UNKNOWN:
@@ -102,7 +102,7 @@ def _of(policy: Rule, meeting: Meeting, keys: str) -> Verdict:
 
 
 class _Listening:
-    """Hears what this thread asks of the world outside; hooks of the interpreter stay for good."""
+    """Records calls of this thread to the system; interpreter hooks cannot be removed."""
 
     _here = threading.local()
     _hooked = False

@@ -1,4 +1,4 @@
-"""Ports for tests: time that moves when told, names in order, background work by hand."""
+"""Ports for tests: a clock set by hand, ids in order, background work run by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plait.ports import Clock, Ids, NullObserver, Observer, Ports
 
 
 class SimClock:
-    """A clock that stands still until somebody sleeps or advances it.
+    """A clock that stands still until a test sleeps or advances it.
 
     Several can share one ``start``; ``skew_ms`` moves the wall clock alone, as of a machine whose
     clock is wrong.
@@ -39,11 +39,11 @@ class SimClock:
         return (self._now_ms - self._start_ms) / 1000
 
     def asleep_s(self) -> float:
-        """Return for how long ``suspend`` was told to last in all."""
+        """Return the total time of all ``suspend`` calls."""
         return self._asleep_s
 
     def suspend(self, seconds: float) -> None:
-        """Let the machine sleep: the wall clock goes on, the monotonic one does not."""
+        """Suspend the machine: the wall clock continues, the monotonic clock does not."""
         with self._mutex:
             self._asleep_s += seconds
 

@@ -1,7 +1,7 @@
 """What every store must do. Subclass it and provide the fixture ``store``: a new, empty place.
 
-``StoreKit`` stays in this process. ``SharedStoreKit`` races processes, which open the store by
-its ``spec``; it is for stores that others can reach.
+``StoreKit`` runs in this process. ``SharedStoreKit`` races several processes, which open the store
+by its ``spec``; it is for stores that other processes can reach.
 """
 
 # Tests: their names say what is promised, and their asserts are the point.
@@ -26,13 +26,13 @@ ESCAPES = ("", "/a", "../a", "a/../../b", "a/./b", "a//b", "a\\b", "c:/x", "a\0b
 
 
 class StoreKit:
-    """The promises of the store port, as far as one process can see them."""
+    """The guarantees of the store port that one process can check."""
 
     rounds = 20
-    """Races a test; fewer where a call takes long."""
+    """How many races a test runs; lower it for a slow store."""
 
     def reopen(self, store: Store) -> Store:
-        """Open the same place anew; override it for a store that ``open_store`` cannot open."""
+        """Open the same place again; override it for a store that ``open_store`` cannot open."""
         return open_store(store.spec)
 
     # --- reading and writing -------------------------------------------------------------------
@@ -42,7 +42,7 @@ class StoreKit:
         assert store.find(".meta/not/there") is None
 
     def test_find_finds_no_file_in_a_directory_and_none_below_a_file(self, store: Store) -> None:
-        """Where a directory is a thing of its own, it is damage in the place of a file."""
+        """On a store with real directories, one in the place of a file is damage."""
         store.put("folder/file", b"1")
         for path in ("folder", "folder/file/below"):
             try:
@@ -258,7 +258,7 @@ class StoreKit:
 
 
 class SharedStoreKit:
-    """The promises among processes, for stores that every process can open by its ``spec``."""
+    """The guarantees between processes, for stores that any process can open by ``spec``."""
 
     rounds = 15
 

@@ -1,4 +1,4 @@
-"""A store around a store: every call passes through ``call``, also those of Arrow."""
+"""A store around a store: every call passes through ``call``, including those of Arrow."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ METADATA = ".meta/"
 
 
 def is_metadata(path: str) -> bool:
-    """Tell whether a path is Plait's own, not a data file."""
+    """Return whether a path is metadata, not a data file."""
     return path.startswith(METADATA) or path == METADATA.rstrip("/")
 
 
 class WrappedStore:
-    """Passes everything on. Subclasses say in ``call`` what happens before and after."""
+    """Passes every call on. A subclass overrides ``call`` to act before and after."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -39,7 +39,7 @@ class WrappedStore:
 
     @property
     def spec(self) -> StoreSpec:
-        """Where the inner store is; what opens it anew opens it bare."""
+        """The spec of the inner store; opening it again opens it without the wrapper."""
         return self.inner.spec
 
     @property

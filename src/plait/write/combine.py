@@ -1,4 +1,4 @@
-"""Several operations, one decision: what they stage one after the other, put together."""
+"""Combine what several operations, or several tasks, staged into one decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from plait.timeline.pending import load_pending
 
 
 def combine_tasks(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatus:
-    """Put statuses together.
+    """Combine the statuses of several tasks.
 
     Raises:
         InvariantError: two tasks staged one bucket of a table with a key.
@@ -56,7 +56,7 @@ def combine_tasks(statuses: Sequence[WriteStatus], *, keyed: bool) -> WriteStatu
 
 
 def with_garbage(status: WriteStatus, paths: Iterable[str]) -> WriteStatus:
-    """Name more files as garbage, unless the status uses them."""
+    """Return the status with more files named as garbage, unless it uses them."""
     known = set(status.changes.garbage["path"].to_pylist())
     garbage = sorted((known | set(paths)).difference(status.changes.named()))
     changes = replace(status.changes, garbage=pa.table({"path": garbage}, schema=PATHS))
@@ -64,7 +64,7 @@ def with_garbage(status: WriteStatus, paths: Iterable[str]) -> WriteStatus:
 
 
 def leftovers(statuses: Iterable[WriteStatus]) -> set[str]:
-    """Return every file of statuses that others have taken the place of."""
+    """Return every file of statuses that were replaced by later ones."""
     return set().union(*(status.changes.written() for status in statuses))
 
 
@@ -95,7 +95,7 @@ def announced_places(store: Store, instant: Instant) -> set[Partition]:
 
 
 def advance(snapshot: Snapshot, changes: Changes) -> Snapshot:
-    """Return what readers would see if changes were committed on a snapshot."""
+    """Return the snapshot that readers would see if the changes were committed on it."""
     files = pa.concat_tables(
         [
             _without(snapshot.files, changes.removed["path"]),
@@ -106,10 +106,10 @@ def advance(snapshot: Snapshot, changes: Changes) -> Snapshot:
 
 
 def combine_operations(statuses: Sequence[WriteStatus], *, reads: bool) -> WriteStatus:
-    """Put statuses together, each of which was staged on what the ones before lead to.
+    """Combine statuses, each of which was staged on the result of the ones before it.
 
-    Files that a later one replaces are garbage at once; so is what no part needs any more, such
-    as keys that were looked up where no read counts.
+    Files that a later status replaces are garbage from the start. So are files that no part needs
+    any more, such as looked-up keys when reads do not count.
     """
     whole = statuses[0]
     for status in statuses[1:]:
@@ -132,7 +132,7 @@ def combine_operations(statuses: Sequence[WriteStatus], *, reads: bool) -> Write
 
 
 def combined_scope(scopes: Sequence[Scope], schema: pa.Schema) -> Scope:
-    """Return the widest of the scopes, with a predicate that holds where any of theirs does."""
+    """Return the widest of the scopes; its predicate is the OR of theirs."""
     kinds = {scope.kind for scope in scopes}
     kind = next(
         (wide for wide in (SCOPE_TABLE, SCOPE_PARTITIONS) if wide in kinds),

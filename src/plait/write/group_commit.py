@@ -1,9 +1,9 @@
-"""One decision over what writers elsewhere have staged: tasks of a job, or those of a stream.
+"""One decision over what other writers have staged: tasks of a job, or writers of a stream.
 
-A writer that owns its buckets, or adds rows that have no key, stages final files. One that may
-meet others in a bucket stages its rows as run files on the table's store, which no reader ever
-sees; here they are divided and merged in bounded memory with the Arrow writer, also again after a
-conflict, and named as garbage in the decision.
+A writer that owns its buckets, or adds rows without a key, stages final files. A writer that may
+share a bucket with others stages its rows as run files on the table's store; no reader ever sees
+them. This module divides and merges the runs in bounded memory with the Arrow writer, repeats that
+after a conflict, and names the runs as garbage in the decision.
 """
 
 from __future__ import annotations

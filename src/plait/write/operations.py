@@ -1,4 +1,4 @@
-"""Writes in one call: the half of ``Table`` that changes rows. Each call is one commit."""
+"""One-call writes: the half of ``Table`` that changes rows. Each call is one commit."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def write_once(
 ) -> CommitResult:
     """Write data in one commit.
 
-    An Arrow table is checked first, and its partitions are then known at begin, which saves a
-    record; a stream is checked batch by batch as it comes.
+    An Arrow table is checked first. Its partitions are then known at begin, which saves a record.
+    A stream is checked batch by batch as it arrives.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -62,13 +62,13 @@ def write_once(
 
 
 class Writes(ABC):
-    """Writes of one call each; ``Table.writer`` says what their arguments mean."""
+    """One-call writes; ``Table.writer`` documents their arguments."""
 
     _handle: TableHandle
 
     @abstractmethod
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:
-        """Make the writer for a request; ``session`` is where it works if no rows come."""
+        """Return the writer for a request; without input rows it works in ``session``."""
 
     def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
         return write_request(operation, self._handle.cache.known().table.spec, **asked)
@@ -78,7 +78,7 @@ class Writes(ABC):
         return write_once(self._writer, request, spec, data)
 
     def _change(self, request: WriteRequest, session: object) -> CommitResult:
-        """Change rows that are in the table; none come."""
+        """Change rows of the table, without input rows."""
         with self._writer(request, session) as writer:
             pass
         return writer.result
@@ -103,7 +103,7 @@ class Writes(ABC):
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
-        """Add rows whose keys are not there yet; see ``writer``."""
+        """Add rows whose keys are not in the table yet; see ``writer``."""
         request = self._request(
             "insert",
             commit_id=commit_id,
@@ -122,7 +122,7 @@ class Writes(ABC):
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
-        """Add rows, replacing those with the same key; see ``writer``.
+        """Add rows and replace existing rows with the same key; see ``writer``.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -154,7 +154,7 @@ class Writes(ABC):
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
-        """Replace the table, the rows that match ``where``, or the partitions of the rows."""
+        """Replace the table, the rows that match ``where``, or the partitions of the input rows."""
         request = self._request(
             "overwrite",
             commit_id=commit_id,
@@ -175,9 +175,9 @@ class Writes(ABC):
         read_from: Scan | Pinned | int | None = None,
         spark: object = None,
     ) -> CommitResult:
-        """Delete the rows that match ``where``, or those with the keys given.
+        """Delete the rows that match ``where``, or the rows with these keys.
 
-        ``spark`` is a session whose executors look for the rows; this process by default.
+        With ``spark``, the executors of that session do the work; by default this process does.
         """
         require_one(where, keys)
         request = self._request(
@@ -201,25 +201,25 @@ class Writes(ABC):
     ) -> CommitResult:
         """Set columns to new values in the rows that match ``where``.
 
-        Values are computed from the row as the commit finds it: where others changed other keys
-        of a bucket meanwhile, the bucket is done again on theirs. Where they changed the same
-        rows, the table's policy decides, as for every write.
+        Values are computed from the rows that the commit finds. If another commit changed other
+        keys of a bucket in the meantime, the bucket is updated again on top of that commit. If it
+        changed the same rows, the table's policy decides, as for every write.
 
         Args:
             values: column: value. Text is SQL over the columns (``"n + 1"``, ``"'text'"``);
-                everything else is a literal, a pyarrow expression, or a function that takes a
-                record batch and gives an array.
-            where: which rows; all by default.
+                anything else is a literal, a pyarrow expression, or a function that takes a
+                record batch and returns an array.
+            where: the rows to update; all by default.
             commit_id: an idempotency key, as in ``writer``.
-            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
+            on_conflict: ``raise`` or ``retry``, as in ``writer``.
             read_from: what the values were computed from, as in ``writer``.
-            spark: a Spark session whose executors do the work; this process by default.
+            spark: a Spark session whose executors do the work; by default this process does.
 
         Raises:
             OptionError: a column of the record key or of the partitions would change.
-            PredicateError: a value or ``where`` is not understood.
-            SchemaMismatchError: a column is not there, or a value does not fit it.
-            BadRecordError: a value cannot be computed for a row, or not be stored without loss.
+            PredicateError: a value or ``where`` cannot be parsed.
+            SchemaMismatchError: a column does not exist, or a value does not fit its type.
+            BadRecordError: a value cannot be computed for a row, or not stored without loss.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -253,24 +253,25 @@ class Writes(ABC):
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
-        """Bring rows of a source together with the table's by record key; clauses say what happens.
+        """Match the rows of a source with the table by record key, and apply clauses to them.
 
-        Of each list the first clause whose ``when`` holds for a row wins; a row for which none
-        does stays as it is. In values and conditions ``s`` is the source, ``t`` the table. The
-        source has one row a key, with the columns of the key and of the partitions.
+        In each list, the first clause whose ``when`` is true for a row applies. A row without
+        such a clause stays unchanged. In values and conditions ``s`` is the source and ``t`` the
+        table. The source has one row per key, and has the columns of the key and the partitions.
 
         Args:
             source: a Spark DataFrame (stays distributed), or Arrow data as in ``writer``.
-            on: the columns of the record key, for the reader; rows are matched by nothing else.
-            matched: ``Update`` and ``Delete`` for rows that both sides have.
-            not_matched: ``Insert`` for rows that only the source has.
-            not_matched_by_source: ``Update`` and ``Delete`` for rows that only the table has.
+            on: the columns of the record key. It only documents the call: rows are always matched
+                by the record key.
+            matched: ``Update`` and ``Delete`` for rows that are in both.
+            not_matched: ``Insert`` for rows that are only in the source.
+            not_matched_by_source: ``Update`` and ``Delete`` for rows that are only in the table.
             commit_id: an idempotency key, as in ``writer``.
-            on_conflict: ``raise``, or ``retry`` to do the touched buckets again.
+            on_conflict: ``raise`` or ``retry``, as in ``writer``.
             read_from: what the source was computed from, as in ``writer``.
 
         Raises:
-            DuplicateKeyError: the source has two rows of one key.
+            DuplicateKeyError: the source has two rows with the same key.
             OptionError, PredicateError, SchemaMismatchError, BadRecordError: as in ``update``.
 
         >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What a caller asks of a writer: checked against the table before anything is written."""
+"""Check a write request against the table before anything is written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WriteOptions(TypedDict, total=False):
 
 
 def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
-    """Check the arguments against the table; raise OptionError for what makes no sense."""
+    """Check the arguments against the table; raise OptionError for an invalid combination."""
     where, partitions = asked.get("where"), asked.get("partitions")
     _one_of("operation", operation, OPERATIONS)
     if partitions not in (None, "dynamic"):
@@ -98,7 +98,7 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
 def update_request(
     values: Mapping[str, object], spec: TableSpec, **asked: Unpack[WriteOptions]
 ) -> WriteRequest:
-    """Check an update against the table, whole; raise before anything is written.
+    """Check an update against the table; raise before anything is written.
 
     Raises:
         OptionError: nothing is assigned, or a column of the key or of the partitions.
@@ -119,7 +119,7 @@ def merge_request(
     spec: TableSpec,
     **asked: Unpack[WriteOptions],
 ) -> WriteRequest:
-    """Check a merge against the table, as far as that goes without its source.
+    """Check a merge against the table, as far as possible without its source.
 
     Raises:
         OptionError: there is no clause or no key, or rows are matched by something else.
@@ -180,7 +180,7 @@ def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
 
 
 def require_one(where: object, keys: object) -> None:
-    """Refuse a delete of neither or both; raise OptionError."""
+    """Raise OptionError for a delete without ``where`` and ``keys``, or with both."""
     if (where is None) == (keys is None):
         message = "delete needs either where or keys"
         hint = "delete(where='true') deletes every row"
@@ -188,7 +188,7 @@ def require_one(where: object, keys: object) -> None:
 
 
 def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> ReadSet | None:
-    """Take what rows were computed from; raise InstantError if it cannot be read any more."""
+    """Return the read set of ``read_from``; raise InstantError if it is no longer readable."""
     if read_from is None:
         return None
     version = read_from if isinstance(read_from, int) else read_from.version
@@ -216,12 +216,12 @@ def plan_of(
     """Return the plan that engines work by.
 
     Args:
-        request: what the caller asked.
-        table: as it is at the base.
-        store: where the table is.
-        instant: of the commit.
-        step: tells operations of one instant apart.
-        reads: a read may still be named that the operation will rest on.
+        request: the caller's request.
+        table: the table at the base.
+        store: the table's store.
+        instant: the instant of the commit.
+        step: distinguishes the operations of one instant.
+        reads: whether the caller may still name a read that the operation depends on.
     """
     return WritePlan(
         request,
@@ -236,7 +236,7 @@ def plan_of(
 
 
 def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> Scope:
-    """Say what an operation that staged so much reaches."""
+    """Return the scope of an operation that staged these changes."""
     predicate = None if request.predicate is None else dict(request.predicate)
     if request.operation is Operation.MERGE and request.clauses and request.clauses.by_source:
         predicate = {"always": True}  # every row may be one that the source lacks

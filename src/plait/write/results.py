@@ -1,4 +1,4 @@
-"""What commit ids and epochs of streams led to."""
+"""Look up the results of commit ids and stream epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from plait.write.request import plan_of
 
 
 def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
-    """Find what a commit id led to; None if it did not commit."""
+    """Return the result of a commit id; None if it did not commit."""
     state = handle.cache.known()
     version = state.find_commit(handle.store, commit_id)
     if version is None:
@@ -32,7 +32,7 @@ def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
 
 
 def find_epoch(handle: TableHandle, token: Token) -> CommitResult | None:
-    """Find what this very epoch of a stream led to; None if it is the next to come.
+    """Return the result of this epoch of a stream; None if it is the next one.
 
     Raises:
         StreamError: it does not continue the stream.
@@ -46,7 +46,7 @@ def find_epoch(handle: TableHandle, token: Token) -> CommitResult | None:
 
 @dataclass(slots=True)
 class Replay:
-    """An epoch that the table has under this number: its rows are summed up, and not written."""
+    """An epoch that the table already has: its rows are summed up and not written."""
 
     handle: TableHandle
     request: WriteRequest
@@ -60,7 +60,7 @@ class Replay:
         self.digest += engine.digest(data, plan)
 
     def result(self) -> CommitResult:
-        """Return what the epoch led to.
+        """Return the result of the epoch.
 
         Raises:
             EpochRewoundError: it was applied with other rows.
@@ -73,7 +73,7 @@ class Replay:
 
 
 def result_at(handle: TableHandle, version: int) -> CommitResult:
-    """Return what the commit of a version led to."""
+    """Return the result of the commit of a version."""
     decision = handle.cache.timeline.find(version)
     if decision is None:
         message = f"version {version} has no slot"
@@ -87,11 +87,11 @@ def commit_or_abort(
     commit: Callable[[], CommitResult],
     wrote: Callable[[], bool],
 ) -> CommitResult:
-    """Commit; give the first result where it was applied before, and roll back after an error.
+    """Commit. Return the first result if it was applied before; roll back after an error.
 
-    ``wrote`` ends what still writes, then tells whether a file may be on the store.
+    ``wrote`` stops all writing, then returns whether a file may be on the store.
 
-    A commit whose outcome is not known is left to recovery: it may have landed (INV-10).
+    A commit whose outcome is unknown is left to recovery, because it may have landed (INV-10).
     """
     try:
         with txn.standing():

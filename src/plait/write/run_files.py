@@ -1,8 +1,8 @@
-"""Rows on their way to a decision that another process makes: run files on the table's store.
+"""Run files on the table's store: rows that another process will commit.
 
-For a writer that may meet others in any bucket: it looks at nothing that is in the table, and the
-one that decides merges (``gather``). Buffered by bucket as in every writer, so that memory stays
-bounded and the rows of a bucket stay in the order in which they came.
+They are for a writer that may share any bucket with others. It reads nothing of the table; the
+process that decides merges its rows (``group_commit.py``). Rows are buffered by bucket, as in every
+writer, so memory is bounded and the rows of a bucket keep their order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RunStaging:
         label: str,
         store: Store,
     ) -> None:
-        """Begin; nothing is written yet. ``label`` tells it from others of the instant."""
+        """Begin; write nothing yet. ``label`` is unique among the stagings of the instant."""
         self._plan = plan
         limits = MemoryLimits.of(plan.options)
         self._limits = limits
@@ -74,7 +74,7 @@ class RunStaging:
 
     @property
     def digest(self) -> Digest:
-        """Of the rows that came in."""
+        """The digest of the rows that were written."""
         return self._digester.digest
 
     def write(self, data: object) -> None:

@@ -42,7 +42,7 @@ from plait.write.results import commit_or_abort, find_result
 
 @dataclass(slots=True)
 class _StagedOperation:
-    """One operation, staged on what those before it lead to."""
+    """One operation, staged on the result of the operations before it."""
 
     request: WriteRequest
     staging: Staging
@@ -50,9 +50,9 @@ class _StagedOperation:
 
 
 class _Pin:
-    """One lease for all scans of a block, which goes with the last of them.
+    """One read pin for all scans of a block, released with the last of them.
 
-    It is taken while the pending record still protects the base, so no cleaner comes in between.
+    It is taken while the pending record still protects the base, so no clean runs in between.
     """
 
     def __init__(self, handle: TableHandle, version: int) -> None:
@@ -60,13 +60,13 @@ class _Pin:
 
 
 class Transaction:
-    """Runs operations one after the other and decides them all at once, or none.
+    """Runs several operations and commits all of them in one decision, or none.
 
-    Use it as a context manager. Each operation sees what the ones before it did, and nobody else
-    sees any of it before the block ends well. ``scan`` reads the snapshot that the block rests
-    on, with its own changes; what was read is then protected against others: a commit that wrote
-    the same keys meanwhile makes this one a conflict, and with ``isolation="serializable"`` one
-    that wrote where it read.
+    Use it as a context manager. Each operation sees the changes of the operations before it.
+    Others see nothing until the block has committed. ``scan`` reads the block's snapshot with its
+    own changes. After a ``scan``, the block conflicts with every commit that wrote the same keys
+    in the meantime and, with ``isolation="serializable"``, with every commit that wrote where the
+    block read.
 
     >>> import pyarrow as pa
     >>> from plait import Table
@@ -80,7 +80,7 @@ class Transaction:
     """
 
     def __init__(self, handle: TableHandle, *, commit_id: str | None, on_conflict: str) -> None:
-        """Make a block; it begins with ``with``."""
+        """Create a transaction; ``with`` begins it."""
         self._handle, self._default = handle, ArrowEngine(store=handle.store)
         self._commit_id, self._on_conflict = commit_id, on_conflict
         self._txn: OptimisticTransaction | None = None
@@ -96,7 +96,7 @@ class Transaction:
 
     @property
     def result(self) -> CommitResult:
-        """What was committed; raise TransactionClosedError before the block has ended well."""
+        """The result of the commit; raise TransactionClosedError before the commit."""
         if self._result is None:
             message = "the transaction has not committed"
             raise TransactionClosedError(message, hint="read result after the with block")
@@ -104,11 +104,11 @@ class Transaction:
 
     @property
     def version(self) -> int:
-        """The version that the block rests on."""
+        """The version that the block works on."""
         return self._require_open().base.version
 
     def __enter__(self) -> Self:
-        """Begin: from here on, what the base shows stays readable."""
+        """Begin. From here on, the files of the base stay readable."""
         if self._begun:
             message = "the transaction was already used"
             raise TransactionClosedError(message, hint="create a new one for each with block")
@@ -134,7 +134,7 @@ class Transaction:
     def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
         """Read the table as this transaction sees it; see ``Table.scan``.
 
-        It can be read after the block too: a lease keeps the files until the scan is dropped.
+        It can also be read after the block: a read pin keeps the files until the scan is dropped.
         """
         snapshot = self._require_snapshot()
         if self._pin is None:
@@ -149,17 +149,17 @@ class Transaction:
         self._run(self._request("append"), data)
 
     def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
-        """Add rows whose keys are not there yet; see ``Table.insert``."""
+        """Add rows whose keys are not in the table yet; see ``Table.insert``."""
         self._run(self._request("insert", on_duplicate=on_duplicate), data)
 
     def upsert(self, data: object, *, missing_columns: str = "raise") -> None:
-        """Add rows, replacing those with the same key; see ``Table.upsert``."""
+        """Add rows and replace existing rows with the same key; see ``Table.upsert``."""
         self._run(self._request("upsert", missing_columns=missing_columns), data)
 
     def overwrite(
         self, data: object, *, where: Where = None, partitions: str | None = None
     ) -> None:
-        """Replace the table, the rows that match, or partitions; see ``Table.overwrite``."""
+        """Replace the table, the matching rows, or partitions; see ``Table.overwrite``."""
         self._run(self._request("overwrite", where=where, partitions=partitions), data)
 
     def delete(self, *, where: Where = None, keys: object = None) -> None:
@@ -168,7 +168,7 @@ class Transaction:
         self._run(self._request("delete", where=where), keys)
 
     def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
-        """Set columns to new values in the rows that match; see ``Table.update``."""
+        """Set columns to new values in the matching rows; see ``Table.update``."""
         spec = self._require_open().base.table.spec
         request = update_request(values, spec, where=where, on_conflict=self._on_conflict)
         self._run(request, None)
@@ -182,7 +182,7 @@ class Transaction:
         not_matched: Insert | Sequence[Insert] = (),
         not_matched_by_source: Matched | Sequence[Matched] = (),
     ) -> None:
-        """Bring rows and the table's together by key; see ``Table.merge``."""
+        """Match rows with the table by record key; see ``Table.merge``."""
         spec = self._require_open().base.table.spec
         clauses = Clauses.of(matched, not_matched, not_matched_by_source)
         self._run(merge_request(clauses, on, spec, on_conflict=self._on_conflict), source)
@@ -236,7 +236,7 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Decide, or roll back if the block raised."""
+        """Commit, or roll back if the block raised."""
         txn, self._txn = self._txn, None
         self._pin = None  # the scans have it
         if txn is None or self._done:
@@ -264,7 +264,7 @@ class Transaction:
         self._result = commit_or_abort(self._handle, txn, publish, self._end_stagings)
 
     def _end_stagings(self) -> bool:
-        """Let nothing more be written, then tell whether a file may be on the store."""
+        """Stop all writing, then return whether a file may be on the store."""
         for part in self._parts:
             part.staging.close()
         return any(may_have_written(part.staging) for part in self._parts)

@@ -26,9 +26,10 @@ from plait.write.results import Replay, commit_or_abort, find_epoch, find_result
 class Writer:
     """Writes one operation: everything in one commit, or nothing.
 
-    Use it as a context manager. Leaving the block commits; an exception inside rolls back and
-    is raised. ``result`` is there after the block. ``write`` takes Spark DataFrames (which stay
-    distributed), Arrow tables, batches and readers, and anything with ``__arrow_c_stream__``.
+    Use it as a context manager. Leaving the block commits; an exception inside rolls back and is
+    raised again. After the block, ``result`` has the result. ``write`` takes Spark DataFrames
+    (which stay distributed), Arrow tables, batches and readers, and any object with
+    ``__arrow_c_stream__``.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class Writer:
 
         Args:
             handle: the table.
-            request: what is asked.
-            default: the engine for data that no other one takes; Arrow by default.
-            session: where the work is done if no data comes; this process by default.
-            instant: one that another process began for it.
+            request: the operation and its arguments.
+            default: the engine for data that no other engine takes; Arrow by default.
+            session: the session that does the work if there is no input; by default this process.
+            instant: an instant that another process began for this writer.
 
         Raises:
             OptionError: no engine knows such a session.
@@ -66,7 +67,7 @@ class Writer:
 
     @property
     def result(self) -> CommitResult:
-        """What was committed; raise TransactionClosedError before the block has ended well."""
+        """The result of the commit; raise TransactionClosedError before the commit."""
         if self._result is None:
             message = "the writer has not committed"
             raise TransactionClosedError(message, hint="read result after the with block")
@@ -78,7 +79,7 @@ class Writer:
         return self._require_open().instant
 
     def __enter__(self) -> Self:
-        """Begin: from here on, what the base shows stays readable."""
+        """Begin. From here on, the files of the base stay readable."""
         request = self._request
         if self._begun is None and self._find_first():
             return self
@@ -109,11 +110,12 @@ class Writer:
         return over
 
     def write(self, data: object) -> None:
-        """Take rows. May be called many times, with data for the same engine.
+        """Add rows. May be called many times, with data for the same engine.
 
         Raises:
-            SchemaError: the data does not fit the table; nothing of it becomes visible.
-            RolledBackError: somebody took this writer for dead, a heartbeat interval ago at most.
+            SchemaError: the data does not fit the table; none of it becomes visible.
+            RolledBackError: another client took this writer for dead and rolled it back. It is
+                raised at most one heartbeat interval after that.
         """
         if self._closed:
             message = "the writer is closed"
@@ -156,7 +158,7 @@ class Writer:
         self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
 
     def _end_staging(self) -> bool:
-        """Let nothing more be written, then tell whether a file may be on the store."""
+        """Stop all writing, then return whether a file may be on the store."""
         if self._staging is not None:
             self._staging.close()
         return self._begun is not None or may_have_written(self._staging)
@@ -173,7 +175,7 @@ class Writer:
         return txn.commit(status, scope, staging.stage, read_set)
 
     def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
-        """Return what the operation works on; rows without keys are added to anything."""
+        """Return the snapshot that the operation works on; rows without keys need none."""
         if self._request.operation is Operation.APPEND:
             return txn.base.blank()
         return txn.base.snapshot(self._handle.store)
@@ -197,7 +199,7 @@ class Writer:
         return self._staging
 
     def _find_first(self) -> bool:
-        """Return the first result of this commit id or token, for ever."""
+        """Return the first result of this commit id or token, however old it is."""
         request = self._request
         result = None if request.token is None else find_epoch(self._handle, request.token)
         if result is not None and self._begin_replay():
@@ -208,7 +210,7 @@ class Writer:
         return result is not None
 
     def _begin_replay(self) -> bool:
-        """See that the rows of an epoch that was applied are compared, if they are not known."""
+        """Have the rows of an applied epoch compared, if their digest is not known."""
         token = self._request.token
         if token is None or token.digest is not None:
             return False
