@@ -62,7 +62,14 @@ if TYPE_CHECKING:
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting
     from plait.model.decision import CommitResult, Span, Token
-    from plait.model.history import HistoryEntry, LockHolder, LockState, PendingEntry, TimelineView
+    from plait.model.history import (
+        HistoryEntry,
+        LockHolder,
+        LockState,
+        PendingEntry,
+        ReaderEntry,
+        TimelineView,
+    )
     from plait.model.instant import Instant
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.explain import ExplainedConflict, Explanation
@@ -135,6 +142,7 @@ __all__ = [
     "Position",
     "PredicateError",
     "Problem",
+    "ReaderEntry",
     "Retry",
     "RetryableConflictError",
     "RollbackReport",
@@ -192,6 +200,7 @@ _LAZY = {
     "Pinned": "plait.read.scan",
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
+    "ReaderEntry": "plait.model.history",
     "RollbackReport": "plait.txn.recovery",
     "RolledBackInstant": "plait.txn.recovery",
     "Scan": "plait.read.scan",

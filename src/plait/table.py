@@ -21,13 +21,11 @@ from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.pins import pin, pin_changes
 from plait.read.changes import ChangeScan
 from plait.read.scan import Pinned, Scan
-from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
 from plait.services.contract import change_contract
-from plait.services.verify import VerifyReport, verify
+from plait.services.operations import Services
 from plait.stream.stream import Stream
-from plait.txn.definition import Definition, set_properties
+from plait.txn.definition import Definition
 from plait.txn.read_pin import release_with
-from plait.txn.recovery import RollbackReport, roll_back, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes
 from plait.write.request import read_set_of
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table(Writes):
+class Table(Writes, Services):
     """A table at a URI. Every call reads the newest version first.
 
     Any number of processes may open the same table and write to it; there is no server between
@@ -342,11 +340,7 @@ class Table(Writes):
         """
         return load_locks(self._handle)
 
-    # --- maintenance -----------------------------------------------------------------------
-
-    def set(self, properties: Mapping[str, object]) -> CommitResult:
-        """Set options in one commit; raise OptionError for an unknown one."""
-        return set_properties(self._handle, properties)
+    # --- contract and conflicts ------------------------------------------------------------
 
     def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
         """Change the contract while no other writer is live.
@@ -365,29 +359,6 @@ class Table(Writes):
     def explain(self, instant: str | Instant) -> Explanation:
         """Return the conflicts that an instant met, and which work it repeated."""
         return explain(self._handle, Instant.of(instant))
-
-    def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
-        """Roll back an instant, or every instant of a dead writer if none is named."""
-        if instant is None:
-            return roll_back_failed(self._handle, reason="found dead by a rollback")
-        return roll_back(self._handle, Instant.of(instant), reason="requested")
-
-    def plan_clean(self) -> CleanPlan:
-        """Plan a clean; write nothing."""
-        return plan_clean(self._handle)
-
-    def clean(self, plan: CleanPlan | None = None) -> CleanReport:
-        """Delete files that no readable version, writer or reader needs; plan first if needed."""
-        return clean(self._handle, plan)
-
-    def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
-        """Check the invariants on storage; change nothing.
-
-        Args:
-            data: also read every live file.
-            history: check only the timeline: isolation, lost updates, double decisions.
-        """
-        return verify(self._handle, data=data, history=history)
 
     # --- inside ----------------------------------------------------------------------------
 

@@ -32,6 +32,12 @@ ENTRIES = {
         "plait.cli.commands.changes", "Count and show the rows that commits changed."
     ),
     "locks": CommandEntry(_CONCURRENCY, "Show who holds the lock of a table, and since when."),
+    "writers": CommandEntry(
+        _CONCURRENCY, "List the writers that are at work, and those that died."
+    ),
+    "readers": CommandEntry(
+        _CONCURRENCY, "List the readers that keep old versions from being cleaned."
+    ),
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
     "clean": CommandEntry(_SERVICES, "Delete files that no reader needs any more."),
     "conflict": CommandEntry(

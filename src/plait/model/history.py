@@ -93,6 +93,34 @@ class PendingEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderEntry:
+    """A reader that keeps the files of a version, and of those after it, from being deleted."""
+
+    version: int
+    """The oldest version that it may read; 0 where its pin cannot be read."""
+    host: str
+    """"" where its pin cannot be read."""
+    pid: int
+    renewed_ms: int | None
+    """When it last said that it goes on, by the store's clock; None if the store cannot tell."""
+    silent_ms: int | None
+    """For how long it has said nothing."""
+    alive: bool
+    """Whether a clean still respects it."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "host": self.host,
+            "pid": self.pid,
+            "renewed": None if self.renewed_ms is None else iso(self.renewed_ms),
+            "silent_ms": self.silent_ms,
+            "alive": self.alive,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineView:
     """Every decision, oldest first, and the pending instants."""
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plait.errors import CorruptMetadataError, StorageError
+from plait.model.history import ReaderEntry
 from plait.storage.port import FileInfo
 from plait.timeline import paths
 from plait.txn.signs_of_life import Silence
@@ -39,7 +40,8 @@ class ReadPinInfo:
     version: int
     """Files that are live at this version or later are needed; 0 if it cannot be read."""
     expired: bool
-    owner: str
+    host: str = ""
+    pid: int = 0
     modified_ms: int | None = None
     """When it was written or renewed, by the store's clock."""
 
@@ -127,19 +129,40 @@ def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
             body = b""
         if body is None:
             continue
-        version, ttl_s, owner = 0, TTL_S, "unknown"
+        version, ttl_s, host, pid = 0, TTL_S, "", 0
         try:
             document = json.loads(body)
             version, ttl_s = int(document["version"]), float(document["ttl_s"])
-            owner = f"{document['host']}:{document['pid']}"
+            host, pid = str(document["host"]), int(document["pid"])
             if version < 0 or not 0 < ttl_s <= TTL_S_MAX:
                 raise ValueError(ttl_s)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            version, ttl_s = 0, TTL_S
+            version, ttl_s, host, pid = 0, TTL_S, "", 0
             _log.warning("read pin %s is unreadable and protects files until it expires", info.path)
         expired = _ran_out(handle, info, ttl_s, now)
-        leases.append(ReadPinInfo(info.path, version, expired, owner, info.modified_ms))
+        leases.append(ReadPinInfo(info.path, version, expired, host, pid, info.modified_ms))
     return leases
+
+
+def list_readers(handle: TableHandle) -> tuple[ReaderEntry, ...]:
+    """List who keeps versions from being cleaned, those of old versions first.
+
+    Raises:
+        ClockUnavailableError: the store does not tell its time.
+    """
+    now_ms, pins = handle.store.now_ms(), load_read_pins(handle)
+    readers = [
+        ReaderEntry(
+            pin.version,
+            pin.host,
+            pin.pid,
+            pin.modified_ms,
+            None if pin.modified_ms is None else max(0, now_ms - pin.modified_ms),
+            alive=not pin.expired,
+        )
+        for pin in pins
+    ]
+    return tuple(sorted(readers, key=lambda reader: (reader.version, reader.host, reader.pid)))
 
 
 def _ran_out(handle: TableHandle, info: FileInfo, ttl_s: float, now_ms: int) -> bool:

@@ -101,7 +101,8 @@ def test_describe_text_shows_sizes_for_people(tablectl, table):
 
 
 @pytest.mark.parametrize(
-    "command", ["describe", "history", "timeline", "files", "schema", "locks", "verify"]
+    "command",
+    ["describe", "history", "timeline", "files", "schema", "locks", "writers", "readers", "verify"],
 )
 def test_no_table_at_the_place_ends_in_3(tablectl, tmp_path, command):
     ran = tablectl(command, tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""How writers met: conflict, locks."""
+"""Who is at work, and how writers met: writers, readers, conflict, locks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import click
 
 from plait.cli.application import Application
 from plait.cli.command import bare_command, command, table_options
+from plait.cli.commands.timeline import pending_grid
+from plait.cli.flow import who
 from plait.cli.opening import open_table
-from plait.cli.view import Facts, Grid, time_short
+from plait.cli.view import Facts, Grid, duration, time_short
 
 
 @bare_command(
@@ -76,3 +78,38 @@ def locks(app: Application, uri: str, storage: dict[str, str]) -> None:
         pairs += [("since (UTC)", time_short(holder.since_ms)), ("token", holder.token)]
         pairs.append(("lost", holder.lost or "no"))
     app.show(state.to_dict(), Facts(tuple(pairs)))
+
+
+@command("writers", "writers ./flights", "writers ./flights --jsonl")
+def writers(app: Application, uri: str, storage: dict[str, str]) -> None:
+    """List the writers that are at work, and those that died.
+
+    A writer is alive if it gave a sign within its time-out. A dead one is rolled back by a later
+    commit or clean, or at once by `tablectl rollback --failed`.
+    """
+    entries = open_table(app, uri, storage).writers()
+    items = [entry.to_dict() for entry in entries]
+    app.show({"writers": items}, pending_grid(entries), items=list(items))
+
+
+@command("readers", "readers ./flights", "readers ./flights --jsonl")
+def readers(app: Application, uri: str, storage: dict[str, str]) -> None:
+    """List the readers that keep old versions from being cleaned.
+
+    A clean keeps every file of the version that a reader pinned, and of later ones, until the
+    reader ends or has been silent for ten minutes.
+    """
+    entries = open_table(app, uri, storage).readers()
+    rows = [
+        [
+            entry.version,
+            who(None, entry.host, entry.pid),
+            None if entry.renewed_ms is None else time_short(entry.renewed_ms),
+            duration(entry.silent_ms),
+            "alive" if entry.alive else "dead?",
+        ]
+        for entry in entries
+    ]
+    items = [entry.to_dict() for entry in entries]
+    grid = Grid((">from version", "who", "renewed (UTC)", ">silent", "life"), rows)
+    app.show({"readers": items}, grid, items=list(items))
