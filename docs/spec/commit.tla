@@ -3,78 +3,80 @@
 (* How many writers share one table without losing a row.                  *)
 (*                                                                         *)
 (* This is the protocol of protocol.md, small enough for TLC to try every  *)
-(* order of every step.  Read it from top to bottom: the storage, the      *)
-(* words, then each actor's steps in the order in which it takes them, at  *)
-(* last what must hold (the invariants of invariants.md, by their ids).    *)
+(* order of every step. Read it from top to bottom: the storage, the       *)
+(* definitions, the steps of each actor in their order, and finally the    *)
+(* invariants of invariants.md, by their ids.                              *)
 (*                                                                         *)
-(* Three things are worth knowing before.                                  *)
+(* Four remarks:                                                           *)
 (*                                                                         *)
-(* A model is a cast.  Each file in models/ says who is on stage and how   *)
-(* many versions the story may have.  Who is not on stage takes no step.   *)
+(* A model chooses the actors. Each file in models/ says which actors take *)
+(* part and how many versions there may be. Other actors take no step.     *)
 (*                                                                         *)
-(* A crash needs no step of its own.  TLC looks at every state on the way, *)
-(* and an actor that never moves again is a crashed one: nobody can tell.  *)
-(* For the same reason a heartbeat is not in here: a recoverer may take    *)
-(* anybody for dead at any time, which is what a late heartbeat amounts to.*)
-(* Nor is the lock: it gives order and fairness, and no step asks for it.  *)
+(* A crash needs no step of its own. TLC checks every intermediate state,  *)
+(* and an actor that never moves again is a crashed one. For the same      *)
+(* reason there is no heartbeat: a recoverer may take any instant for dead *)
+(* at any time, which is what a late heartbeat causes. There is no lock    *)
+(* either: it gives order and fairness, and no step needs it.              *)
 (*                                                                         *)
-(* A rule can be left out.  Every rule that safety rests on has a name in  *)
-(* Rules below and its own place in the text, Rule("...").  The check of   *)
-(* this specification leaves each out in turn, and TLC must then find a    *)
-(* broken invariant.  So no rule is here for ornament.                     *)
+(* A read pin is called a lease here, after the directory of its file.     *)
+(*                                                                         *)
+(* A rule can be left out. Every rule that safety depends on has a name in *)
+(* Rules below and its place in the text, Rule("..."). The check of this   *)
+(* specification leaves out each rule in turn, and TLC must then find a    *)
+(* broken invariant. So every rule is needed.                              *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
-  Writers,     \* each makes one attempt: one instant, named by its writer (the nonce)
-  Services,    \* those writers that only rewrite data: compaction, clustering
-  Recoverers,  \* end the instants of others whom they take for dead
+  Writers,     \* each makes one attempt: one instant, whose nonce is the writer
+  Services,    \* writers that only rewrite data: compaction, clustering
+  Recoverers,  \* end instants of others that they take for dead
   Cleaners,    \* condemn and delete files that no readable version needs
-  Readers,     \* pin a version under a lease
+  Readers,     \* read a version under a lease
   Keepers,     \* write and collect checkpoints, archive old decisions
   Operators,   \* make savepoints and restore
 
-  Buckets,     \* the places that are written; each is a partition of its own
-  Past,        \* how many versions the table has when the story begins, 1 to 3
-  MaxVersion,  \* where the story ends
-  Redos,       \* how often a writer may do buckets again that others wrote first
+  Buckets,     \* the places that are written; each is its own partition
+  Past,        \* how many versions the table has at the start, 1 to 3
+  MaxVersion,  \* the last version
+  Redos,       \* how often a writer may stage buckets again that others wrote first
 
-  PutIfAbsent, \* whether the store has it; if not, a lock service lends arbitration
+  PutIfAbsent, \* whether the store has it; if not, a lock service decides the slots
   LostReplies, \* whether the reply of a publish may get lost
   Stale,       \* whether clients may know only an old version when they begin
-  FalseDeath,  \* whether recoverers may take the living for dead
+  FalseDeath,  \* whether recoverers may take live writers for dead
   PlacesKnown, \* whether writers know at begin which places they will write
   AnyHorizon,  \* whether a clean may keep more than the newest version readable
-  SameToken,   \* whether all writers are the same epoch of one stream
-  OtherRows,   \* those writers whose rows are not the rows that the others have in that epoch
-  Clocks,      \* what the store's clock may say at a publish: it may be set, forth and back
-  Without      \* the rules left out: none, unless a rule's need is to be shown
+  SameToken,   \* whether all writers have the same epoch of one stream
+  OtherRows,   \* writers whose rows for that epoch differ from those of the others
+  Clocks,      \* the times of the store's clock at a publish: it may be set forward and back
+  Without      \* the rules left out, to show that they are needed
 
 Rules == {
   "rollback_in_slots",      \* rollbacks contend for the same slots as commits
-  "own_time",               \* a time that somebody completed under is not used again
-  "own_rollback_from_v0",   \* one's own rollback is looked for from v0 on, not from the base on
+  "own_time",               \* the time of a completed instant is not used again
+  "own_rollback_from_v0",   \* a writer looks for its own rollback from v0, not from the base
   "base_after_record",      \* the base is read after the pending record is written
   "list_after_decision",    \* leases and records are listed after the clean's decision
-  "decision_before_delete", \* nothing is deleted before its decision returned from publish
-  "names_stay",             \* archiving empties slots; their names never go
+  "decision_before_delete", \* nothing is deleted before its decision is published
+  "names_stay",             \* archiving empties slots and never removes their names
   "read_back",              \* a lost reply is resolved by reading the slot back
   "bucket_unit",            \* conflicts are judged by bucket, not by file
-  "tokens_stay",            \* a restore takes no token back
-  "rows_compared",          \* an epoch that was applied is a replay only with the same rows
-  "previous_checkpoint",    \* a checkpoint is let go when two newer ones were read back
-  "nothing_staged",         \* only an instant without a file is forgotten without a decision
+  "tokens_stay",            \* a restore does not undo tokens
+  "rows_compared",          \* an applied epoch is a replay only with the same rows
+  "previous_checkpoint",    \* a checkpoint is deleted only after two newer ones were read back
+  "nothing_staged",         \* only an instant without a file ends without a decision
   "announce_first",         \* a place is named in a record before a file appears in it
-  "archive_included",       \* whoever looks for a decision looks in the archive too
-  "archive_behind_both",    \* slots are emptied only behind both checkpoints that are kept
-  "clean_replans",          \* a clean that loses its slot plans anew
-  "savepoints_kept",        \* a clean spares what a savepoint needs
-  "lease_first",            \* a reader takes its lease before it looks at the head
+  "archive_included",       \* a search for a decision includes the archive
+  "archive_behind_both",    \* only slots before both kept checkpoints are emptied
+  "clean_replans",          \* a clean that loses its slot plans again
+  "savepoints_kept",        \* a clean keeps what a savepoint needs
+  "lease_first",            \* a reader writes its lease before it reads the head
   "missing_is_error",       \* a missing file is an error, never fewer rows
-  "services_yield",         \* a writer that meets a service goes on; it does not fail
-  "times_grow",             \* a decision is completed later than the one before, whatever clocks say
-  "settled",                \* a time ends a change read only once a commit is as late
-  "arbitrate",              \* without put-if-absent, the lock service decides who has a slot
+  "services_yield",         \* a writer does not fail because of a service
+  "times_grow",             \* a decision is completed later than the one before, on any clock
+  "settled",                \* a time can end a change read only if a commit is as late
+  "arbitrate",              \* without put-if-absent, the lock service decides who wins a slot
   "copy_first"              \* a lent slot is copied to the store before the next is taken
 }
 Rule(name) == name \notin Without
@@ -86,16 +88,16 @@ ASSUME /\ Without \subseteq Rules
 
 VARIABLES
   \* On storage.
-  log,         \* the decision of each version: what the slots hold, the archive included
-  present,     \* versions whose slot has a name in the store
-  emptied,     \* those of them that the archive holds and the slot no longer
+  log,         \* the decision of each version, in its slot or in the archive
+  present,     \* versions whose slot exists in the store
+  emptied,     \* versions whose decision is only in the archive
   records,     \* pending records: <<instant, "begin">>, and <<instant, place>>
   files,       \* data files
   leases,      \* <<reader, version>>
   checkpoints, \* versions with a checkpoint
-  damaged,     \* those of them that cannot be read
+  damaged,     \* checkpoints that cannot be read
   \* Elsewhere.
-  wire,        \* writers whose publish may still arrive at the store, though no reply will
+  wire,        \* writers whose publish may still arrive at the store, without a reply
   me           \* what each actor knows
 
 slots == <<log, present, emptied>>
@@ -105,19 +107,19 @@ vars  == <<log, present, emptied, records, files, leases, checkpoints, damaged, 
 Actors == Writers \cup Recoverers \cup Cleaners \cup Readers \cup Keepers \cup Operators
 
 -----------------------------------------------------------------------------
-(* Words.                                                                  *)
+(* Definitions.                                                            *)
 
 Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 Min(S) == CHOOSE x \in S : \A y \in S : x <= y
 
 File(w, b, n) == [by |-> w, at |-> b, n |-> n]
 
-\* A decision.  Every kind has all fields; those that say nothing are empty.
+\* A decision.  Every kind has all fields; unused ones are empty.
 Nothing == [kind |-> "none", by |-> "none", time |-> 0, done |-> 0, base |-> 0, buckets |-> {}, adds |-> {},
             drops |-> {}, token |-> "none", rows |-> "none", ends |-> {}, places |-> {}, condemns |-> {},
             gone |-> {}, upto |-> 0]
 
-\* The table's past: created empty; one file written; that file replaced.
+\* The table's past: created empty, one file written, that file replaced.
 Bucket0 == CHOOSE b \in Buckets : TRUE
 History == <<
   [Nothing EXCEPT !.kind = "create", !.time = 1, !.done = 1],
@@ -133,7 +135,7 @@ Live(v) == {f \in UNION {log[u].adds : u \in 1..v} :
 Ended(f, v) == Max({u \in 1..v : f \in log[u].drops})
 Dropped(v) == (UNION {log[u].drops : u \in 1..v}) \ Live(v)
 Condemned(v) == UNION {log[u].condemns : u \in 1..v}
-Noted(v) == UNION {log[u].gone : u \in 1..v} \* condemned files that a decision says are deleted
+Noted(v) == UNION {log[u].gone : u \in 1..v} \* condemned files that a decision lists as deleted
 Horizon(v) == Max({1} \cup {log[u].upto : u \in {x \in 1..v : log[x].kind = "clean"}})
 Savepoints(v) == {log[u].upto : u \in {x \in 1..v : log[x].kind = "savepoint"}}
 NewestTime(v) == Max({log[u].time : u \in 1..v})
@@ -141,46 +143,46 @@ NewestTime(v) == Max({log[u].time : u \in 1..v})
 VersionAt(t, v) == Max({0} \cup {u \in 1..v : log[u].done <= t})
 IsWrite(d) == d.kind \in {"commit", "service"}
 
-\* A token is known for ever: also what a restore undid may not be applied a second time.
+\* A token is known for ever: an epoch that a restore undid may not be applied again.
 Undone(u, v) == \E r \in (u + 1)..v : log[r].kind = "restore" /\ log[r].upto < u
 Tokens(v) == {log[u].token : u \in {x \in 1..v :
                  IsWrite(log[x]) /\ (Rule("tokens_stay") \/ ~Undone(x, v))}}
 
-\* The digest of an epoch's rows is in the state for ever too.
+\* The digest of an epoch's rows also stays in the state for ever.
 RowsOf(t, v) == {log[u].rows : u \in {x \in 1..v : IsWrite(log[x]) /\ log[x].token = t}}
 
 Whole == checkpoints \ damaged
 
-\* The head as a client finds it that knows version k.  A slot that is missing is the head; an
-\* emptied slot says: archived, start from a checkpoint.
+\* The head that a client finds if it knows version k.  The first missing slot ends the search.  An
+\* emptied slot means that its decision is archived: start from a checkpoint.
 HeadFrom(k) ==
   LET from == IF k + 1 \in emptied THEN Max(Whole \cup {k}) ELSE k
   IN  CHOOSE h \in from..Len(log) : (from + 1)..h \subseteq present /\ h + 1 \notin present
 
-\* What a client finds out about an instant in the decisions of (from, to].
+\* What a client finds about an instant in the decisions of (from, to].
 Reads(u) == Rule("archive_included") \/ u \notin emptied
 RolledBack(i, from, to) == \/ \E u \in (from + 1)..to : Reads(u) /\ i \in log[u].ends
-                           \/ <<i, "rollback">> \in records \* only where rollbacks have no slot
+                           \/ <<i, "rollback">> \in records \* only if rollbacks have no slot
 Committed(i, from, to) == \E u \in (from + 1)..to : Reads(u) /\ IsWrite(log[u]) /\ log[u].by = i
 
 Pending == {x[1] : x \in {y \in records : y[2] # "rollback"}}
 Places(recs) == {x[2] : x \in recs} \ {"begin", "rollback"}
 RecordsOf(i) == {x \in records : x[1] = i /\ x[2] # "rollback"}
 
-\* v0 stands in the first record; without it everything is protected.
+\* The first record contains v0.  Without it everything is protected.
 RecordV0(i) == IF <<i, "begin">> \in records THEN me[i].v0 ELSE 1
 
-\* A client knows some version that once was the head.
+\* A client knows a version that was the head at some time.
 Known == IF Stale THEN 1..HeadFrom(1) ELSE {HeadFrom(1)}
 
 -----------------------------------------------------------------------------
-(* Publish: the one atomic step.  Whatever completes an instant takes the  *)
-(* slot after the head that its publisher worked from.  A slot is won once.*)
+(* Publish: the one atomic step. Whatever completes an instant takes the   *)
+(* slot after the head that its publisher worked from. A slot is won once. *)
 
 CanPut(v) == v <= MaxVersion /\ IF PutIfAbsent THEN v \notin present ELSE v > Len(log)
 
-\* Requests still under way for this slot can no longer win it: they are forgotten.  The decision
-\* is completed when the store's clock says, but later than the one before.
+\* Other requests on their way to this slot can no longer win it, so they are dropped.  The
+\* completion time is that of the store's clock, but later than the one before.
 Put(v, d) ==
   /\ CanPut(v)
   /\ \E c \in Clocks :
@@ -191,9 +193,9 @@ Put(v, d) ==
   /\ wire' = {w \in wire : me[w].seen + 1 # v}
   /\ UNCHANGED emptied
 
-\* A store without put-if-absent: the body is written under its own name, the lock service
-\* creates an entry for the version that points to it (that is atomic, and is Put above), and
-\* whoever comes by may finish the copy into the slot.
+\* A store without put-if-absent: the body is written under its own name.  The lock service
+\* creates an entry for the version that points to it; this is atomic, and is Put above.  Any
+\* client may finish the copy into the slot.
 FinishCopy(a) ==
   /\ ~PutIfAbsent
   /\ LET v == me[a].seen + 1
@@ -205,18 +207,18 @@ FinishCopy(a) ==
   /\ UNCHANGED <<log, emptied, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* A writer.  idle -> look -> stage -> ready -> won -> end, or from ready  *)
+(* A writer. idle -> look -> stage -> ready -> won -> end, or from ready   *)
 (* to unsure, or to roll when it gives up.                                 *)
 
 Token(w) == IF SameToken THEN "token" ELSE w
 Rows(w) == IF w \in OtherRows THEN "other rows" ELSE "rows"
 
-\* The first result, for the same rows; an error for others.
+\* The first result for the same rows; an error for other rows.
 Seen(w, h) == IF Rule("rows_compared") /\ Rows(w) \notin RowsOf(Token(w), h)
               THEN "failed" ELSE "applied before"
 OwnRecords(w) == {<<w, "begin">>} \cup {<<w, b>> : b \in me[w].named}
 
-\* Begin: the pending record first.  It names v0, the version that the client knows.
+\* Begin: write the pending record.  It names v0, the version that the client knows.
 Begin(w) ==
   /\ me[w].pc = "idle"
   /\ Rule("base_after_record")
@@ -227,8 +229,8 @@ Begin(w) ==
                                ![w].named = named]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
-\* After that the head, once: it is the base.  A recoverer may have struck in between, and a
-\* batch may be there already: both are looked for from v0 on.
+\* Then read the head, once: it is the base.  A recoverer may have rolled the instant back, and
+\* the batch may be applied already: look for both from v0.
 Look(w) ==
   /\ me[w].pc = "look"
   /\ LET h == HeadFrom(me[w].v0)
@@ -241,7 +243,7 @@ Look(w) ==
                ELSE [me EXCEPT ![w].pc = "stage", ![w].base = h, ![w].seen = h]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* The wrong order, for the sake of the rule: base first, record second.
+\* The wrong order, to show that the rule is needed: base first, record second.
 LookTooEarly(w) ==
   /\ me[w].pc = "idle"
   /\ ~Rule("base_after_record")
@@ -257,8 +259,8 @@ BeginTooLate(w) ==
   /\ me' = [me EXCEPT ![w].pc = "stage"]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
-\* A place is named in a record before a file appears in it, so that recovery knows where to
-\* look for the files of the dead and never lists the table.
+\* A record names a place before a file appears in it.  So recovery knows where to look for the
+\* files of a dead writer and never lists the table.
 Announce(w) ==
   /\ me[w].pc = "stage"
   /\ Rule("announce_first")
@@ -267,7 +269,7 @@ Announce(w) ==
        /\ me' = [me EXCEPT ![w].named = @ \cup {b}]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
-\* Stage: files under final names that say whose they are.  Nobody can see them.
+\* Stage: write files under final names that contain the nonce.  No reader sees them.
 Stage(w) ==
   /\ me[w].pc = "stage"
   /\ \E b \in me[w].wants \ {f.at : f \in me[w].staged} :
@@ -279,8 +281,8 @@ Stage(w) ==
                  ![w].pc = IF {x.at : x \in staged} = me[w].wants THEN "ready" ELSE "stage"]
   /\ UNCHANGED <<slots, records, leases, kept, wire>>
 
-\* Who stands in whose way.  The unit is the bucket: two writers that find a bucket empty share
-\* no file, and would both be its first.  A restore changes what every write means.
+\* Conflicts.  The unit is the bucket: two writers that find a bucket empty share no file, and
+\* both would write its first one.  A restore conflicts with every write.
 Replaced(w) == {f \in Live(me[w].base) : f.at \in me[w].wants}
 Meets(w, u) ==
   \/ log[u].kind = "restore"
@@ -290,13 +292,13 @@ Meets(w, u) ==
 GiveUp(w, told) == [me EXCEPT ![w].pc = "roll", ![w].told = told, ![w].aim = w,
                               ![w].saw = OwnRecords(w)]
 
-\* Do again, on the new head, the buckets that others wrote first.
+\* Stage again, on the new head, the buckets that others wrote first.
 Redo(w, h, met) ==
   LET again == me[w].wants \cap UNION {log[u].buckets : u \in met}
   IN  [me EXCEPT ![w].pc = "stage", ![w].base = h, ![w].seen = h, ![w].round = @ + 1,
                  ![w].staged = {f \in @ : f.at \notin again}]
 
-\* Validate: the slot after the head that we knew is taken; judge every decision up to the head.
+\* Validate: the slot after the known head is taken.  Check every decision up to the new head.
 Validate(w) ==
   /\ me[w].pc = "ready"
   /\ HeadFrom(me[w].seen) > me[w].seen
@@ -315,15 +317,15 @@ Validate(w) ==
               \/ ~(harmless /\ Rule("services_yield")) /\ me' = GiveUp(w, "failed")
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* The time was given at begin: after the newest that was known then.  Clocks may agree, so
-\* others may have completed under it: the next free one is taken.
+\* The instant's time was chosen at begin: after the newest known then.  Clocks may agree, so
+\* another instant may have completed with it.  Then take the next free one.
 Taken(w) == {log[u].time : u \in {x \in (me[w].v0 + 1)..me[w].seen : Reads(x)}}
 TimeOf(w) ==
   LET first == NewestTime(me[w].v0) + 1
   IN  IF Rule("own_time") THEN Min({t \in first..(first + Len(log)) : t \notin Taken(w)})
                           ELSE first
 
-\* Files that were done again are in nobody's way, and go with those that the commit replaces.
+\* Files that were staged again are dropped with those that the commit replaces.
 Decision(w) ==
   [Nothing EXCEPT
      !.kind = IF w \in Services THEN "service" ELSE "commit", !.by = w, !.time = TimeOf(w),
@@ -331,8 +333,8 @@ Decision(w) ==
      !.rows = Rows(w),
      !.drops = Replaced(w) \cup {f \in files : f.by = w /\ f \notin me[w].staged}]
 
-\* Publish the slot after what was seen.  The reply may get lost: then the writer is unsure, and
-\* tries the very same again, or reads back.
+\* Publish in the slot after the known head.  The reply may get lost: then the writer is unsure,
+\* and tries the same again or reads back.
 Publish(w) ==
   /\ me[w].pc \in {"ready", "unsure"}
   /\ PutIfAbsent \/ Rule("arbitrate")
@@ -342,7 +344,7 @@ Publish(w) ==
      \/ ~PutIfAbsent /\ me' = [me EXCEPT ![w].pc = "unsure"] \* until the copy is made
   /\ UNCHANGED <<records, files, leases, kept>>
 
-\* The request itself may be slow: it arrives when the writer has long stopped waiting, or never.
+\* The request may be slow: it arrives long after the writer stopped waiting, or never.
 PublishSlowly(w) ==
   /\ LostReplies
   /\ me[w].pc = "ready"
@@ -356,7 +358,8 @@ Arrive(w) ==
   /\ Put(me[w].seen + 1, Decision(w))
   /\ UNCHANGED <<records, files, leases, kept, me>>
 
-\* Ours, theirs, or no answer.  No answer: the outcome is unknown, and nothing is deleted.
+\* The slot has our decision or another one, or there is no answer.  Without an answer the
+\* outcome is unknown, and nothing is deleted.
 ReadBack(w) ==
   /\ me[w].pc = "unsure"
   /\ LET v == me[w].seen + 1
@@ -367,7 +370,7 @@ ReadBack(w) ==
               \/ me' = [me EXCEPT ![w].pc = "end", ![w].told = "unknown"]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* Without put-if-absent and without arbitration: a lock, a look, a plain put.  The lock may be
+\* Without put-if-absent and without arbitration: take a lock, look, and put.  The lock may be
 \* lost between the look and the put.
 LookThenPut(w) ==
   /\ ~PutIfAbsent /\ ~Rule("arbitrate")
@@ -383,15 +386,15 @@ LookThenPut(w) ==
             /\ UNCHANGED <<emptied, wire>>
   /\ UNCHANGED <<records, files, leases, kept>>
 
-\* Finish: the records go.  A process that dies before is committed all the same.
+\* Finish: remove the records.  If the process dies before, the commit still holds.
 Finish(w) ==
   /\ me[w].pc = "won"
   /\ records' = records \ OwnRecords(w)
   /\ me' = [me EXCEPT ![w].pc = "end"]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
-\* Refused before a file was named, or nothing changes: there is nothing to decide, and the records
-\* go without a decision.  A recoverer that saw them may still publish a rollback; it ends nothing.
+\* The write was refused before it named a file, or it changes nothing.  There is nothing to decide,
+\* and the records are removed.  A recoverer that saw them may still publish a harmless rollback.
 Untouched(w) == me[w].staged = {} /\ me[w].round = 1
 Leave(w) ==
   /\ \/ me[w].pc = "stage"
@@ -402,7 +405,7 @@ Leave(w) ==
                       ![w].told = IF me[w].pc = "stage" THEN "nothing" ELSE @]
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
-\* Only where recoverers are never wrong does the model have to know who is dead.
+\* Only models in which recoverers are never wrong need to know which writers are dead.
 Crash(w) ==
   /\ ~FalseDeath
   /\ me[w].pc \notin {"idle", "end", "dead"}
@@ -410,10 +413,10 @@ Crash(w) ==
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* Ending an instant: a recoverer ends another's, a writer that gives up   *)
-(* its own.  roll -> rollback -> sweep -> forget.  Any number may do it at *)
-(* once, and each may stop half way: while there are records, the next     *)
-(* one does the same again.                                                *)
+(* Ending an instant: a recoverer ends the instant of another client, a    *)
+(* writer that gives up ends its own. roll -> rollback -> sweep -> forget. *)
+(* Any number of actors may do it at once, and each may stop half way:     *)
+(* while there are records, the next one repeats the work.                 *)
 
 Suspect(r) ==
   /\ me[r].pc = "idle"
@@ -423,7 +426,7 @@ Suspect(r) ==
                            ![r].saw = RecordsOf(i)]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* Undecided means: no decision of it after its v0.  Committed: only the records are left over.
+\* Undecided: it has no decision after its v0.  Committed: only the records are left.
 RollLook(a) ==
   /\ me[a].pc = "roll"
   /\ LET h == HeadFrom(me[a].v0)
@@ -435,10 +438,10 @@ RollLook(a) ==
                            ELSE "sweep"]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* The rollback takes a slot like a commit does.  So an instant that was rolled back can never
-\* commit, and one that committed can never be rolled back: the loser sees the other's decision.
-\* A recoverer may end others that it takes for dead by the same decision; what they leave is
-\* removed by whoever looks at them next, and finds them rolled back.
+\* A rollback takes a slot, like a commit.  So an instant that was rolled back can never commit,
+\* and a committed one can never be rolled back: the loser sees the other decision.  The same
+\* decision may end other instants that the recoverer takes for dead.  The next recoverer finds
+\* them rolled back and removes their files and records.
 Others(a) ==
   IF a \notin Recoverers THEN {}
   ELSE {i \in Pending \ {me[a].aim} :
@@ -465,7 +468,7 @@ RollAgain(a) ==
   /\ me' = [me EXCEPT ![a].pc = "roll"]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* Only now files are deleted, and only those with the instant's mark in their names.
+\* Only now delete files, and only those with the instant's nonce in their names.
 Sweep(a) ==
   /\ me[a].pc = "sweep"
   /\ LET doomed == {f \in files : f.by = me[a].aim /\ f.at \in Places(me[a].saw)}
@@ -476,7 +479,7 @@ Sweep(a) ==
             /\ UNCHANGED me
   /\ UNCHANGED <<slots, records, leases, kept, wire>>
 
-\* The records go last, since they are what calls recovery.
+\* Remove the records last, because they lead recovery to the instant.
 Fresh(pc) == [pc |-> pc, v0 |-> 1, base |-> 1, seen |-> 1, wants |-> {}, named |-> {},
               staged |-> {}, round |-> 1, told |-> "none", aim |-> "none", saw |-> {},
               upto |-> 0, kind |-> "none", listed |-> {}, result |-> {}]
@@ -488,21 +491,22 @@ Forget(a) ==
   /\ UNCHANGED <<slots, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* A cleaner.  idle -> decide -> list -> delete -> idle.  Decision first,  *)
-(* the look at leases and records after it, deletion last.  Whoever took a *)
-(* base or lease before is seen; whoever takes one after sees the decision.*)
+(* A cleaner. idle -> decide -> list -> delete -> idle. It decides first,  *)
+(* then lists leases and records, and deletes last. It sees every base and *)
+(* lease that was taken before the decision. An actor that takes one later *)
+(* sees the decision.                                                      *)
 
 OfRecords == {<<i, RecordV0(i)>> : i \in Pending}
 OfLeases == leases
 
 InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in Live(s)
 
-\* To be condemned at a horizon: what ended there or before, and no savepoint holds.
+\* Condemned at a horizon: files that ended there or before, and that no savepoint needs.
 Condemnable(v, horizon) ==
   {f \in Dropped(v) : Ended(f, v) <= horizon /\ ~InSavepoint(f, v)} \ Condemned(v)
 
-\* What others condemned before may be deleted without a decision of one's own.  A decision moves
-\* the horizon, condemns, and notes which of the condemned are gone.
+\* Files that others condemned may be deleted without a new decision.  A decision moves the
+\* horizon, condemns files, and lists which condemned files are deleted.
 Horizons(h) == IF AnyHorizon THEN Horizon(h)..h ELSE {h}
 CleanPlan(c) ==
   /\ me[c].pc = "idle"
@@ -529,7 +533,7 @@ CleanPublish(c) ==
                       ![c].seen = @ + 1]
   /\ UNCHANGED <<records, files, leases, kept>>
 
-\* The slot is taken, perhaps by a savepoint or a restore that makes a planned file needed.
+\* The slot is taken, perhaps by a savepoint or restore that needs a file of the plan.
 CleanAgain(c) ==
   /\ me[c].pc = "decide"
   /\ HeadFrom(me[c].seen) > me[c].seen
@@ -547,9 +551,9 @@ CleanListLeases(c) ==
   /\ me' = [me EXCEPT ![c].pc = "delete", ![c].listed = @ \cup OfLeases]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* A record or lease at version v needs every file that ended after v.  One that was listed and is
-\* gone since needs nothing any more.  What must be spared stays condemned for a later run.  Late
-\* files of those who were rolled back go along: they are provably theirs.
+\* A record or lease at version v needs every file that ended after v.  If it was listed and has
+\* gone since, it needs nothing.  Files that must be kept stay condemned for a later run.  Late
+\* files of rolled-back instants are deleted too: their names prove whose they are.
 NeededFrom(c) ==
   Min({MaxVersion + 1} \cup {x[2] : x \in {y \in me[c].listed : y[1] \in Pending \/ y \in leases}})
 Late(v) == {f \in files : \E u \in 1..v : f.by \in log[u].ends /\ f.at \in log[u].places}
@@ -568,8 +572,8 @@ CleanDelete(c) ==
   /\ UNCHANGED <<slots, records, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* A reader.  idle -> pin -> reading -> idle.  The lease comes first, then *)
-(* the look at the head and the horizon.                                   *)
+(* A reader. idle -> pin -> reading -> idle. It writes its lease first,    *)
+(* then reads the head and the horizon.                                    *)
 
 Lease(d) ==
   /\ me[d].pc = "idle"
@@ -579,7 +583,7 @@ Lease(d) ==
        /\ me' = [me EXCEPT ![d].pc = "pin", ![d].v0 = k]
   /\ UNCHANGED <<slots, records, files, kept, wire>>
 
-\* The newest version, or an older one that the horizon has not passed (time travel).
+\* The newest version, or an older one that is not before the horizon (time travel).
 Pin(d) ==
   /\ me[d].pc = "pin"
   /\ LET h == HeadFrom(me[d].v0)
@@ -600,7 +604,7 @@ PinTooEarly(d) ==
         /\ me' = [me EXCEPT ![d].pc = "reading", ![d].base = me[d].v0]
   /\ UNCHANGED <<slots, records, files, kept, wire>>
 
-\* A lease may run out while its reader sleeps.  It reads on: it cannot know.
+\* A lease may expire while its reader sleeps.  The reader continues: it cannot know.
 Expire(d) ==
   /\ me[d].pc \in {"pin", "reading"}
   /\ <<d, me[d].v0>> \in leases
@@ -616,7 +620,7 @@ Read(d) ==
   /\ leases' = leases \ {<<d, me[d].v0>>}
   /\ UNCHANGED <<slots, records, files, kept, wire>>
 
-\* A change read up to a time.  The next one begins at that time: what it means must not change.
+\* A change read up to a time.  The next one begins there, so its meaning must not change.
 ReadUpTo(d) ==
   /\ me[d].pc = "idle"
   /\ Cardinality(Clocks) > 1
@@ -627,10 +631,11 @@ ReadUpTo(d) ==
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* A keeper.  Checkpoints save the replay of history; the archive takes    *)
-(* old decisions out of their slots.  Losing one checkpoint costs time.    *)
+(* A keeper. Checkpoints save the replay of history. The archive takes old *)
+(* decisions out of their slots. Losing one checkpoint costs time, nothing *)
+(* else.                                                                   *)
 
-\* One may turn out damaged, at once or later: one in all, as one disk fails at a time.
+\* A checkpoint may be damaged, at once or later; only one in all.
 Checkpoint(k) ==
   /\ LET h == HeadFrom(Past)
      IN  /\ h \notin checkpoints
@@ -643,7 +648,7 @@ Damage(k) ==
   /\ \E v \in checkpoints : damaged' = {v}
   /\ UNCHANGED <<slots, records, files, leases, checkpoints, wire, me>>
 
-\* An old one goes when two newer were read back and found whole.
+\* Delete an old one if two newer ones were read back and are whole.
 Collect(k) ==
   /\ \E v \in checkpoints :
        /\ IF Rule("previous_checkpoint") THEN Cardinality({n \in Whole : n > v}) >= 2
@@ -652,8 +657,8 @@ Collect(k) ==
        /\ damaged' = damaged
   /\ UNCHANGED <<slots, records, files, leases, wire, me>>
 
-\* Decisions up to some version go into the archive; that is a decision.  Only what lies behind
-\* both checkpoints that are kept: if one is lost, the other still leads to the head.
+\* Archiving the decisions up to a version is a decision.  They must be before both checkpoints
+\* that are kept: if one checkpoint is lost, the other still leads to the head.
 ArchivePlan(k) ==
   /\ me[k].pc = "idle"
   /\ LET h == HeadFrom(Past)
@@ -678,8 +683,8 @@ ArchiveAgain(k) ==
   /\ me' = [me EXCEPT ![k] = Fresh("idle")]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* Slots are emptied, oldest first.  The name stays: a missing slot would be the head to a client
-\* that slept, and it would win a version that was won long ago.
+\* Empty slots, oldest first.  The name stays: a client that slept would take a missing slot for
+\* the head, and would win a version that was won long ago.
 Empty(k) ==
   /\ me[k].pc = "empty"
   /\ LET todo == (1..me[k].upto) \ emptied
@@ -690,7 +695,7 @@ Empty(k) ==
   /\ UNCHANGED <<log, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* An operator.  A savepoint keeps a version; a restore returns to one.    *)
+(* An operator. A savepoint keeps a version; a restore returns to one.     *)
 
 OperatorPlan(o) ==
   /\ me[o].pc = "idle"
@@ -698,11 +703,11 @@ OperatorPlan(o) ==
      IN  \E v \in 1..h : \E kind \in {"savepoint", "restore"} :
            /\ v >= Horizon(h) \/ v \in Savepoints(h)
            /\ kind = "restore" => v < h
-           /\ kind = "savepoint" => Cleaners # {} \* without them nothing endangers it
+           /\ kind = "savepoint" => Cleaners # {} \* only a cleaner can delete its files
            /\ me' = [me EXCEPT ![o].pc = "decide", ![o].seen = h, ![o].upto = v, ![o].kind = kind]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
 
-\* A restore is a decision like any other: it adds and drops files.  Nothing is unpublished.
+\* A restore is a normal decision: it adds and drops files.  No decision is withdrawn.
 OperatorPublish(o) ==
   /\ me[o].pc = "decide"
   /\ LET s == Live(me[o].upto)
@@ -764,7 +769,7 @@ Next ==
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
-(* What must hold.                                                         *)
+(* The invariants.                                                         *)
 
 Versions == 1..Len(log)
 
@@ -774,7 +779,7 @@ INV_01 == [][/\ Len(log') >= Len(log)
              /\ \A v \in emptied' \ emptied :
                   \E u \in Versions : log[u].kind = "archive" /\ log[u].upto >= v]_slots
 
-\* INV-02 Versions are dense, and whoever was told that it won one did.
+\* INV-02 Versions are dense, and a writer that was told that it won one has won it.
 INV_02 == /\ \A v \in present : v > 1 => v - 1 \in present \cup emptied
           /\ \A w \in Writers : me[w].told = "committed" =>
                \E v \in present \cup emptied : IsWrite(log[v]) /\ log[v].by = w
@@ -783,13 +788,13 @@ INV_02 == /\ \A v \in present : v > 1 => v - 1 \in present \cup emptied
 INV_03 == \A w \in Writers :
   Cardinality({v \in Versions : (IsWrite(log[v]) /\ log[v].by = w) \/ w \in log[v].ends})
     + Cardinality({x \in records : x = <<w, "rollback">>}) <= 1
-\* ... and no two were completed under one time.
+\* ... and no two completed instants share a time.
 TimesUnique == \A u, v \in Versions : log[u].time = log[v].time => u = v
 
 \* INV-04 A reader at version v sees exactly the files that decisions up to v name.
 INV_04 == \A d \in Readers : me[d].told = "rows" => me[d].result = Live(me[d].base)
 
-\* A bound that was handed out stays true: no commit comes between two reads that share it.
+\* A bound that a reader was given stays true: no commit comes between two reads that share it.
 BoundsStay == \A d \in Readers : me[d].pc = "bound" => VersionAt(me[d].upto, Len(log)) = me[d].base
 
 \* INV-05 No file that a retained version, a savepoint, a lease or a writer's base needs is ever
@@ -802,7 +807,7 @@ Needed == (Horizon(Len(log))..Len(log)) \cup Savepoints(Len(log))
           \cup {me[w].base : w \in {x \in Writers : Working(x)}}
 INV_05 == \A v \in Needed : Live(v) \subseteq files
 
-\* INV-06 Only what a published decision condemned, or whose instant one rolled back, is deleted.
+\* INV-06 Only files that a decision condemned, or whose instant it rolled back, are deleted.
 INV_06 == [][\A f \in files \ files' :
                \E v \in Versions : f \in log[v].condemns \/ f.by \in log[v].ends]_files
 
@@ -817,19 +822,19 @@ INV_08 == \A b \in Buckets : Cardinality({f \in Live(Len(log)) : f.at = b}) <= 1
 INV_09 == \A u, v \in Versions :
   IsWrite(log[u]) /\ IsWrite(log[v]) /\ log[u].token = log[v].token => u = v
 
-\* Who is told that its epoch was applied before can leave its rows: they are in the table.
+\* A writer that is told that its epoch was applied can drop its rows: they are in the table.
 ReplaysAreTrue == \A w \in Writers : me[w].told = "applied before" =>
   \E v \in Versions : IsWrite(log[v]) /\ log[v].token = Token(w) /\ log[v].rows = Rows(w)
 
-\* INV-10 "Not committed" is never told of what landed or may yet land, nor "committed" of what
-\* did not.
+\* INV-10 A writer is never told "not committed" if its commit landed or may still land, nor
+\* "committed" if it did not land.
 INV_10 == \A w \in Writers :
   LET landed == \E v \in Versions : IsWrite(log[v]) /\ log[v].by = w
   IN  /\ me[w].told = "committed" => landed
       /\ me[w].told \in {"failed", "applied before", "nothing"} => ~landed
 
-\* INV-11 Losing a checkpoint costs time, never the table: every emptied slot has a whole
-\* checkpoint behind which it lies.
+\* INV-11 Losing a checkpoint costs time, never the table: every emptied slot is before a whole
+\* checkpoint.
 INV_11 == emptied = {} \/ \E v \in Whole : v >= Max(emptied)
 
 \* A writer never fails because of a service.
@@ -839,8 +844,8 @@ ServicesYield == \A w \in Writers \ Services : me[w].told = "failed" =>
                          /\ \/ log[v].kind = "restore"
                             \/ log[v].kind = "commit" /\ log[v].buckets \cap me[w].wants # {}
 
-\* What the dead leave is found: by a decision, by a record, or where a rollback says.  This is
-\* less than the others: a file that nobody finds costs room, never rows.
+\* Recovery can find every file of a dead writer: by a decision, a record, or a rollback.  This is
+\* weaker than the others: a file that is never found costs space, never rows.
 NoOrphans == \A f \in files :
   \/ \E v \in Versions : f \in log[v].adds \/ f \in log[v].drops
   \/ \E v \in Versions : f.by \in log[v].ends /\ f.at \in log[v].places

@@ -1,21 +1,21 @@
 ------------------------------ MODULE single ------------------------------
-(* Who is let in on a table for one writer (RFC 0014). Commits themselves are  *)
-(* the matter of commit.tla; here a commit is one step, and a rollback too.    *)
-(* Anyone may be taken for dead at any time, and anyone may stop for good.     *)
+(* How a single-writer table admits a writer (RFC 0014). commit.tla describes  *)
+(* commits; here a commit is one step, and so is a rollback. Any writer may be *)
+(* taken for dead at any time, and any writer may stop for good.               *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
-  Writers,  \* numbers: the smaller is the older instant, whoever writes its record first
-  Without   \* names of rules that are left out, to show that each is needed
+  Writers,  \* numbers: the smaller is the older instant, in any order of records
+  Without   \* the rules that are left out, to show that each is needed
 
 VARIABLES
-  pc,       \* where each writer is
-  records,  \* whose pending records are there
-  seen,     \* whose records each writer listed
-  outcome,  \* how each instant is decided
-  fence,    \* whom each writer still has to end before it works
-  base,     \* how many commits there were when it was let in
-  log       \* commits, in order: who, and on what base
+  pc,       \* the state of each writer
+  records,  \* the writers that have a pending record
+  seen,     \* the records that each writer listed
+  outcome,  \* the decision of each instant
+  fence,    \* the writers that each one must end before it works
+  base,     \* the number of commits when it was admitted
+  log       \* commits in order: the writer and its base
 
 vars == <<pc, records, seen, outcome, fence, base, log>>
 
@@ -42,7 +42,7 @@ List(w) ==
   /\ pc' = [pc EXCEPT ![w] = IF Rule("record_first") \/ w \in records THEN "judge" ELSE "new"]
   /\ UNCHANGED <<records, outcome, fence, base, log>>
 
-(* The head is read after the listing; what is decided by then is no rival. *)
+(* The head is read after the listing. A decided instant is not a rival. *)
 Judge(w) ==
   /\ pc[w] = "judge"
   /\ LET rivals == {x \in seen[w] : outcome[x] = "none"}
@@ -83,7 +83,7 @@ Commit(w) ==
   /\ pc' = [pc EXCEPT ![w] = "over"]
   /\ UNCHANGED <<records, seen, fence, base>>
 
-(* Who gives way, or finds nothing to do, has staged nothing; who is decided has nothing to fear. *)
+(* A writer that gives way or changes nothing has staged nothing; or its instant is decided. *)
 Leave(w) ==
   /\ pc[w] \in {"refused", "works", "over"}
   /\ records' = records \ {w}
@@ -95,7 +95,7 @@ Stop(w) ==
   /\ pc' = [pc EXCEPT ![w] = "stopped"]
   /\ UNCHANGED <<records, seen, outcome, fence, base, log>>
 
-(* A recoverer or an operator ends anyone whose record is there. *)
+(* A recoverer or an operator ends any writer that has a record. *)
 Recover(w) ==
   /\ w \in records /\ outcome[w] = "none"
   /\ outcome' = [outcome EXCEPT ![w] = "rolled back"]
@@ -108,6 +108,6 @@ Next ==
 
 Spec == Init /\ [][Next]_vars
 
-(* No commit lies between the base of another one and its own place. *)
+(* No commit lies between the base of another commit and its version. *)
 Alone == \A at \in 1..Len(log) : log[at].base = at - 1
 ===========================================================================

@@ -3,22 +3,21 @@
 (* Is what a program really did a behaviour of the specification?          *)
 (*                                                                         *)
 (* A trace is what a store saw of the real code: one event for each change *)
-(* of what is stored, in order, with the client that made it.  It is       *)
+(* of the stored files, in order, with the client that made it. It is      *)
 (* accepted if some behaviour of commit.tla makes exactly these changes in *)
-(* this order.  Steps that change nothing stored (a look at the head, a    *)
-(* verdict) are free in between; TLC looks for them.  The two listings of  *)
-(* a cleaner change nothing either, but when they happen is a rule, so     *)
-(* they are events too.                                                    *)
+(* this order. TLC may add steps that change nothing stored (reading the   *)
+(* head, a verdict). The two listings of a cleaner change nothing either,  *)
+(* but a rule says when they happen, so they are events too.               *)
 (***************************************************************************)
 EXTENDS commit, TLC
 
 CONSTANT Recorded \* the traces, a sequence of sequences of events
 
 VARIABLES
-  t, \* which trace is followed
-  i  \* the event that comes next
+  t, \* the number of the trace
+  i  \* the next event
 
-\* What one client does.  It may play two parts, as a cleaner does that also recovers.
+\* The steps of one client.  It may have two roles, such as a cleaner that also recovers.
 Step(a) ==
   \/ a \in Writers /\ WriterStep(a)
   \/ a \in Recoverers /\ Suspect(a)
@@ -28,7 +27,7 @@ Step(a) ==
 
 Marks(fs) == {<<f.by, f.at>> : f \in fs}
 
-\* The change that an event tells of, and no other.
+\* Exactly the change that an event records.
 Effect(e) ==
   \/ /\ e.do = "begin"
      /\ <<e.who, "begin">> \in records' \ records
@@ -51,7 +50,7 @@ Effect(e) ==
 
 Listing == [records |-> "list", leases |-> "list leases"]
 
-\* A listing that is no part of a clean tells nothing.
+\* A listing outside of a clean is ignored.
 Listed(e) ==
   \/ e.who \in Cleaners /\ me[e.who].pc = Listing[e.what] /\ CleanerStep(e.who)
   \/ UNCHANGED vars
@@ -66,8 +65,8 @@ Silent ==
   /\ Next
   /\ \A c \in Cleaners : me[c].pc \in {"list", "list leases"} => me'[c] = me[c]
 
-\* TLC's registers hold, for each trace, how far it was followed, and the trace itself: to look into
-\* the constant would make TLC build all of it anew each time.
+\* TLC's registers hold, for each trace, how far it was followed, and the trace itself: if TLC reads
+\* the constant, it builds all of it again each time.
 ASSUME \A n \in 1..Len(Recorded) : TLCSet(2 * n - 1, 0) /\ TLCSet(2 * n, Recorded[n])
 Far(n) == TLCGet(2 * n - 1)
 Trace(n) == TLCGet(2 * n)
@@ -85,6 +84,6 @@ TraceNext ==
 
 TraceSpec == TraceInit /\ [][TraceNext]_<<vars, t, i>>
 
-\* Print how far each trace can be followed.  One whose end is reached is accepted.
+\* Print how far each trace can be followed.  A trace whose end is reached is accepted.
 Reached == IF i > Far(t) THEN TLCSet(2 * t - 1, i) /\ PrintT(<<"reached", t, i>>) ELSE TRUE
 =============================================================================
