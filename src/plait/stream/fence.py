@@ -11,14 +11,15 @@ Safety does not depend on it: the table applies each epoch once, whoever decides
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from plait.errors import (
+    CommitError,
     CoordinatorFencedError,
     FormatError,
-    IllegalTransitionError,
-    InstantNotFoundError,
+    InstantError,
     StorageError,
 )
 from plait.model.instant import Instant
@@ -27,6 +28,8 @@ from plait.state.state import TableState
 from plait.timeline.pending import PendingInstant, load_pending
 from plait.txn.recovery import roll_back
 from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
 
 _AHEAD_MS = 86_400_000
 """A session further ahead of the store's clock than this is not outbid."""
@@ -53,17 +56,22 @@ class Fence:
         """End the turns that older coordinators have begun.
 
         Call it once this coordinator's own turn is on storage: an ended one finds the turn there.
+        A turn that cannot be ended now is left for recovery. Its coordinator still finds this
+        one, so this one may begin.
 
         Raises:
             ContractError: this client was opened under another contract; no turn was ended.
         """
         for entry, session in _turns_of(self.handle, self.application):
-            if session < self.session:
-                with contextlib.suppress(
-                    InstantNotFoundError, IllegalTransitionError, StorageError
-                ):
-                    reason = f"coordinator {self.session} took over"
-                    roll_back(self.handle, entry.instant, reason=reason)
+            if session >= self.session:
+                continue
+            try:
+                reason = f"coordinator {self.session} took over"
+                roll_back(self.handle, entry.instant, reason=reason)
+            except InstantError:
+                continue  # it is decided already
+            except (CommitError, StorageError):
+                _log.warning("instant %s is left for recovery", entry.instant, exc_info=True)
 
     def find_successor(self) -> str | None:
         """Find the turns of a newer coordinator; return a message, or None if there are none."""

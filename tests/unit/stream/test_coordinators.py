@@ -113,6 +113,31 @@ def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Mak
     assert group.ids() == list(range(20))
 
 
+def test_a_coordinator_begins_though_the_store_does_not_say_that_the_older_one_ended(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Safety does not rest on that end: the table takes each epoch once (INV-09)."""
+    older = make("a")
+    older.take("a", 10)
+    older.turn()
+    handle = older.table.handle
+    slot = paths.slot(older.table.version + 1)
+    unheard = Fault("error", operation="put_if_absent", path=slot, times=_TRIES)
+    faulty = FaultStore(handle.store, [unheard])
+    silence = Fault("error", operation="find", path=slot, times=_TRIES)
+    unheard.run = lambda: faulty._script.append(silence)  # from now on
+    cache = StateCache(faulty, handle.ports)
+    newer = Group(Table(replace(handle, store=faulty, cache=cache)), "append")
+    assert "left for recovery" in caplog.text
+    newer.join("a")
+    newer.take("a", 7)
+    assert newer.epoch() is not None
+    with pytest.raises(CoordinatorFencedError):
+        older.coordinator.complete()
+    assert newer.ids() == list(range(7))
+    newer.close()
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
 def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed: bool) -> None:
