@@ -69,6 +69,8 @@ class OptimisticTransaction:
     """Whether its commit may have been published."""
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
+    result: CommitResult | None = None
+    """Of its decision, from the moment it stands: an interrupt of the end does not undo it."""
     pid: int = field(default_factory=os.getpid)
 
     @classmethod
@@ -281,6 +283,9 @@ class OptimisticTransaction:
 
     def _finish(self, decision: Decision, commit: Commit) -> CommitResult:
         self.open = False
+        self.result = CommitResult(
+            decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
+        )
         try:
             self.heartbeat.stop()
             self.handle.cache.advance(decision)
@@ -289,9 +294,7 @@ class OptimisticTransaction:
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s were not deleted", self.instant, exc_info=True)
         maintain(self.handle)
-        return CommitResult(
-            decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
-        )
+        return self.result
 
     def _remove_records(self) -> None:
         self.heartbeat.stop()

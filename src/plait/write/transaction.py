@@ -261,7 +261,11 @@ class Transaction:
             txn.abort("it did nothing", wrote=False)
             return
         publish = functools.partial(self._publish, txn)
-        self._result = commit_or_abort(self._handle, txn, publish, self._end_stagings)
+        try:
+            self._result = commit_or_abort(self._handle, txn, publish, self._end_stagings)
+        except BaseException:
+            self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
+            raise
 
     def _end_stagings(self) -> bool:
         """Stop all writing, then return whether a file may be on the store."""

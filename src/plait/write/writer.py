@@ -155,7 +155,11 @@ class Writer:
     def _commit(self, txn: OptimisticTransaction) -> None:
         staging = self._staging or self._begin_staging(self._rowless, txn)
         publish = functools.partial(self._publish, txn, staging)
-        self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
+        try:
+            self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
+        except BaseException:
+            self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
+            raise
 
     def _end_staging(self) -> bool:
         """Stop all writing, then return whether a file may be on the store."""

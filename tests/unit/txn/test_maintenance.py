@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from plait import Table
+from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
-from plait.testing import CountingStore, SimClock
+from plait.testing import CountingStore, Fault, FaultStore, SimClock
+from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.reservation import publish_reservation
 from plait.txn.table_handle import TableHandle
@@ -18,6 +24,7 @@ from tests.support.dead import bury
 from tests.support.protocol import Work, client, create, memory, upsert
 
 MINUTE_S = 60
+ROWS = pa.table({"id": [1, 2], "value": ["a", "b"]})
 SPAN_S, TIMEOUT_S = 600, 120
 COMMITS, PAUSE_S = 40, 30
 
@@ -102,3 +109,38 @@ def test_one_who_is_only_slow_is_looked_at_seldom_and_left_alone(
     looks = [commit(store, clock, handle=busy, bucket=0) for _ in range(5)]
     assert 1 <= sum(looks) <= 2  # for the silence, and for the time
     assert [entry.instant for entry in load_pending(store)] == [slow]
+
+
+def leave_writer(table: Table) -> Callable[[], CommitResult]:
+    """Write, and return how its result is asked for."""
+    with suppress(KeyboardInterrupt), table.writer("upsert") as writer:
+        writer.write(ROWS)
+    return lambda: writer.result
+
+
+def leave_block(table: Table) -> Callable[[], CommitResult]:
+    """Write in a block, and return how its result is asked for."""
+    with suppress(KeyboardInterrupt), table.transaction() as block:
+        block.upsert(ROWS)
+    return lambda: block.result
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("leave", [leave_writer, leave_block])
+@pytest.mark.parametrize("operation", ["list", "delete"])
+def test_a_commit_whose_end_was_interrupted_still_has_its_result(
+    store: MemoryStore,
+    clock: SimClock,
+    leave: Callable[[Table], Callable[[], CommitResult]],
+    operation: str,
+) -> None:
+    """INV-10: after Ctrl-C in the search for the dead, or while records are removed."""
+    Table(client(store, clock)).upsert(ROWS)
+    clock.advance(SPAN_S)
+    fault = Fault("step", operation, f"{paths.PENDING}*", run=interrupt)
+    result = leave(Table(client(FaultStore(store, [fault]), clock)))
+    assert fault._seen, "it was interrupted"
+    assert result().version == client(store).cache.refresh().version == 2
