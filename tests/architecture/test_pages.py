@@ -24,6 +24,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not [each for each in targets if not (page.parent / each).exists()]
 
 
+FILE = re.compile(r"`((?:tests|scripts|benchmarks|examples|docs|rfc)/[\w./-]+\.\w+)`")
+TO_COME = "rfc/proposed/NNNN-title.md"
+PROSE = sorted({*PAGES, *ROOT.glob("docs/**/*.md"), *ROOT.glob("rfc/**/*.md")})
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """Such as the tests of an RFC: they move, and the page must follow."""
+    named = {*FILE.findall(page.read_text(encoding="utf-8"))} - {TO_COME}
+    assert [each for each in named if not (ROOT / each).exists()] == []
+
+
 @pytest.mark.parametrize("name", pages())
 def test_a_reference_page_is_what_the_code_makes(name: str) -> None:
     assert (DIRECTORY / name).read_text(encoding="utf-8") == pages()[name], "run make reference"

@@ -10,14 +10,17 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
+from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant
+from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
+from plait.txn.definition import change_table
 from plait.txn.reservation import publish_reservation
 from plait.txn.table_handle import TableHandle
 from tests.support.dead import bury
@@ -144,3 +147,23 @@ def test_a_commit_whose_end_was_interrupted_still_has_its_result(
     result = leave(Table(client(FaultStore(store, [fault]), clock)))
     assert fault._seen, "it was interrupted"
     assert result().version == client(store).cache.refresh().version == 2
+
+
+def test_a_client_of_an_older_contract_ends_nobody_after_its_commit(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-12: the contract changed between its decision and its look for the dead."""
+    dead = Work.begin(client(store, clock), mark="dead")
+    clock.advance(SPAN_S)
+    handle = client(store, clock)
+    handle = replace(handle, contract=handle.cache.refresh().table.contract)
+
+    def change() -> None:
+        newer = Contract("single_writer", "none", "eager")
+        change_table(client(store, clock), lambda table: replace(table, contract=newer))
+
+    faults = FaultStore(store, [Fault("step", "delete", f"{paths.PENDING}*", run=change)])
+    handle = replace(handle, store=faults, cache=StateCache(faults, handle.ports))
+    upsert(handle, 1, mark="alive")
+    assert [entry.instant for entry in load_pending(store)] == [dead.txn.instant]
+    assert client(store).cache.refresh().version == 2, "its commit, and the change"
