@@ -5,7 +5,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     TableError                            code, retry, hint; facts as attributes; pickles
     |- OptionError(ValueError)            unknown or bad option
     |- TableNotFoundError                 no table at this place
-    |- TableExistsError                   a table is there already
+    |- TableExistsError                   the table exists
     |- MissingDependencyError(ImportError)  an extra is not installed
     |- FormatError                        the bytes of the table
     |  |- UnsupportedFeatureError         written by a newer Plait
@@ -13,13 +13,13 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- SchemaError                        columns and values
     |  |- SchemaMismatchError             the input does not have the table's columns
     |  `- BadRecordError                  column, sample
-    |- PredicateError(ValueError)         a predicate that cannot be understood
+    |- PredicateError(ValueError)         a predicate that cannot be parsed
     |- ContractError                      ours and the table's
     |  `- SingleWriterError               who is live: host, pid, since when
-    |- PolicyError                        a conflict policy failed, or answered nonsense
+    |- PolicyError                        a conflict policy failed, or its answer is invalid
     |- DuplicateKeyError                  keys (sample), partition
     |- StreamError
-    |  |- DeletedRowsError                rows that a stream of rows cannot say
+    |  |- DeletedRowsError                deleted rows, which a stream of rows cannot represent
     |  |- CoordinatorFencedError
     |  |- EpochRewoundError
     |  |- EpochUnknownError
@@ -27,7 +27,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- InstantError
     |  |- InstantNotFoundError
     |  |- InstantExpiredError             older than what the table retains
-    |  `- IllegalTransitionError          rollback of the committed, commit of the rolled back
+    |  `- IllegalTransitionError          roll back a committed instant, or the reverse
     |- CommitError
     |  |- ConflictError                   ours, theirs, file groups, verdict
     |  |  |- RetryableConflictError
@@ -39,12 +39,12 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- LockError
     |  |- LockTimeoutError(TimeoutError)
     |  `- LockUnavailableError
-    |- PlanStaleError                     the table moved on since a service planned
+    |- PlanStaleError                     the table changed after a service planned
     `- StorageError(OSError)
        |- CapabilityMissingError          e.g. the store lacks put-if-absent
-       `- ClockUnavailableError           the store does not tell its time, or an absurd one
+       `- ClockUnavailableError           the store reports no time, or an impossible one
 
-``InvariantError`` stands apart: it is a defect of Plait, never of its use.
+``InvariantError`` is not in the tree: it is a defect of Plait, never of its use.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ _SECRET = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*)?://"
     r"(?:[^/?#\s'\"]+|[^/?#\s'\"@:]+:(?!\d+(?:\W|$))[^'\"\n]{1,200})@"
 )
-"""A user before a server; the password may hold what should have been encoded, a port is none."""
+"""A user before a server. The password may contain unencoded characters; a port is no user."""
 _SIGNED = re.compile(
     r"([?&;][\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*=)[^&\s'\"]+", re.IGNORECASE
 )
-"""A parameter of a URL that lets in whoever has it, such as that of a link that somebody signed."""
+"""A parameter of a URL that grants access to its holder, such as that of a signed link."""
 _CONTAINER = re.compile(r"(abfss?|wasbs?)://[^:/@]+@", re.IGNORECASE)
-"""What stands there is no user."""
+"""The text before the @ is a container, not a user."""
 
 
 def redacted(text: str) -> str:
@@ -94,8 +94,8 @@ def _hidden(found: re.Match[str]) -> str:
 class TableError(Exception):
     """Base of every error that Plait raises on purpose.
 
-    Facts are given as keywords and become attributes; they survive pickling, so that an error
-    raised on a Spark executor or in a pool reaches the caller whole.
+    Facts are passed as keywords and become attributes. They survive pickling, so an error that
+    was raised on a Spark executor or in a pool reaches the caller complete.
 
     >>> error = TableError("table is gone", hint="create it first", uri="memory://t")
     >>> error.uri
@@ -116,7 +116,7 @@ class TableError(Exception):
         }
 
     def __init_subclass__(cls, *, code: str = "", retry: Retry | None = None) -> None:
-        """Set what tells this class from its base."""
+        """Set the attributes in which this class differs from its base."""
         super().__init_subclass__()
         cls.code, cls.retry = code or cls.code, retry or cls.retry
 
@@ -155,7 +155,7 @@ def _plain(value: object) -> object:
 
 
 class InvariantError(Exception):
-    """A promise that Plait makes to itself is broken: a defect of ours, please report it."""
+    """An internal invariant of Plait is broken. This is a bug in Plait; please report it."""
 
 
 class OptionError(TableError, ValueError, code="option"):
@@ -167,7 +167,7 @@ class TableNotFoundError(TableError, code="not_found"):
 
 
 class TableExistsError(TableError, code="exists"):
-    """There is a table at this place already. Facts: uri."""
+    """There is already a table at this place. Facts: uri."""
 
 
 class MissingDependencyError(TableError, ImportError, code="dependency"):
@@ -207,35 +207,38 @@ class ContractError(TableError, code="contract"):
 
 
 class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
-    """Another writer is live on a table for one. Facts: instant, host, pid, since, silent_ms."""
+    """Another writer is live on a single-writer table.
+
+    Facts: instant, host, pid, since, silent_ms.
+    """
 
 
 class PolicyError(TableError, code="policy"):
-    """The table's own conflict policy failed, or gave an answer it may not give. Fact: policy."""
+    """The table's custom conflict policy failed, or its answer is invalid. Facts: policy."""
 
 
 class DuplicateKeyError(TableError, code="duplicate_key"):
-    """Keys are there already, or twice in the input. Facts: keys (sample), partition."""
+    """Keys exist already, or are twice in the input. Facts: keys (sample), partition."""
 
 
 class StreamError(TableError, code="stream"):
-    """A stream cannot go on: its token does not continue the last one, or it cannot say a row."""
+    """A stream cannot continue: its token does not follow the last one, or a row was deleted."""
 
 
 class DeletedRowsError(StreamError, code="deleted_rows"):
-    """A stream that gives rows as inserted or updated met deleted ones. Facts: version, sample."""
+    """A stream of inserted and updated rows found deleted rows. Facts: version, sample."""
 
 
 class CoordinatorFencedError(StreamError, code="coordinator_fenced"):
-    """Another coordinator has the stream: what this one had not decided was rolled back."""
+    """A newer coordinator took the stream over; what this one had not decided was rolled back."""
 
 
 class EpochRewoundError(StreamError, code="epoch_rewound"):
-    """An epoch that was applied came again with other offsets, or with other rows."""
+    """An applied epoch was sent again with other offsets or other rows."""
 
 
 class EpochUnknownError(StreamError, code="epoch_unknown"):
-    """An epoch is far from the last one that the table knows."""
+    """An epoch does not follow the last one that the table knows."""
 
 
 class OffsetGapError(StreamError, code="offset_gap"):
@@ -259,7 +262,7 @@ class IllegalTransitionError(InstantError, code="illegal_transition"):
 
 
 class CommitError(TableError, code="commit"):
-    """A commit did not go through."""
+    """A commit failed, or its outcome is unknown."""
 
 
 class ConflictError(CommitError, code="conflict"):
@@ -274,7 +277,7 @@ class RetryableConflictError(ConflictError, code="conflict_retryable", retry=Ret
 
 
 class IncompatibleConflictError(ConflictError, code="conflict_incompatible"):
-    """The other commit made this operation meaningless; look at the table first."""
+    """The other commit made this operation invalid; check the table first."""
 
 
 class CommitRetriesExhaustedError(CommitError, code="retries_exhausted", retry=Retry.REPLAN):
@@ -284,15 +287,15 @@ class CommitRetriesExhaustedError(CommitError, code="retries_exhausted", retry=R
 class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry.CHECK_FIRST):
     """The store did not say whether the commit landed. Facts: instant, version, commit_id.
 
-    Nothing was deleted. ``Table.find_commit`` or ``tablectl history`` tells once the store
-    answers again.
+    Nothing was deleted. When the store answers again, ``Table.find_commit`` or
+    ``tablectl history`` shows the outcome.
     """
 
 
 class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
-    """The instant was rolled back by someone else. Facts: instant, by, version, reason.
+    """Another client rolled the instant back. Facts: instant, by, version, reason.
 
-    Nothing of it is visible. It happens to a writer that was silent for longer than its
+    None of its rows is visible. This happens to a writer that was silent for longer than its
     heartbeat time-out.
     """
 
@@ -302,7 +305,7 @@ class TransactionClosedError(CommitError, code="closed"):
 
 
 class LockError(TableError, code="lock", retry=Retry.SAME):
-    """A lock could not be used. It costs time, never correctness."""
+    """A lock could not be used. This costs time, never correctness."""
 
 
 class LockTimeoutError(LockError, TimeoutError, code="lock_timeout"):
@@ -314,7 +317,7 @@ class LockUnavailableError(LockError, code="lock_unavailable"):
 
 
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
-    """The table moved on since the service planned. Plan again."""
+    """The table changed after the service planned. Plan again."""
 
 
 class StorageError(TableError, OSError, code="storage", retry=Retry.SAME):
@@ -326,4 +329,4 @@ class CapabilityMissingError(StorageError, code="capability", retry=Retry.NEVER)
 
 
 class ClockUnavailableError(StorageError, code="clock_unavailable"):
-    """The store does not tell its time, or tells an absurd one. Facts: uri, found."""
+    """The store reports no time, or an impossible one. Facts: uri, found."""

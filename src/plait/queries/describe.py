@@ -1,4 +1,4 @@
-"""What a table is and was, for people and programs: nothing here changes anything."""
+"""Describe a table, its timeline and its locks; change nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from plait.txn.table_handle import TableHandle
 
 
 def load_timeline(handle: TableHandle) -> TimelineView:
-    """Load every decision and what is pending."""
+    """Load every decision and the pending instants."""
     state = handle.cache.refresh()
     rows = state.commits(handle.store).to_pylist()
     return TimelineView(tuple(map(_entry, rows)), show_pending(handle))
 
 
 def load_locks(handle: TableHandle) -> LockState:
-    """Tell who holds the table's lock now, and who decides its slots.
+    """Return who holds the table's lock now, and who decides its slots.
 
     Raises:
         LockUnavailableError: the lock's service does not answer.
@@ -37,7 +37,7 @@ def load_locks(handle: TableHandle) -> LockState:
 
 
 def describe(handle: TableHandle) -> dict[str, object]:
-    """Return what the table is, as plain values."""
+    """Return the definition and the size of the table as plain values."""
     snapshot = handle.cache.snapshot()
     state = handle.cache.known()
     files = snapshot.files

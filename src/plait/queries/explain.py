@@ -1,4 +1,4 @@
-"""Who stood in whose way, afterwards: the conflicts of one instant, from the timeline."""
+"""Explain the conflicts of one instant, from the timeline."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SAMPLE = 5
 
 @dataclass(frozen=True, slots=True)
 class ExplainedConflict:
-    """One commit that was first, and what that meant."""
+    """One conflict: the commit that was first, and the verdict."""
 
     version: int
     winner: str
-    """Its instant."""
+    """The instant of the commit that was first."""
     operation: str
     verdict: str
-    """``rebase``: the buckets were done again. ``retry``: the caller had to allow that."""
+    """``rebase``: the buckets were staged again. ``retry``: only with the caller's consent."""
     reason: str
     buckets: tuple[str, ...]
-    """The first few of those that met."""
+    """The first few buckets in conflict."""
     bucket_count: int
     keys: tuple[dict[str, object], ...]
     """Some record keys that both wrote, as far as the winner's files still show them."""
@@ -52,21 +52,21 @@ class ExplainedConflict:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What an instant met on its way, and how it ended."""
+    """The conflicts and the outcome of an instant."""
 
     instant: Instant
     version: int
     outcome: str
     """``committed`` or ``rolled_back``."""
     reason: str
-    """Of the rollback; empty for a commit."""
+    """The reason of the rollback; empty for a commit."""
     attempts: int
     redone: int
-    """Rounds in which buckets were done again."""
+    """The number of rounds that staged buckets again."""
     rebased: int
-    """Buckets that were done again, each time counted."""
+    """The number of buckets that were staged again, counted each time."""
     meetings: tuple[ExplainedConflict, ...]
-    """The last few, oldest first."""
+    """The last few conflicts, oldest first."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -83,7 +83,7 @@ class Explanation:
 
 
 def explain(handle: TableHandle, instant: Instant) -> Explanation:
-    """Tell what an instant met.
+    """Return the conflicts and the outcome of an instant.
 
     Raises:
         InstantNotFoundError: nothing was decided about it.
@@ -141,7 +141,7 @@ def _keys(
     names: tuple[str, ...],
     hashes: list[object],
 ) -> list[dict[str, object]]:
-    """Look for the keys behind hashes in what the winner wrote; its files may be gone."""
+    """Find the keys of hashes in the files of the winner, which may be deleted."""
     wanted = {int(str(text), 16) for text in hashes}
     if not wanted:
         return []

@@ -1,4 +1,4 @@
-"""Open or create a table: from its address to the handle that everything else works on."""
+"""Open or create a table: from its URI to its handle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def create_handle(
     definition: Definition,
     storage_options: Mapping[str, object] | None,
 ) -> TableHandle:
-    """Create a table; without a lock in its contract it gets the best that its store allows.
+    """Create a table. Without a lock in its contract, it gets the best one for its store.
 
     Raises:
-        OptionError: a definition that cannot hold; nothing was written.
-        TableExistsError: there is a table.
+        OptionError: the definition is invalid; nothing was written.
+        TableExistsError: the table exists.
     """
     ports = Ports()
     store = open_store(uri, storage_options, create=True)
@@ -43,13 +43,13 @@ def open_expected(
     """Open a table with the lock that its contract names.
 
     Args:
-        uri: where it is.
-        storage_options: handed to the file system of the URL.
-        expected: what the caller takes the contract to be, or parts of it.
+        uri: the URI of the table.
+        storage_options: passed to the file system of the URL.
+        expected: the contract that the caller expects, or parts of it.
 
     Raises:
-        ContractError: the table has another contract than was expected.
-        TableNotFoundError: there is none.
+        ContractError: the table has another contract.
+        TableNotFoundError: there is no table at this URI.
         UnsupportedFeatureError: a newer Plait wrote it.
     """
     handle = open_handle(open_store(uri, storage_options), Ports())

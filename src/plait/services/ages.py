@@ -1,8 +1,8 @@
-"""How old versions are, also where decisions claim times that have not come (RFC 0013).
+"""The ages of versions, also if decisions claim times in the future (RFC 0013).
 
-Completion times only grow. So one commit under a clock that was a year ahead leaves a table whose
-versions are all "completed" in a year, each a millisecond after the other. Their age is that of
-their slots then, by the times that the store gave to the files.
+Completion times only grow. So after one commit by a clock that is a year ahead, all later versions
+are "completed" in a year, each a millisecond after the other. Their age is then the age of their
+slots, by the file times of the store.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from plait.txn.table_handle import TableHandle
 
 
 def current_before(handle: TableHandle, state: TableState, age_ms: int) -> int | None:
-    """Return the version that was current so long ago; None if the table was not there yet.
+    """Return the version that was current at that age; None if the table did not exist yet.
 
     Raises:
-        ClockUnavailableError: the store does not tell its time.
+        ClockUnavailableError: the store reports no time.
     """
     now_ms = handle.store.now_ms()
     cutoff_ms = now_ms - age_ms

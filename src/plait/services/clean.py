@@ -1,8 +1,8 @@
 """Clean: files that no readable version needs are condemned by a decision, then deleted.
 
-The decision comes first, the look at leases and pending records after it, the deletion last:
-whoever took a base or lease before is seen, whoever takes one after sees the decision (INV-05).
-Nothing is ever deleted because it is old or unknown (INV-06).
+A clean decides first, then lists read pins and pending records, and deletes last. It sees every
+base and read pin that was taken before the decision, and a client that takes one later sees the
+decision (INV-05). Nothing is ever deleted because it is old or unknown (INV-06).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _CONDEMNED_MAX = 100_000
-"""Files condemned by one clean; the rest waits for the next."""
+"""The number of files that one clean condemns; the next clean condemns the rest."""
 _CHECKPOINTS_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean would decide and delete, as of a version."""
+    """The plan of a clean: what it would decide and delete at a version."""
 
     version: int
     horizon: int
@@ -44,7 +44,7 @@ class CleanPlan:
     condemned: tuple[tuple[str, int], ...]
     """Files to condemn, each with the version that ended it."""
     waiting: tuple[tuple[str, int], ...]
-    """Files condemned earlier that are still there."""
+    """Files condemned earlier that still exist."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -58,11 +58,11 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What a clean did."""
+    """The result of a clean."""
 
     plan: CleanPlan
     version: int | None
-    """Of its decision; None if there was nothing to decide."""
+    """The version of its decision; None if there was nothing to decide."""
     deleted: tuple[str, ...]
     spared: tuple[str, ...]
     """Condemned files that a writer or reader may still need; a later clean deletes them."""
@@ -83,19 +83,19 @@ class CleanReport:
 
 
 def plan_clean(handle: TableHandle) -> CleanPlan:
-    """Plan from the head; nothing is written."""
+    """Plan a clean of the newest version; write nothing."""
     return _plan(handle, handle.cache.refresh())
 
 
 def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
-    """Execute a plan, or a fresh one: condemn, then delete what nobody may need.
+    """Execute a plan, or a new one: condemn files, then delete those that no client may need.
 
-    Only what the plan names is condemned, and of that only what still holds on the head. Safe
-    beside writers, readers and other cleans; killed half way, the next one goes on.
+    Only files in the plan are condemned, and only if that is still right in the newest version.
+    It is safe beside writers, readers and other cleans. If it is killed, the next one continues.
 
     Raises:
         ContractError: this client was opened under another contract; nothing is deleted.
-        CommitOutcomeUnknownError: the store does not say; nothing more is deleted.
+        CommitOutcomeUnknownError: the outcome is unknown; nothing more is deleted.
     """
     handle.require_contract(handle.cache.refresh().table.contract)
     rollback = roll_back_failed(handle, reason="found dead by a clean")
@@ -216,7 +216,7 @@ def _draft(
 
 
 def _needed_from(handle: TableHandle) -> int | None:
-    """Return the oldest version that a pending instant or a lease may need; None if none."""
+    """Return the oldest version that a pending instant or read pin may need; None if none."""
     versions = [pending.v0 for pending in load_pending(handle.store)]
     versions += [lease.version for lease in load_read_pins(handle) if not lease.expired]
     return min(versions, default=None)
@@ -225,14 +225,14 @@ def _needed_from(handle: TableHandle) -> int | None:
 def _split(
     entries: tuple[tuple[str, int], ...], needed_from: int | None
 ) -> tuple[list[str], list[str]]:
-    """Divide files into those that nobody can need, and those to be spared."""
+    """Divide files into those that no client can need and those to keep."""
     deletable = [path for path, ended in entries if needed_from is None or ended <= needed_from]
     spared = [path for path, ended in entries if needed_from is not None and ended > needed_from]
     return deletable, spared
 
 
 def _delete_late(handle: TableHandle, entries: tuple[Late, ...]) -> list[str]:
-    """Delete what rolled-back writers wrote after their end: provably theirs."""
+    """Delete files that rolled-back writers wrote after their end; the nonce proves it."""
     nonces = {entry.nonce for entry in entries}
     manifests = handle.store.list(paths.MANIFESTS) if entries else ()
     owned = [(info.path, paths.manifest_of(info.path)) for info in manifests]

@@ -1,4 +1,4 @@
-"""Changes of the contract: guarded, since clients under different contracts cannot both write."""
+"""Change the contract safely: clients under different contracts must not both write."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _POLL_S = 0.2
 def change_contract(
     handle: TableHandle, values: Mapping[str, str], *, wait_s: float = 0
 ) -> CommitResult:
-    """Change parts of the contract in one decision, once no other writer is live.
+    """Change parts of the contract in one decision, while no other writer is live.
 
-    Whoever began before and is overlooked is refused at publish all the same (INV-12).
+    A writer that began before and was not seen is refused at publish (INV-12).
 
     Args:
         handle: the table.
-        values: ``concurrency``, ``lock`` and ``failed_writes``, or some of them.
-        wait_s: wait so long for living writers to end; 0 refuses at once.
+        values: one or more of ``concurrency``, ``lock`` and ``failed_writes``.
+        wait_s: how long to wait for live writers to end; 0 raises at once.
 
     Raises:
-        OptionError: a contract that cannot hold, or a lock that the store cannot have.
+        OptionError: the contract is invalid, or the store does not support the lock.
         ContractError: other writers are live. Nothing was written.
     """
     known = handle.cache.refresh().table.contract
@@ -64,7 +64,7 @@ def _require_alone(handle: TableHandle, wait_s: float) -> None:
 
 
 def _require_same_arbiter(before: str, after: str) -> None:
-    """Refuse to change who decides slots: two could each give one slot away (INV-02)."""
+    """Refuse to change who decides slots: both could grant the same slot (INV-02)."""
     if arbiter_of(before) != arbiter_of(after):
         message = f"this table's slots are decided with {before!r}, not with {after!r}"
         hint = "copy the rows to a new table with that lock"

@@ -1,6 +1,6 @@
-"""What a clean may delete: names of ours, and no others.
+"""What a clean may delete: only names of a form that Plait creates.
 
-Whatever a damaged or forged table names or holds, a name that Plait never gives is left alone.
+Other names stay, whatever a damaged or forged table says.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from plait.txn.table_handle import TableHandle
 
 
 def delete_leftovers(handle: TableHandle) -> None:
-    """Delete leases that protect nothing any more, and heartbeats of instants without records.
+    """Delete expired read pins and orphaned heartbeats.
 
-    A reader that was only paused writes its lease anew when it renews it.
+    A reader that was only paused writes its read pin again when it renews it.
     """
     leases = load_read_pins(handle)
     renew_signs(handle.store, ((lease.path, lease.modified_ms) for lease in leases))
@@ -30,14 +30,14 @@ def delete_leftovers(handle: TableHandle) -> None:
 
 
 def _heartbeats_of_nobody(store: Store) -> list[str]:
-    """List heartbeats first and records after: a record is there before its first heartbeat."""
+    """List heartbeats first and records after: a record exists before its first heartbeat."""
     beats = [(info.path, paths.heartbeat_of(info.path)) for info in store.list(paths.HEARTBEATS)]
     owned = {entry.heartbeat for entry in load_pending(store)} if beats else set()
     return [path for path, owner in beats if owner is not None and path not in owned]
 
 
 def require_deletable(names: Iterable[str]) -> None:
-    """Refuse to delete what a decision condemns, if it is no file that writers leave.
+    """Refuse to delete a condemned path that writers do not create.
 
     Raises:
         CorruptMetadataError: a decision condemns something else, such as a slot.

@@ -1,4 +1,4 @@
-"""Services in one call: the half of ``Table`` that keeps it in shape. None of it changes a row."""
+"""One-call table services: the half of ``Table`` that changes no rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plait.txn.table_handle import TableHandle
 
 
 class Services:
-    """What is done to a table beside its writers; each call is one plan or one decision."""
+    """One-call table services. None of them changes a row."""
 
     _handle: TableHandle
 
@@ -25,20 +25,20 @@ class Services:
         return set_properties(self._handle, properties)
 
     def writers(self) -> tuple[PendingEntry, ...]:
-        """List the writers that are at work or died, oldest first; each holds files from its base.
+        """Return the live and the dead writers, oldest first. Each keeps the files of its base.
 
         Raises:
-            ClockUnavailableError: the store does not tell its time, so nobody can tell who lives.
+            ClockUnavailableError: the store reports no time, so live and dead are unknown.
         """
         return tuple(sorted(list_pending(self._handle), key=lambda entry: entry.instant))
 
     def readers(self) -> tuple[ReaderEntry, ...]:
-        """List the readers that keep versions from being cleaned, those of old versions first.
+        """Return the readers that keep versions from being cleaned, oldest version first.
 
-        A reader without the right to write to the table pins nothing, and is not listed.
+        A reader that may not write to the table has no read pin and is not listed.
 
         Raises:
-            ClockUnavailableError: the store does not tell its time, so nobody can tell who lives.
+            ClockUnavailableError: the store reports no time, so live and dead are unknown.
         """
         return list_readers(self._handle)
 

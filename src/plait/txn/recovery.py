@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RolledBackInstant:
-    """One instant that was brought to its end."""
+    """One instant that recovery ended."""
 
     instant: Instant
     outcome: str
@@ -49,7 +49,7 @@ class RolledBackInstant:
 
 @dataclass(frozen=True, slots=True)
 class RollbackReport:
-    """What a rollback did."""
+    """The result of a rollback."""
 
     ended: tuple[RolledBackInstant, ...]
     spared: tuple[Instant, ...]
@@ -67,7 +67,7 @@ def list_pending(handle: TableHandle) -> tuple[PendingEntry, ...]:
     """List what is pending, and whether it seems alive by the store's clock.
 
     Raises:
-        ClockUnavailableError: the store does not tell its time, so nobody can tell who is dead.
+        ClockUnavailableError: the store reports no time, so live and dead are unknown.
     """
     now = handle.store.now_ms()
     default = handle.cache.known().table.options.seconds("heartbeat.timeout")

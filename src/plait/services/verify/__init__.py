@@ -1,4 +1,4 @@
-"""Verify: check INV-01 to INV-09 on a table as it is on storage. Nothing is changed."""
+"""Verify: check INV-01 to INV-09 on storage, without changing anything."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["Note", "Problem", "VerifyReport", "verify"]
 def verify(handle: TableHandle, *, data: bool = True, history: bool = False) -> VerifyReport:
     """Check the table; damage is reported by invariant and path, never raised.
 
-    Works beside writers and cleans: a lease keeps what is looked at. What the client knows of
-    the table is not used, so that a table that cannot be opened can still be verified. Memory
-    is bounded by the size of the metadata, not of the data.
+    It works beside writers and cleans: a read pin keeps the files that it reads. It does not use
+    the client's cache, so it can verify a table that cannot be opened. Its memory is bounded by
+    the size of the metadata, not of the data.
 
     Args:
         handle: the table.
-        data: read every live file too; otherwise just see that it is there, with its size.
-        history: look at the timeline alone: that every commit was isolated, no update was lost
-            and no instant decided twice follows from the decisions by themselves.
+        data: read every live file; otherwise check only that it exists with its size.
+        history: check only the timeline: every commit was isolated, no update was lost and no
+            instant was decided twice.
 
     Raises:
         TableNotFoundError: there is no timeline here.
