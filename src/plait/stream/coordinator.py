@@ -36,9 +36,9 @@ from plait.write.group_commit import decide
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
 _TURNS_MAX = 100
-"""More than so many turns are not begun while writers are silent."""
+"""The largest number of open turns while writers are silent."""
 _LOOK_S = 0.05
-"""Between two looks at what has come, while waiting for reports."""
+"""The pause between two polls while waiting for reports."""
 
 
 class Coordinator:
@@ -226,7 +226,7 @@ class Coordinator:
     # --- turns -----------------------------------------------------------------------------
 
     def _restart(self, reason: str) -> None:
-        """Roll back what is undecided; go on from what the table says (fail over)."""
+        """Roll back what is undecided, and continue from the offsets in the table."""
         self._require_first(self._handle.cache.refresh())
         self._drop(reason)
         self._position = self._load_position()
@@ -238,7 +238,7 @@ class Coordinator:
             each.roll_back(self._handle, reason)
 
     def _begin_turn(self, *, reset: bool) -> None:
-        """Request an instant, then tell the writers: never the other way round."""
+        """Request an instant, then notify the writers: never in the other order."""
         state = self._handle.cache.refresh()
         self._require_first(state)
         self._endpoint.send(encode(self._request_turn(state, reset=reset).turn))
@@ -264,7 +264,7 @@ class Coordinator:
         return self._open[-1]
 
     def _withdraw(self, idle: list[OpenTurn]) -> None:
-        """Let go of instants under which no file was written, and none can be any more."""
+        """Drop instants under which no file was written and none can be written any more."""
         doomed: list[str] = []
         for each in idle:
             each.heartbeat.stop()
@@ -276,7 +276,7 @@ class Coordinator:
     # --- messages --------------------------------------------------------------------------
 
     def _welcome(self, hello: Hello) -> None:
-        """Let a writer take part; one that comes again has lost what it held."""
+        """Admit a writer. One that returns has lost what it held."""
         known = self._lives.get(hello.writer)
         self._lives[hello.writer] = hello.life
         if known is not None and known != hello.life:
@@ -299,7 +299,7 @@ class Coordinator:
                 each.reports.setdefault(report.writer, report)
 
     def _require_sound(self) -> None:
-        """Begin anew, and raise, if a writer gave up or somebody ended an instant."""
+        """Start again and raise if a writer gave up or another client ended an instant."""
         for each in self._open:
             ended = each.heartbeat.ended_by
             failed = next((report for report in each.ordered() if report.error), None)
@@ -360,20 +360,20 @@ class Coordinator:
     # --- others ----------------------------------------------------------------------------
 
     def _require_first(self, state: TableState, cause: Exception | None = None) -> None:
-        """See that nobody else has decided an epoch of this stream."""
+        """Raise if another coordinator decided an epoch of this stream."""
         ours = {each.turn.instant.nonce for each in self._open}
         why = self._fence.find_epoch_of_another(state, self._position, ours)
         if why is not None:
             self._end_fenced(why, cause)
 
     def _require_newest(self, cause: Exception | None = None) -> None:
-        """See that no newer coordinator has begun a turn of this stream."""
+        """Raise if a newer coordinator began a turn of this stream."""
         why = self._fence.find_successor()
         if why is not None:
             self._end_fenced(why, cause)
 
     def _end_fenced(self, why: str, cause: Exception | None = None) -> Never:
-        """End for good: whoever has the stream goes on from what the table says."""
+        """End for good. The other coordinator continues from the offsets in the table."""
         self._closed = True
         self._drop("another coordinator has the stream")
         self._position = self._load_position()

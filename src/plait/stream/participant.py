@@ -27,7 +27,7 @@ from plait.txn.table_handle import TableHandle
 from plait.write.run_files import RunStaging
 
 _ASK_S = 1.0
-"""An answer that has not come after so long is asked for again."""
+"""How long to wait for an answer before asking again."""
 
 
 class Participant:
@@ -63,7 +63,7 @@ class Participant:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Go; what was not reported is dropped, and read again by the next life."""
+        """End. What was not reported is dropped; the next run reads it again."""
         self.close()
 
     @property
@@ -133,7 +133,7 @@ class Participant:
     # --- inside ----------------------------------------------------------------------------
 
     def _say_hello(self) -> None:
-        """Ask for the turn, again if no answer comes."""
+        """Ask for the turn; ask again if no answer arrives."""
         now = self._handle.ports.clock.monotonic()
         if self._asked is None or now >= self._asked + _ASK_S:
             self._asked = now
@@ -168,7 +168,7 @@ class Participant:
         self._begin(turn)
 
     def _introduce(self, turn: Turn) -> None:
-        """Hear of a coordinator that does not count on us: a new one, or it dismissed us."""
+        """Introduce this writer to a coordinator that is new or has dismissed it."""
         known = self._turn
         if known is None or known.turn.session != turn.session:
             self._endpoint.send(encode(Hello(self._name, self._life)))
@@ -199,7 +199,7 @@ class Participant:
             self._report(replace(about, error=f"{type(error).__name__}: {error}"))
 
     def _end(self, turn: _Open) -> None:
-        """Have what was taken staged and reported, beside the rows that come now."""
+        """Stage and report the rows of a turn in the background."""
         self._finishing = [pair for pair in self._finishing if not pair[1].done()]
         try:
             self._finishing.append((turn, self._thread.submit(self._finish, turn)))
@@ -228,7 +228,7 @@ class Participant:
         self._endpoint.send(encode(report))
 
     def _send_again(self, decided: int) -> None:
-        """Send what the coordinator may not have heard: a transport may lose messages."""
+        """Send again what the coordinator may not have received: a transport may lose messages."""
         with self._lock:
             self._unheard = [report for report in self._unheard if report.number > decided]
             again = list(self._unheard)
@@ -260,7 +260,7 @@ def _one_thread() -> ThreadPoolExecutor:
 
 @dataclass(slots=True)
 class _Open:
-    """What a writer has taken in one turn."""
+    """The rows of a writer in one turn."""
 
     turn: Turn
     plan: WritePlan
@@ -270,10 +270,10 @@ class _Open:
 
     @classmethod
     def begin(cls, handle: TableHandle, turn: Turn, label: str) -> _Open:
-        """Take the table's layout as the turn has it; nothing is written yet.
+        """Take the table's layout at the turn; write nothing yet.
 
         Raises:
-            PlanStaleError: the layout is another one by now: the next turn will have it.
+            PlanStaleError: the layout has changed; the next turn will have the new one.
         """
         table = handle.cache.refresh().table
         spec = table.spec
@@ -301,7 +301,7 @@ class _Open:
         return self.work.write
 
     def finish(self, about: Report) -> Report:
-        """Flush everything, and say what there is."""
+        """Flush everything, and return the report."""
         report = replace(about, starts=self.starts, ends=self.ends)
         if not self.starts:
             return report

@@ -1,4 +1,4 @@
-"""What a verification found: problems by invariant and path, notes, and what was looked at."""
+"""The result of a verification: problems by invariant and path, notes, and counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One way in which the table is not what it promises."""
+    """A broken invariant of the table."""
 
     invariant: str
-    """Such as ``INV-04``."""
+    """The id of the invariant, such as ``INV-04``."""
     path: str
-    """The file that shows it, relative to the table."""
+    """The file that shows the problem, relative to the table."""
     message: str
 
     def to_dict(self) -> dict[str, str]:
@@ -28,7 +28,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that breaks no promise: what can be removed, what could not be checked."""
+    """An observation that breaks no invariant: a removable file, or a check that was skipped."""
 
     path: str
     message: str
@@ -40,11 +40,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found, in the order of the checks."""
+    """The problems and notes of a verification, in the order of the checks."""
 
     problems: tuple[Problem, ...]
     checked: dict[str, int]
-    """How many of each kind of thing were looked at."""
+    """How many items of each kind were checked."""
     notes: tuple[Note, ...] = ()
 
     @property
@@ -63,7 +63,7 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects what the checks find; bounded, each problem once."""
+    """Collects the findings of the checks: a bounded number, each problem once."""
 
     checked: Counter[str] = field(default_factory=Counter)
     _problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
@@ -71,30 +71,30 @@ class Findings:
     _left_out: int = 0
 
     def problem(self, invariant: str, path: str, message: str) -> None:
-        """Take a problem; the first of an invariant and path stands."""
+        """Add a problem, unless there is one for the same invariant and path."""
         if len(self._problems) >= _PROBLEMS_MAX:
             self._left_out += (invariant, path) not in self._problems
             return
         self._problems.setdefault((invariant, path), Problem(invariant, path, message[:_TEXT_MAX]))
 
     def damage(self, invariant: str, path: str, error: TableError) -> None:
-        """Take an error for a problem of the file that it names, else of ``path``."""
+        """Add an error as a problem of the file that it names, else of ``path``."""
         named = error.facts.get("path")
         if isinstance(named, str) and named:
             path = named.split("#")[0]  # after it stands which section of a decision it is
         self.problem(invariant, path, error.message)
 
     def note(self, path: str, message: str) -> None:
-        """Take a note; the first of a path stands."""
+        """Add a note, unless there is one for the same path."""
         if len(self._notes) < _PROBLEMS_MAX:
             self._notes.setdefault(path, Note(path, message[:_TEXT_MAX]))
 
     def count(self, what: str, number: int = 1) -> None:
-        """Count things that were looked at."""
+        """Count checked items."""
         self.checked[what] += number
 
     def damaged(self, path: str) -> bool:
-        """Tell whether a problem of this file is known."""
+        """Return whether a problem of this file is known."""
         return any(known == path for _, known in self._problems)
 
     def report(self) -> VerifyReport:
