@@ -133,7 +133,7 @@ def _rivals(handle: TableHandle, record: PendingInstant) -> list[PendingInstant]
 
 
 def _end_dead(handle: TableHandle, dead: list[PendingInstant]) -> None:
-    """End dead instants; ``lazy`` leaves their files to the next upkeep, ``eager`` deletes them."""
+    """End dead instants; ``eager`` deletes their files too, ``lazy`` leaves them for recovery."""
     reason = "found dead by the next writer"
     if handle.cache.known().table.contract.failed_writes == "eager":
         end_instants(handle, dead, reason)

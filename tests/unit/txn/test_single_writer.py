@@ -135,7 +135,7 @@ def test_a_second_live_writer_is_refused_by_name(
 def test_what_a_dead_writer_left_is_ended_before_the_next_begins(
     begin: Callable[[Table], object], uri: str, tmp_path: Path
 ) -> None:
-    """``eager`` deletes its files at once, ``lazy`` leaves them to upkeep; neither may commit."""
+    """``eager`` deletes its files at once, ``lazy`` leaves them for recovery; none may commit."""
     writer = Table.open(uri).writer("upsert").__enter__()
     writer.write(ROWS)
     instant = writer.instant
