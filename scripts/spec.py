@@ -143,8 +143,8 @@ def report(name: str, result: Result, verdict: str) -> None:
 
 
 def module_of(config: str) -> Path:
-    """Find the module that a configuration is of, as its first comment says; else the commit's."""
-    named = re.search(r"in the module (\w+)", about(config))
+    """Find the module that a configuration is of, as its first comment says; else commit.tla."""
+    named = re.search(r"\(module `(\w+)`\)", about(config))
     return SPEC / f"{named[1]}.tla" if named else MODULE
 
 

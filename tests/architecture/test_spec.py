@@ -6,24 +6,37 @@ import re
 
 import pytest
 
-from scripts.spec import MODULE, PAGE, RULES, models, without
+from scripts.spec import MODULE, PAGE, RULES, SPEC, models, module_of, without
 
 TEXT = MODULE.read_text(encoding="utf-8")
-SINGLE = "single"
-"""A module of its own, with rules of its own."""
 ALL = {**models(), **{f"long/{name}": path for name, path in models("long").items()}}
+MODULES = {
+    name: module_of(path.read_text(encoding="utf-8")).stem for name, path in models().items()
+}
+"""Of each model: the module that it is a model of."""
+MODELS = {name: path for name, path in ALL.items() if MODULES.get(name, "commit") == "commit"}
 
-MODELS = {name: path for name, path in ALL.items() if name != SINGLE}
 
-
-def test_every_rule_of_the_specification_is_shown_to_be_needed() -> None:
+def test_the_rules_that_the_specification_lists_are_those_in_its_text() -> None:
     listed = TEXT.split("Rules == {", 1)[1].split("}\n", 1)[0]
     named = set(re.findall(r'^  "(\w+)"', listed, re.MULTILINE))
-    assert named == {rule.name for rule in RULES if rule.model != SINGLE}
     assert named == set(re.findall(r'Rule\("(\w+)"\)', TEXT))
-    alone = MODULE.with_name("single.tla").read_text(encoding="utf-8")
-    own = {rule.name for rule in RULES if rule.model == SINGLE}
-    assert own == set(re.findall(r'Rule\("(\w+)"\)', alone))
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES.values())))
+def test_every_rule_of_a_module_is_shown_to_be_needed(module: str) -> None:
+    text = (SPEC / f"{module}.tla").read_text(encoding="utf-8")
+    shown = {rule.name for rule in RULES if MODULES[rule.model] == module}
+    assert shown == set(re.findall(r'Rule\("(\w+)"\)', text))
+
+
+@pytest.mark.parametrize("name", models())
+def test_a_model_sets_every_constant_of_its_module(name: str) -> None:
+    text = (SPEC / f"{MODULES[name]}.tla").read_text(encoding="utf-8")
+    declared = text.split("CONSTANTS", 1)[1].split("\n\n(*", 1)[0].split("VARIABLES", 1)[0]
+    constants = re.findall(r"^  (\w+),? +\\\*", declared, re.MULTILINE)
+    config = models()[name].read_text(encoding="utf-8")
+    assert sorted(constants) == sorted(re.findall(r"^  (\w+) = ", config, re.MULTILINE))
 
 
 def test_every_rule_is_left_out_of_a_model_that_checks_what_it_breaks() -> None:
