@@ -19,7 +19,7 @@ from plait import (
 )
 from plait.model.changes import WriteStatus
 from plait.model.contract import Contract
-from plait.model.decision import SCOPE_BUCKETS, Scope
+from plait.model.decision import SCOPE_BUCKETS, ReadSet, Scope
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.storage.port import Store
@@ -203,6 +203,15 @@ def test_job_of_several_tasks_that_changed_nothing_is_decided() -> None:
     assert table.version == result.version == 2
     assert find_outcome(table.handle, table.handle.cache.refresh(), txn.instant, 0) is not None
     assert pending(table) == []
+
+
+def test_what_rests_on_an_older_read_that_was_found_late_is_decided() -> None:
+    """INV-07: Spark tells what was read only when the rows are staged."""
+    table = make()
+    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.UPSERT))
+    older = ReadSet(txn.base.version - 1, (None,))
+    assert txn.stand_at_base(WriteStatus(), older) is None
+    assert txn.stand_at_base(WriteStatus()) is not None, "of the base alone"
 
 
 class Slow(WrappedStore):

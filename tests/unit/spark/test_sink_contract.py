@@ -1,4 +1,4 @@
-"""A write through the data source keeps the contract that it was begun under (INV-12)."""
+"""A write through the data source goes through several processes, under one contract (INV-12)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from plait import Table
 from plait.errors import ContractError
 from plait.spark.sink import Job
+from plait.timeline.pending import load_pending
 from plait.txn.definition import change_table
 from plait.write.request import write_request
 
@@ -30,3 +31,16 @@ def test_it_is_not_committed_after_the_contract_changed(tmp_path: Path) -> None:
     with pytest.raises(ContractError):
         later.commit([])
     assert Table.open(uri).history(1)[0].operation == "rollback"
+
+
+def test_it_outlives_the_process_that_began_it(tmp_path: Path) -> None:
+    """INV-06: its processes come and go, and between its tasks nobody sends a heartbeat."""
+    table = Table.create(str(tmp_path / "t"), "id bigint", properties={"heartbeat.timeout": "60s"})
+    request = write_request("append", table.handle.cache.known().table.spec)
+    job = Job.prepare(table, request, StructType([StructField("id", LongType())]))
+    job._request(table.handle.store)
+    (entry,) = load_pending(table.handle.store)
+    assert entry.process == "", "its end would be the end of the write"
+    assert entry.timeout_s == 600
+    job.abort()
+    assert load_pending(table.handle.store) == []
