@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plait.model.instant import Instant
+from plait.model.decision import ReadSet
+from plait.model.instant import Instant, Operation
+from plait.model.request import WriteRequest
 from plait.services.clean import clean, plan_clean
 from plait.services.verify import verify
 from plait.state.checkpoint import list_checkpoints
@@ -16,6 +18,7 @@ from plait.timeline.pending import load_pending
 from plait.txn.definition import set_properties
 from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
+from plait.txn.transaction import OptimisticTransaction
 from tests.support.protocol import (
     Phases,
     Work,
@@ -128,6 +131,18 @@ def test_what_a_writer_may_need_is_spared_until_it_is_done(
     work.commit()
     assert set(report.spared) <= set(clean(client(store, clock)).deleted)
     sound(store)
+
+
+def test_a_write_keeps_what_its_older_read_is_compared_with(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-05: it names the version that was read, not only the head, before it is staged."""
+    request = WriteRequest(Operation.UPSERT, read_set=ReadSet(2, (None,)))
+    txn = OptimisticTransaction.begin(client(store, clock), request)
+    report = clean(client(store, clock))
+    assert (len(report.deleted), len(report.spared)) == (1, 2)
+    txn.abort("a test", wrote=False)
+    assert set(report.spared) <= set(clean(client(store, clock)).deleted)
 
 
 def test_what_a_reader_may_need_is_spared_until_its_lease_ends(
