@@ -84,7 +84,7 @@ def measure(places: list[Places]) -> dict[str, float]:
     """Measure each encoding, and the time of one translation."""
     rows = sum(len(each) for each in places)
     rising = all(bool((each[1:] > each[:-1]).all()) for each in places)
-    found = {
+    found: dict[str, float] = {
         "files": len(places),
         "uint32": 4 * rows,
         "arrow_zstd": as_arrow(places),

@@ -88,8 +88,8 @@ def _together(span: TimeSpan, spans: tuple[TimeSpan, ...], names: dict[str, str]
 
 
 def _note(span: TimeSpan, names: dict[str, str], outcome: Outcome) -> str:
-    if span.ended is not None:
-        return f"rolled back {names.get(nonce_of(span.ended), span.ended)}"
+    if span.ended:
+        return f"rolled back {', '.join(names.get(e.nonce, str(e)) for e in span.ended)}"
     redone = outcome.redone.get(names.get(nonce_of(span.instant), ""), 0)
     return f"conflict: redone {times(redone)}" if redone else ""
 
@@ -101,10 +101,11 @@ def _told(spans: tuple[TimeSpan, ...], outcome: Outcome) -> list[str]:
         for name, count in sorted(outcome.redone.items())
     ]
     return told + [
-        f"{names[nonce_of(span.ended)]} was killed after its first staged file; process "
+        f"{names[ended.nonce]} was killed after its first staged file; process "
         f"{span.pid} rolled it back in version {span.version}: nothing of it was seen."
         for span in spans
-        if span.ended is not None and nonce_of(span.ended) in names
+        for ended in span.ended
+        if ended.nonce in names
     ]
 
 

@@ -28,8 +28,8 @@ class TimeSpan:
     """How often buckets were done again because another had touched them first."""
     overlapped: tuple[int, ...]
     """Versions of others that were published after it began and before it was."""
-    ended: str
-    """The instant that it rolled back, and how many more; "" if it is no rollback."""
+    ended: tuple[Instant, ...]
+    """Every instant that it rolled back."""
 
     @property
     def duration_ms(self) -> int:
@@ -50,7 +50,7 @@ class TimeSpan:
     def note(self) -> str:
         """What is special about it."""
         if self.ended:
-            return f"rolled back {self.ended}"
+            return f"rolled back {some(self.ended)}"
         if self.redone:
             return f"conflict: redone {times(self.redone)}"
         return f"slot won at attempt {self.attempts}" if self.attempts > 1 else ""
@@ -75,7 +75,7 @@ def _span(entry: HistoryEntry, timeline: TimelineView) -> TimeSpan:
         attempts=_count(client.get("attempts"), 1),
         redone=_count(client.get("redone"), 0),
         overlapped=tuple(other.version for other in timeline.overlapping(entry)),
-        ended=some(entry.ended),
+        ended=entry.ended,
     )
 
 
