@@ -69,6 +69,11 @@ RULES = (
     Rule("masks_carried", "rows", "MaskedStays"),
     Rule("carried_again", "rows", "OneRowAKey"),
     Rule("nothing_came_back", "undo", "RowsAreRight"),
+    Rule("undone_raises", "lineage", "NoGap"),
+    Rule("position_stays", "lineage", "AppliedAgain"),
+    Rule("replay_to_lineage", "lineage", "OnceInOrder"),
+    Rule("replay_can_be_undone", "lineage", "OnceInOrder"),
+    Rule("told_of_lineage", "lineage", "ToldIsTrue"),
     Rule("arbitrate", "noputif", "INV_01"),
     Rule("copy_first", "noputif", "INV_03"),
 )
