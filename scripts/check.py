@@ -85,7 +85,7 @@ CHECKS = (
     Check("generated", 3, ("python", "scripts/reference.py", "--check")),
     # With the two suites at the end these are every test: a marker that one excludes is another's.
     Check("processes", 250, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
-    Check("spec", 110, ("python", "-m", "scripts.spec")),
+    Check("spec", 200, ("python", "-m", "scripts.spec")),
     Check("s3", 130, pytest("-m", "s3 and not spark and not zookeeper")),
     Check("zookeeper", 85, pytest("-m", "zookeeper and not spark")),
     Check("histories", 30, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
@@ -100,7 +100,7 @@ CHECKS = (
         cores=2,
     ),
     # Two files at a time, each with a JVM of its own.
-    Check("spark", 450, pytest("-n2", "--dist", "loadfile", "-m", "spark"), cores=2),
+    Check("spark", 320, pytest("-n2", "--dist", "loadfile", "-m", "spark"), cores=2),
 )
 
 
