@@ -128,6 +128,18 @@ DECISIONS = st.builds(
 )
 
 
+EMPTY = Decision(
+    version=0,
+    instant=Instant.at(0, "0" * 16),
+    action=Action.COMMIT,
+    operation=Operation.UPSERT,
+    base=-1,
+    completed_ms=0,
+    attempt="",
+    previous="",
+)
+
+
 def same(one: Decision, other: Decision) -> bool:
     plain = [f.name for f in fields(Decision) if f.name not in ("changes", "checksum", "features")]
     return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
@@ -155,17 +167,7 @@ def test_sections_mean_the_same_inline_and_in_manifests(staged: Changes) -> None
     """INV-01: where a section stands depends on its size alone."""
     store = memory()
     timeline = Timeline(store)
-    base = Decision(
-        version=0,
-        instant=Instant.at(0, "0" * 16),
-        action=Action.COMMIT,
-        operation=Operation.UPSERT,
-        base=-1,
-        completed_ms=0,
-        attempt="",
-        previous="",
-    )
-    decision = replace(base, changes=staged)
+    decision = replace(EMPTY, changes=staged)
     repeated = {name: pa.concat_tables([t] * 300) for name, t in staged.tables().items()}
     references = timeline.write_manifests(decision.instant, "a1", repeated)
     assert set(references) == {name for name, t in repeated.items() if t.num_rows}
@@ -268,16 +270,6 @@ def _places(value: object) -> list[tuple[object, object]]:
 
 def test_the_json_of_a_decision_has_no_spaces_and_no_escapes() -> None:
     """The bytes are what the specification says."""
-    decision = Decision(
-        version=0,
-        instant=Instant.at(0, "0" * 16),
-        action=Action.COMMIT,
-        operation=Operation.UPSERT,
-        base=-1,
-        completed_ms=0,
-        attempt="é",
-        previous="",
-    )
-    body = codec.encode(decision)
+    body = codec.encode(replace(EMPTY, attempt="é"))
     assert "é".encode() in body
     assert json.loads(body)["decision"]["attempt"] == "é"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from plait import Table
 from plait.model.bucket import partition_path
 from plait.testing import CountingStore, open_wrapped
+from plait.txn.conflict import Intent
+from plait.txn.conflict_checker import ConflictChecker
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "place": ["a"] * 100})
 PLACE = partition_path(("a",))
@@ -41,6 +44,25 @@ def test_a_small_append_stays_in_its_budget_at_any_version(
     assert store.counts("metadata") == LEAN
     assert store.count("list") == 0
     assert not any("/locks/" in call.path for call in store.calls)
+
+
+def test_a_commit_that_meets_nobody_compares_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a commit touches is gathered for conflicts alone, and may be 100,000 buckets."""
+    table, _ = warm(tmp_path, versions=3, partitioned=True)
+    asked: list[object] = []
+    real = ConflictChecker.intent
+
+    def counted(self: ConflictChecker, *rest: Any) -> Intent:
+        asked.append(rest)
+        return real(self, *rest)
+
+    monkeypatch.setattr(ConflictChecker, "intent", counted)
+    table.append(ROWS)
+    assert asked == []
+    table.append(ROWS, read_from=table.version - 1)
+    assert len(asked) == 1
 
 
 def test_a_small_append_syncs_file_slot_and_their_names(tmp_path: Path) -> None:

@@ -141,7 +141,11 @@ class Commit:
         return window.conflicts, window.head
 
     def _earlier(self, status: WriteStatus, state: TableState) -> list[Conflict]:
-        return self.checker.earlier(self._intent(status, state), status, state, self.rests_on)
+        since, until = self.read_set.version, self.rests_on
+        if since >= until:
+            return []  # most commits: they rest on what they read, and need no intent
+        intent = self._intent(status, state)
+        return self.checker.earlier(intent, status, state, since=since, until=until)
 
     def _after_redo(self, status: WriteStatus, state: TableState) -> list[Conflict]:
         """Judge the files of a redo: on the newer base they may touch keys that they did not.

@@ -115,17 +115,14 @@ class ConflictChecker:
         )
 
     def earlier(
-        self, intent: Intent, status: WriteStatus, state: TableState, base: int
+        self, intent: Intent, status: WriteStatus, state: TableState, *, since: int, until: int
     ) -> list[Conflict]:
         """Judge what lies between the version that was read and the base.
 
         The files rest on the base already, so only what cannot be rebased counts.
         """
-        read = base if intent.read_set is None else intent.read_set.version
         conflicts: list[Conflict] = []
-        if read >= base:
-            return conflicts
-        for decision in self.handle.cache.decisions(read, limit=base - read):
+        for decision in self.handle.cache.decisions(since, limit=until - since):
             conflict = self._decide(intent, status, decision, state)
             if conflict is not None and conflict.verdict is not Verdict.REBASE:
                 conflicts.append(conflict)
