@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pyroaring
 import xxhash
 
-FEATURES = {"slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1"}
+FEATURES = {"slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1"}
 PLAIN = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
     "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
@@ -49,8 +49,10 @@ _KEYS = ["partition", "bucket", "keys", "key_count", "key_inline", "key_path"]
 SECTIONS = {
     "added": _ADDED, "masked": ["path", "rows", "inline", "dv_path", "dv_offset", "dv_bytes"],
     "touched": _KEYS, "lookups": _KEYS, "removed": ["path"], "garbage": ["path"],
+    "moved": ["path", "group", "rows", "map_inline", "map_path", "map_offset", "map_bytes"],
+    "placed": ["path", "group", "first", "rows"],
 }  # fmt: skip
-BINARY = {"inline", "key_inline"}
+BINARY = {"inline", "key_inline", "map_inline"}
 INSTANT = re.compile(r"\d{17}-[0-9a-f]{16}")
 VERSION = re.compile(r"\d{20}")
 EPOCH = dt.datetime.fromisoformat("1970-01-01")

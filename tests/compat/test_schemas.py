@@ -168,7 +168,7 @@ def test_words_of_the_schemas_are_those_of_the_code() -> None:
     decision = DEFS["decision"]["properties"]
     assert set(decision["action"]["enum"]) == set(Action)
     assert set(decision["operation"]["enum"]) == set(Operation)
-    assert tuple(DEFS["feature"]["enum"]) == codec.FEATURES
+    assert tuple(DEFS["feature"]["enum"]) == codec.KNOWN
     files = STATE["properties"]["parts"]["items"]["properties"]["files"]
     assert set(files["items"]["prefixItems"][0]["enum"]) == set(EVENTS)
 

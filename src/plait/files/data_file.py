@@ -38,6 +38,8 @@ KEYS: Final = "keys"
 """A sidecar of key hashes."""
 MASK: Final = "dv"
 """Deletion vectors, one or more."""
+MAP: Final = "map"
+"""Row maps of a rewrite."""
 
 EXTENSIONS: Final = {
     BASE: "parquet",
@@ -45,6 +47,7 @@ EXTENSIONS: Final = {
     RUN: "parquet",
     KEYS: "bin",
     MASK: "bin",
+    MAP: "bin",
 }
 _NO_BUCKET = "all"
 _ATTEMPT = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -75,7 +78,7 @@ def data_path(partition: Partition, bucket: int, instant: Instant, attempt: str,
         instant: the writer's.
         attempt: unique among the files of this instant, ``[A-Za-z0-9-]{1,64}``; for example
             ``"3-0012"``: task 3, file 12.
-        kind: base, log, run, keys or dv.
+        kind: base, log, run, keys, dv or map.
 
     >>> data_path((), 7, Instant.at(0, "0" * 16), "0-0001", "base")
     'data/00007-19700101000000000-0000000000000000-0-0001.base.parquet'

@@ -47,6 +47,25 @@ TOUCHED = pa.schema(
 LOOKUPS = pa.schema([pa.field("partition", pa.string()), *list(TOUCHED)[1:]])
 """Like TOUCHED; without a partition the keys were looked for in every one."""
 PATHS = pa.schema([pa.field("path", pa.string(), nullable=False)])
+MOVED = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),  # a source of a rewrite
+        pa.field("group", pa.int32(), nullable=False),  # its rows went to the targets of the group
+        pa.field("rows", pa.int64(), nullable=False),  # of the source, hidden ones included
+        pa.field("map_inline", pa.binary()),  # the entry itself, when small (files/row_map.py)
+        pa.field("map_path", pa.string()),  # or the file that holds it ...
+        pa.field("map_offset", pa.int64()),
+        pa.field("map_bytes", pa.int64()),
+    ]
+)
+PLACED = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),  # a target of a rewrite
+        pa.field("group", pa.int32(), nullable=False),
+        pa.field("first", pa.int64(), nullable=False),  # rows in the group's targets before it
+        pa.field("rows", pa.int64(), nullable=False),
+    ]
+)
 
 KEYS_FILES = "files"  # the keys of the files that this decision adds to the bucket
 KEYS_INLINE = "inline"
@@ -62,6 +81,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 _NO_ADDED, _NO_MASKED = no_rows(ADDED), no_rows(MASKED)
 _NO_TOUCHED, _NO_LOOKUPS, _NO_PATHS = no_rows(TOUCHED), no_rows(LOOKUPS), no_rows(PATHS)
+_NO_MOVED, _NO_PLACED = no_rows(MOVED), no_rows(PLACED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +96,10 @@ class Changes:
     removed: pa.Table = field(default_factory=lambda: _NO_PATHS)
     garbage: pa.Table = field(default_factory=lambda: _NO_PATHS)
     """Own files that no reader ever sees, such as runs; condemned from the start."""
+    moved: pa.Table = field(default_factory=lambda: _NO_MOVED)
+    """The sources of a rewrite, with their row maps."""
+    placed: pa.Table = field(default_factory=lambda: _NO_PLACED)
+    """The targets of a rewrite."""
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables by name."""
@@ -120,6 +144,8 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "lookups": LOOKUPS,
     "removed": PATHS,
     "garbage": PATHS,
+    "moved": MOVED,
+    "placed": PLACED,
 }
 
 

@@ -28,6 +28,7 @@ from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
     Cleaned,
     Decision,
+    Draft,
     ReadSet,
     Reserved,
     RolledBack,
@@ -39,7 +40,10 @@ from plait.storage.port import check_path
 from plait.timeline.columns import from_json, to_json
 
 FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
-"""What a client must know to read a table that this one writes."""
+"""What a client must know to read any table that this one writes."""
+ROW_MAPS = "row-maps-1"
+"""What it must know to read a decision that rewrote files."""
+KNOWN = (*FEATURES, ROW_MAPS)
 SLOT_BYTES_MAX = 64 << 20
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
@@ -71,6 +75,11 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
         hint = "write less at once, or use a smaller predicate or commit id"
         raise CommitError(message, hint=hint, bytes=len(data), bytes_max=SLOT_BYTES_MAX)
     return data
+
+
+def features_of(decision: Draft) -> tuple[str, ...]:
+    """Return what a client must know to read a decision."""
+    return (*FEATURES, ROW_MAPS) if decision.changes.moved.num_rows else FEATURES
 
 
 def checksum_of(body: bytes) -> str:
@@ -130,7 +139,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
     features = document.get("features")
     if not isinstance(features, list):
         features = []
-    unknown = sorted(str(item) for item in features if item not in FEATURES)
+    unknown = sorted(str(item) for item in features if item not in KNOWN)
     if unknown:
         message = (
             f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
@@ -156,7 +165,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "completed_ms": decision.completed_ms,
         "attempt": decision.attempt,
         "previous": decision.previous,
-        "features": list(FEATURES),
+        "features": list(features_of(decision)),
         "schema_id": decision.schema_id,
         "bucket_spec_id": decision.bucket_spec_id,
         "scope": _scope(decision.scope),

@@ -66,7 +66,7 @@ def publish(
         previous=state.checksum,
     )
     body = codec.encode(decision, manifests)
-    won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.FEATURES)
+    won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.features_of(draft))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
     error: StorageError | None = None
     backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
