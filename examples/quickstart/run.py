@@ -263,8 +263,20 @@ class Run:
             raise CheckFailedError(message, hint=f"see {self._place.workspace / 'rollback.log'}")
         ended = [str(entry["instant"]) for entry in json.loads(body)["data"]["ended"]]
         if self._instants[roles.DOOMED.name] in ended:
-            self._change(roles.DOOMED.name, phase="rolled back")
-            self._step(f"tablectl rollback --failed (pid {process.pid}) rolled it back")
+            self._see_rolled_back(f"tablectl rollback --failed (pid {process.pid})")
+        else:
+            self._see_ended_before()
+
+    def _see_ended_before(self) -> None:
+        """Look whether a writer whose turn it was to look for the dead was there first."""
+        doomed = self._instants[roles.DOOMED.name]
+        for entry in Table.open(str(self._place.table)).history():
+            if doomed in map(str, entry.ended):
+                self._see_rolled_back(f"process {entry.client.get('pid')}, after its own commit,")
+
+    def _see_rolled_back(self, who: str) -> None:
+        self._change(roles.DOOMED.name, phase="rolled back")
+        self._step(f"{who} rolled it back")
 
     def _finished(self) -> bool:
         return all(

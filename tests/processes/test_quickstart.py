@@ -22,13 +22,21 @@ pytestmark = pytest.mark.skipif(
 WORKER = "tests.processes.quickstart_worker"
 
 
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_five_processes_one_killed_lose_no_row(tmp_path, table_type):
+class EachLooks(Setting):
+    """Every commit looks for the dead, so that one of them is there before ``tablectl``."""
+
+    @property
+    def properties(self):
+        return {**super().properties, "checkpoint.interval": "1"}
+
+
+@pytest.mark.parametrize(("table_type", "kind"), [("cow", Setting), ("mor", EachLooks)])
+def test_five_processes_one_killed_lose_no_row(tmp_path, table_type, kind):
     """INV-03, INV-04, INV-07, INV-08 on real data, with real overlap."""
     place = Place(tmp_path / "quickstart")
     place.prepare(force=False)
     shown = io.StringIO()
-    setting = Setting(table_type, WORKER, heartbeat_s=0.2, timeout_s=3.0)
+    setting = kind(table_type, WORKER, heartbeat_s=0.2, timeout_s=3.0)
     with Run(place, setting, progress=Lines(shown), clock=SystemClock()) as run:
         outcome = run.execute()
     assert summary(outcome) == "336,776 rows correct, 5 processes, 1 killed, 0 lost"
