@@ -257,6 +257,9 @@ class TableMachine(RuleBasedStateMachine):
         assert not self.table.timeline.pending
 
     def _landed(self, version: int, content: Rows, keys: set[int] | None) -> None:
+        if version in self.past:  # it changed nothing at its base, and stands there (RFC 0016)
+            assert content == self.now
+            return
         self._remember(until=version)
         self.now = content
         self.past[version] = dict(content)
