@@ -131,7 +131,7 @@ def rollback(table: Table) -> None:
 def clean(table: Table) -> None:
     """Delete the files that no version needs any more."""
     with uncounted():
-        table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+        table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
         table.upsert(ROWS)
     require(bool(table.clean().deleted), "no file was deleted")
 

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
-    from plait.services.clean import CleanPlan, CleanReport
+    from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.participant import Participant
@@ -93,6 +93,7 @@ __all__ = [
     "ChangeScan",
     "CleanPlan",
     "CleanReport",
+    "CleanUndone",
     "ClockUnavailableError",
     "CommitError",
     "CommitOutcomeUnknownError",
@@ -179,6 +180,7 @@ _LAZY = {
     "ChangeScan": "plait.read.changes",
     "CleanPlan": "plait.services.clean",
     "CleanReport": "plait.services.clean",
+    "CleanUndone": "plait.services.clean",
     "CommitResult": "plait.model.decision",
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",

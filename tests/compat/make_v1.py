@@ -379,6 +379,7 @@ def cleaned() -> Golden:
         buckets=2,
         properties={
             "clean.retain.time": "0s",
+            "clean.grace": "0s",
             "clean.retain.versions": "2",
             "commit.reserve.after": "1",
             "checkpoint.interval": "6",

@@ -75,7 +75,8 @@ class Reader:
     def __init__(self, root: str, *, checkpoints: bool = True) -> None:
         """Load the newest checkpoint, unless told not to, and the decisions since."""
         self.root = root
-        self.version, self.checksum, self.horizon = -1, "", 0
+        self.version, self.checksum = -1, ""
+        self.final, self.raised = 0, []
         self.table: Row = {}
         self.added: dict[str, Row] = {}
         self.removed: dict[str, int] = {}
@@ -153,7 +154,7 @@ class Reader:
 
     def _take(self, state: Row, events: dict[str, list[Row]]) -> None:
         self.version, self.checksum = state["version"], state["decision"]
-        self.table, self.horizon = state["table"], state["horizon"]
+        self.table, self.final, self.raised = state["table"], state["final"], state["raised"]
         self.streams = {token["application"]: token for token, _ in state["streams"]}
         self.reservations = [reserved for _, reserved in state["reservations"]]
         self.added = {row["path"]: row for row in events.get("added", [])}
@@ -184,7 +185,7 @@ class Reader:
             self.masked.setdefault(row["path"], []).append({**row, "version": version})
         self.touched += [*changes["touched"], *changes["lookups"]]
         if cleaned := decision.get("cleaned"):
-            self.horizon = max(self.horizon, cleaned["horizon"])
+            self._clean(cleaned, version)
             self.condemned |= {path for path, _ in cleaned["condemned"]}
         self.streams |= {token["application"]: token for token in decision.get("tokens", [])}
         ended = [
@@ -196,6 +197,24 @@ class Reader:
         self.reservations = [*kept, *filter(None, [decision.get("reserved")])]
         self.commits[version] = decision
         self.version, self.checksum = version, checksum
+
+    @property
+    def horizon(self) -> int:
+        """Return the oldest version that can be read."""
+        return max((horizon for _, horizon in self.raised), default=self.final)
+
+    def _clean(self, cleaned: Row, version: int) -> None:
+        """Raise the horizon, or take back what the clean at ``undo`` and later ones raised."""
+        require(cleaned["final"] <= cleaned["horizon"], f"decision {version} lets go of too much")
+        self.final = max(self.final, cleaned["final"])
+        before = self.horizon
+        if "undo" in cleaned:
+            self.raised = [each for each in self.raised if each[0] < cleaned["undo"]]
+        elif cleaned["horizon"] > before:
+            self.raised = [*self.raised, [version, cleaned["horizon"]]]
+        self.raised = [each for each in self.raised if each[1] > self.final]
+        agreed = "undo" not in cleaned or cleaned["horizon"] == self.horizon
+        require(agreed, f"decision {version} undoes other cleans than it says")
 
     def _section(self, columns: Row, name: str) -> list[Row]:
         if "manifest" in columns:

@@ -86,7 +86,11 @@ def test_second_reader_reads_every_table_alike(
 ) -> None:
     if not definition["record_key"]:
         definition = {**definition, "buckets": None, "ordering": None}
-    options = {"checkpoint.interval": str(checkpoints), "clean.retain.time": "0s"}
+    options = {
+        "checkpoint.interval": str(checkpoints),
+        "clean.retain.time": "0s",
+        "clean.grace": "0s",
+    }
     options |= {"clean.retain.versions": "2", "write.bucket.size": "1KiB"}
     schema = "id bigint, s string, p string, v double, l array<int>"
     golden = Golden("random", schema, properties=options, **definition)

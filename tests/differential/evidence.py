@@ -262,7 +262,11 @@ def _columns(table: Table, since: int) -> dict[str, list[Any]]:
 def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
     clock = SimClock()
     store = MemoryStore(f"memory://differential-{next(_STARTS)}", clock=clock)
-    properties = {"clean.retain.time": "0s", "clean.retain.versions": "2"} if shape.little else {}
+    properties = (
+        {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "2"}
+        if shape.little
+        else {}
+    )
     definition = Definition(
         record_key=("id",) if shape.keyed else (),
         partition_by=("p",) if shape.partitioned else (),

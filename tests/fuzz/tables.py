@@ -26,7 +26,12 @@ from plait.timeline.pending import PendingInstant, write_inflight, write_request
 
 Row = tuple[int, str, int]
 SCHEMA = pa.schema([("id", pa.int64()), ("place", pa.string()), ("v", pa.int64())])
-OPTIONS = {"clean.retain.time": "0s", "clean.retain.versions": "3", "checkpoint.interval": "4"}
+OPTIONS = {
+    "clean.retain.time": "0s",
+    "clean.grace": "0s",
+    "clean.retain.versions": "3",
+    "checkpoint.interval": "4",
+}
 DEAD = Instant.parse("20200101000000000-" + "d" * 16)
 LIVING = Instant.parse("20200101000000001-" + "e" * 16)
 _MANIFEST = re.compile(r'"manifest":"([^"]+)"')

@@ -56,6 +56,7 @@ def make(path: Path, cell: Cell) -> Table:
         concurrency="single_writer" if writers == "single" else "multi_writer",
         properties={
             "clean.retain.time": "0s",
+            "clean.grace": "0s",
             "clean.retain.versions": RETAINED,
             "recovery.interval": "30000d",  # the dead are seen to by what the cell says alone
             "checkpoint.interval": 2 if state == "from-checkpoints" else NEVER,

@@ -64,6 +64,7 @@ class TableMachine(RuleBasedStateMachine):
             properties={
                 "checkpoint.interval": 3,
                 "clean.retain.time": "0s",
+                "clean.grace": "0s",
                 "clean.retain.versions": 3,
             },
         )

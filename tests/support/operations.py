@@ -129,6 +129,7 @@ def prepared(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping
     options = {
         "checkpoint.interval": 4,
         "clean.retain.time": "0s",
+        "clean.grace": "0s",
         "clean.retain.versions": 1,
     }
     table = Table.create(

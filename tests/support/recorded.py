@@ -28,7 +28,7 @@ from tests.support.protocol import Work, client, create, memory
 from tests.support.trace import Event, RecordingStore, Trace
 
 Act = Callable[[TableHandle, Trace, str], object]
-LITTLE = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+LITTLE = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
 _ACTOR = threading.local()
 
 

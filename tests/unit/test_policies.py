@@ -213,7 +213,10 @@ def test_other_keys_may_be_written_since_the_read(table_type: str) -> None:
 
 
 def test_a_read_that_cannot_be_is_refused_before_anything_is_written() -> None:
-    table = make("cow", properties={"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table = make(
+        "cow",
+        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1},
+    )
     other = make("cow")
     for number in range(4):
         table.upsert(rows((number, 0, "x")))

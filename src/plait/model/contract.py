@@ -170,6 +170,21 @@ OPTIONS: Mapping[str, Option] = {
             "10",
             "minimum number of newest versions that stay readable",
         ),
+        Option(
+            "clean.retain.file_versions",
+            "count",
+            "0",
+            "versions stay readable while no bucket has more than so many versions of its files "
+            "since; 0: no such rule",
+            0,
+        ),
+        Option(
+            "clean.grace",
+            "time",
+            "1h",
+            "time after a clean in which it can be undone; its files are deleted by a later clean",
+            0,
+        ),
     )
 }
 

@@ -119,10 +119,14 @@ class Cleaned:
 
     horizon: int
     """The oldest version that can be read from now on."""
+    final: int
+    """The oldest version that an undo can make readable again; at most the horizon."""
     condemned: tuple[tuple[str, int], ...] = ()
-    """Files that no readable version needs, each with the version that ended it."""
+    """Files that no version from ``final`` on needs, each with the version that ended it."""
     deleted: tuple[str, ...] = ()
     """Files condemned earlier that are gone by now."""
+    undo: int | None = None
+    """The version of the oldest clean whose horizon is taken back."""
 
 
 @dataclass(frozen=True, slots=True)

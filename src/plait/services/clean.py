@@ -1,5 +1,9 @@
 """Clean: files that no readable version needs are condemned by a decision, then deleted.
 
+A clean raises the horizon, the oldest version that can be read. Its files are condemned by a later
+clean, once the grace is over; until then an undo lowers the horizon again. Both are decisions, so
+one of them is first, and no file is deleted that an undo brought back.
+
 A clean decides first, then lists read pins and pending records, and deletes last. It sees every
 base and read pin that was taken before the decision, and a client that takes one later sees the
 decision (INV-05). Nothing is ever deleted because it is old or unknown (INV-06).
@@ -9,18 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation
-from plait.services.ages import current_before
 from plait.services.leftovers import delete_leftovers, require_deletable
+from plait.services.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
-from plait.state.events import Folded
 from plait.state.state import Late, TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
@@ -39,20 +39,29 @@ class CleanPlan:
     """The plan of a clean: what it would decide and delete at a version."""
 
     version: int
+    before: int
+    """The oldest version that could be read when it was planned."""
     horizon: int
     """The oldest version that stays readable."""
+    final: int
+    """The oldest version that an undo can still make readable."""
+    grace_s: float
     condemned: tuple[tuple[str, int], ...]
     """Files to condemn, each with the version that ended it."""
     waiting: tuple[tuple[str, int], ...]
     """Files condemned earlier that still exist."""
+    held: int
+    """How many files a later clean condemns, if nobody undoes this one."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
             "version": self.version,
             "horizon": self.horizon,
+            "final": self.final,
             "condemn": [path for path, _ in self.condemned],
             "waiting": [path for path, _ in self.waiting],
+            "held": self.held,
         }
 
 
@@ -82,9 +91,31 @@ class CleanReport:
         }
 
 
-def plan_clean(handle: TableHandle) -> CleanPlan:
-    """Plan a clean of the newest version; write nothing."""
-    return _plan(handle, handle.cache.refresh())
+@dataclass(frozen=True, slots=True)
+class CleanUndone:
+    """The result of undoing cleans."""
+
+    version: int | None
+    """The version of its decision; None if there was nothing to undo."""
+    undone: tuple[int, ...]
+    """The versions of the cleans whose horizons were taken back."""
+    horizon: int
+    """The oldest version that can be read now."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"version": self.version, "undone": list(self.undone), "horizon": self.horizon}
+
+
+def plan_clean(handle: TableHandle, *, now: bool = False) -> CleanPlan:
+    """Plan a clean of the newest version; write nothing.
+
+    Args:
+        handle: the table.
+        now: leave no grace: condemn the files at once, so that the clean cannot be undone.
+    """
+    state = handle.cache.refresh()
+    return _plan(handle, state, 0 if now else state.table.options.seconds("clean.grace"))
 
 
 def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
@@ -116,59 +147,48 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)
 
 
-def _plan(handle: TableHandle, state: TableState) -> CleanPlan:
+def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
+    """Make the versions readable again that cleans let go of, as far as these are not final.
+
+    Args:
+        handle: the table.
+        since: undo only the cleans of this version or later.
+
+    Raises:
+        ContractError: this client was opened under another contract.
+        CommitOutcomeUnknownError: the outcome is unknown.
+    """
+    undone: list[int] = []
+
+    def draft(state: TableState) -> Draft | None:
+        doomed = [each for each in state.raised if since is None or each.version >= since]
+        undone[:] = [each.version for each in doomed]
+        if not doomed:
+            return None
+        kept = [each.horizon for each in state.raised if each not in doomed]
+        horizon = max(kept, default=state.final)
+        return _clean_draft(handle, state, Cleaned(horizon, state.final, undo=undone[0]))
+
+    decision = publish_service(handle, draft)
+    version = None if decision is None else decision.version
+    return CleanUndone(version, tuple(undone), handle.cache.known().horizon)
+
+
+def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     folded = state.folded(handle.store)
-    horizon = _horizon(handle, state)
-    condemned = [*_unneeded(folded, horizon), *_old_checkpoints(handle, state)]
-    waiting = list(_pairs(folded.condemned, "removed"))
+    horizon = horizon_of(handle, state)
+    final = final_of(handle, state, horizon, grace_s)
+    over = unneeded(folded, horizon)
+    condemned = [entry for entry in over if entry[1] <= final]
+    held = len(over) - len(condemned)
+    condemned += _old_checkpoints(handle, state)
+    waiting = tuple(sorted(pairs(folded.condemned, "removed")))
     known = {path for path, _ in waiting}
     require_deletable(known)
     new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
-    return CleanPlan(state.version, horizon, tuple(new), tuple(sorted(waiting)))
-
-
-def _horizon(handle: TableHandle, state: TableState) -> int:
-    options = state.table.options
-    newest_kept = state.version - options.count("clean.retain.versions") + 1
-    # the version that was current at the cut-off is still younger than the retention time
-    age_ms = int(options.seconds("clean.retain.time") * 1000)
-    current_then = current_before(handle, state, age_ms)
-    if current_then is None:
-        return state.horizon
-    return max(state.horizon, min(newest_kept, current_then), 0)
-
-
-def _unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
-    """Return files that ended at or before the horizon, masks and sidecars too."""
-    files = folded.files.filter(_ended(folded.files, horizon))
-    result = list(_pairs(files, "until"))
-    in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
-    ended_with_file = dict(result)
-    keep: set[str] = set()
-    over: dict[str, int] = {}
-    rows = zip(
-        in_files["path"].to_pylist(),
-        in_files["dv_path"].to_pylist(),
-        in_files["until"].to_pylist(),
-        strict=True,
+    return CleanPlan(
+        state.version, state.horizon, horizon, final, grace_s, tuple(new), waiting, held
     )
-    for path, dv_path, until in rows:
-        end = ended_with_file.get(path, until)
-        if end is None or end > horizon:
-            keep.add(dv_path)
-        else:
-            over[dv_path] = max(end, over.get(dv_path, 0))
-    result += [(path, end) for path, end in over.items() if path not in keep]
-    aux = folded.aux.filter(pc.less_equal(folded.aux["version"], horizon))
-    return [*result, *_pairs(aux, "version")]
-
-
-def _ended(table: pa.Table, horizon: int) -> pa.ChunkedArray:
-    return pc.fill_null(pc.less_equal(table["until"], horizon), False)  # noqa: FBT003 - arrow's fill value
-
-
-def _pairs(table: pa.Table, version: str) -> zip[tuple[str, int]]:
-    return zip(table["path"].to_pylist(), table[version].to_pylist(), strict=True)
 
 
 def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, int]]:
@@ -199,18 +219,26 @@ def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, 
 def _draft(
     handle: TableHandle, state: TableState, plan: CleanPlan, gone: list[str]
 ) -> Draft | None:
-    now = _plan(handle, state)
-    horizon = min(plan.horizon, now.horizon)
+    if state.horizon < plan.before:
+        return None  # somebody undid a clean: do not repeat it unasked
+    now = _plan(handle, state, plan.grace_s)
+    horizon = max(state.horizon, min(plan.horizon, now.horizon))
+    final = max(state.final, min(plan.final, now.final))
     condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
     deleted = tuple(path for path, _ in now.waiting if path in set(gone))
-    if not condemned and not deleted and horizon == state.horizon:
+    raised = horizon > state.horizon or final > state.final
+    if not condemned and not deleted and not raised:
         return None
+    return _clean_draft(handle, state, Cleaned(horizon, final, condemned, deleted))
+
+
+def _clean_draft(handle: TableHandle, state: TableState, cleaned: Cleaned) -> Draft:
     return Draft(
         instant=handle.new_instant(state),
         action=Action.CLEAN,
         operation=Operation.CLEAN,
         base=state.version,
-        cleaned=Cleaned(horizon, condemned, deleted),
+        cleaned=cleaned,
         client=client(),
     )
 

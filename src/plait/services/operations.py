@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
-from plait.services.clean import CleanPlan, CleanReport, clean, plan_clean
+from plait.services.clean import (
+    CleanPlan,
+    CleanReport,
+    CleanUndone,
+    clean,
+    plan_clean,
+    undo_clean,
+)
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties
 from plait.txn.read_pin import list_readers
@@ -48,13 +55,31 @@ class Services:
             return roll_back_failed(self._handle, reason="found dead by a rollback")
         return roll_back(self._handle, Instant.of(instant), reason="requested")
 
-    def plan_clean(self) -> CleanPlan:
-        """Plan a clean; write nothing."""
-        return plan_clean(self._handle)
+    def plan_clean(self, *, now: bool = False) -> CleanPlan:
+        """Plan a clean; write nothing.
+
+        Args:
+            now: leave no grace: delete the files at once, so that the clean cannot be undone.
+        """
+        return plan_clean(self._handle, now=now)
 
     def clean(self, plan: CleanPlan | None = None) -> CleanReport:
-        """Delete files that no readable version, writer or reader needs; plan first if needed."""
+        """Let go of versions that need not stay readable; plan first if needed.
+
+        Their files are deleted by a clean that comes after the option ``clean.grace``, unless a
+        reader or writer still needs them. Until then ``undo_clean`` takes the clean back.
+        """
         return clean(self._handle, plan)
+
+    def undo_clean(self, *, since: int | None = None) -> CleanUndone:
+        """Make the versions readable again that cleans let go of within ``clean.grace``.
+
+        Set the options ``clean.retain.*`` first, since the next clean goes by them.
+
+        Args:
+            since: undo only the cleans of this version or later.
+        """
+        return undo_clean(self._handle, since=since)
 
     def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
         """Check the invariants on storage; change nothing.

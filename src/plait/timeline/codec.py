@@ -229,10 +229,13 @@ def _rolled_back(value: RolledBack) -> dict[str, object]:
 def _cleaned(value: Cleaned | None) -> dict[str, object] | None:
     if value is None:
         return None
+    undo = {} if value.undo is None else {"undo": value.undo}
     return {
         "horizon": value.horizon,
+        "final": value.final,
         "condemned": [list(entry) for entry in value.condemned],
         "deleted": list(value.deleted),
+        **undo,
     }
 
 
@@ -286,7 +289,11 @@ def _parse_rolled_back(value: Mapping[str, object]) -> RolledBack:
 def _parse_cleaned(value: Mapping[str, object]) -> Cleaned:
     condemned = tuple(_condemned(entry) for entry in _typed(value["condemned"], list))
     deleted = tuple(check_path(_typed(p, str)) for p in _typed(value["deleted"], list))
-    return Cleaned(_typed(value["horizon"], int), condemned, deleted)
+    horizon, final = _typed(value["horizon"], int), _typed(value["final"], int)
+    if not 0 <= final <= horizon:
+        message = f"the clean keeps versions from {horizon} on, but those before {final} are final"
+        raise ValueError(message)
+    return Cleaned(horizon, final, condemned, deleted, _optional(value.get("undo"), int))
 
 
 def _condemned(value: object) -> tuple[str, int]:

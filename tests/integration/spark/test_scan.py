@@ -211,7 +211,7 @@ def test_files_stay_while_a_frame_made_from_a_scan_is_used(
 ) -> None:
     """INV-05: the lease lives as long as the DataFrame, though the scan was dropped."""
     table = make(tmp_path / "t", buckets=1)
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
     table.append(arrow_rows(0, 30, 1))
     old = table.scan().to_spark(spark).where("id >= 0").selectExpr("rev")
     table.overwrite(arrow_rows(0, 1, 2))

@@ -75,7 +75,7 @@ def test_runs_are_condemned_by_the_decision_that_used_them(
 ) -> None:
     """INV-06: no file is without an owner, whoever dies when."""
     table = make(tmp_path / "t")
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
     save(frame(spark, 0, 60, 1), table)
     runs = list((tmp_path / "t").rglob("*.run.parquet"))
     assert len(runs) == TASKS, "one a task"

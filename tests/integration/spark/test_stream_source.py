@@ -127,7 +127,7 @@ def test_a_stream_survives_cleans_within_retention_and_tells_what_is_gone(
 ) -> None:
     """INV-05; never a silent gap."""
     table = make(tmp_path / "t")
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": "3"})
+    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "3"})
     table.append(some(spark, 0, 10, 1))
     assert consumer.drain(start="latest") == [[]], "the first batch says where it began"
     for rev in (2, 3):

@@ -23,6 +23,7 @@ from tests.services.forked import CONTEXT
 PROPERTIES = {
     "checkpoint.interval": "20",
     "clean.retain.time": "0s",
+    "clean.grace": "0s",
     "clean.retain.versions": "20",
     "lock.wait": "2s",
 }

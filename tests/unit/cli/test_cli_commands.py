@@ -29,7 +29,7 @@ def _rows(*ids, day="a", x=1.0):
 def table_fixture(tmp_path):
     """A partitioned table with two commits."""
     uri = str(tmp_path / "t")
-    properties = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
     table = Table.create(
         uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=properties
     )

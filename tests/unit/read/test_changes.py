@@ -121,7 +121,9 @@ def test_bounds_that_are_none_are_refused_by_name() -> None:
 
 def test_a_version_that_was_cleaned_is_refused_with_the_oldest_that_was_not() -> None:
     """INV-05."""
-    table = make(properties={"clean.retain.time": "0s", "clean.retain.versions": 2})
+    table = make(
+        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 2}
+    )
     for v in range(5):
         table.upsert(rows([1], v))
     table.clean()
@@ -138,7 +140,10 @@ def test_a_version_that_was_cleaned_is_refused_with_the_oldest_that_was_not() ->
 @KINDS
 def test_files_stay_while_the_changes_are_held(kind: str) -> None:
     """INV-05: a lease on ``since``."""
-    table = make(kind, properties={"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table = make(
+        kind,
+        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1},
+    )
     for v in range(4):
         table.upsert(rows([1, 2], v))
     scan = table.changes(1)

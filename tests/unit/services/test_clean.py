@@ -30,7 +30,11 @@ from tests.support.protocol import (
     upsert,
 )
 
-LITTLE: dict[str, object] = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+LITTLE: dict[str, object] = {
+    "clean.retain.time": "0s",
+    "clean.grace": "0s",
+    "clean.retain.versions": "1",
+}
 
 
 @pytest.fixture

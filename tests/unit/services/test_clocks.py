@@ -25,7 +25,11 @@ from plait.txn.recovery import maintain, roll_back_failed
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 
 AHEAD_MS = 26 * 3_600_000
-LITTLE: dict[str, object] = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+LITTLE: dict[str, object] = {
+    "clean.retain.time": "0s",
+    "clean.grace": "0s",
+    "clean.retain.versions": "1",
+}
 
 
 class _Silent:

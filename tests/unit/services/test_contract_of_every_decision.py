@@ -109,7 +109,7 @@ def _rollback_failed(table: Table) -> Prepared:
 
 
 def _clean(table: Table) -> Prepared:
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
     table.upsert(ROWS)
     assert table.plan_clean().condemned

@@ -450,7 +450,11 @@ def test_verify_does_not_miss_files_that_a_clean_condemned(copy: Copy) -> None:
 
 def retain_little(decision: Decision) -> Decision:
     table = dict(decision.table or {})
-    table["properties"] = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+    table["properties"] = {
+        "clean.retain.time": "0s",
+        "clean.grace": "0s",
+        "clean.retain.versions": "1",
+    }
     return replace(decision, table=table, operation=Operation.PROPERTY, action=Action.PROPERTY)
 
 
@@ -545,7 +549,10 @@ def test_verify_notes_late_files_of_those_that_were_rolled_back_long_ago() -> No
     """INV-06: also when no clean looks for them any more."""
     clock = SimClock()
     store = memory(clock)
-    create(store, properties={"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    create(
+        store,
+        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"},
+    )
     dead = Work.begin(client(store, clock), [((), 0)])
     roll_back(client(store, clock), dead.txn.instant, reason="test")
     for _ in range(2):

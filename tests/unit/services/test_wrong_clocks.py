@@ -21,7 +21,7 @@ from plait.txn.read_pin import TTL_S, ReadPin, load_read_pins
 from tests.support.protocol import Work, client, create, live_marks, memory, upsert
 
 HOUR_S, YEAR_MS = 3_600.0, 365 * 24 * 3_600_000
-DAY = {"clean.retain.time": "24h", "clean.retain.versions": "1"}
+DAY = {"clean.retain.time": "24h", "clean.grace": "0s", "clean.retain.versions": "1"}
 
 
 def at(store: MemoryStore, clock: SimClock, *, ahead_ms: int) -> Store:

@@ -24,7 +24,7 @@ from plait.txn.read_pin import load_read_pins
 from tests.support.forge import forge_column
 
 _NAMES = itertools.count()
-TWO = {"clean.retain.time": "0s", "clean.retain.versions": 2}
+TWO = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 2}
 
 
 @pytest.fixture

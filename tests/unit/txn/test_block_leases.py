@@ -54,7 +54,7 @@ def test_a_transaction_that_reads_twice_takes_one_lease() -> None:
 
 
 def _leased(table_type: str) -> Table:
-    little = {"clean.retain.time": "0s", "clean.retain.versions": "1"}
+    little = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
     place = f"memory://leased-{next(_PLACES)}"
     table = Table.create(
         place, "id bigint, v bigint", record_key=["id"], table_type=table_type, properties=little

@@ -72,7 +72,10 @@ def test_leases_of_a_machine_that_slept_run_out_only_if_they_are_not_renewed(
 ) -> None:
     """INV-05."""
     store = memory(clock)
-    create(store, properties={"clean.retain.time": "0s", "clean.retain.versions": "1"})
+    create(
+        store,
+        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"},
+    )
     background = ManualBackground()
     upsert(client(store, clock), mark="0")
     ReadPin(client(store, clock, background=background), 1)

@@ -130,15 +130,15 @@ class Checkpoints:
 
 def difference(store: Store, one: TableState, other: TableState) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
-    facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "late"]
-    facts += ["reservations", "streams"]
+    facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "final"]
+    facts += ["raised", "late", "reservations", "streams"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name
     if one.table.to_dict() != other.table.to_dict():
         return "table definition"
-    mine = _tables(one.folded(store), one.horizon)
-    theirs = _tables(other.folded(store), one.horizon)
+    mine = _tables(one.folded(store), one.final)
+    theirs = _tables(other.folded(store), one.final)
     for name, table in mine.items():
         if not _ordered(table).equals(_ordered(theirs[name])):
             return name
@@ -150,7 +150,7 @@ def difference(store: Store, one: TableState, other: TableState) -> str | None:
 
 
 def _tables(folded: Folded, horizon: int) -> dict[str, pa.Table]:
-    """Return what matters for versions that can be read."""
+    """Return what matters for versions that can be read, or be made readable again."""
     seen = pc.fill_null(pc.greater(folded.masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
     return {
         "files": folded.files,

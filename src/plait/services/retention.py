@@ -1,0 +1,100 @@
+"""Retention: the oldest version that stays readable, and the files that it makes unnecessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.services.ages import current_before
+from plait.state.events import Folded
+from plait.state.state import TableState
+from plait.txn.table_handle import TableHandle
+
+
+def final_of(handle: TableHandle, state: TableState, horizon: int, grace_s: float) -> int:
+    """Return the newest horizon whose grace is over: no undo can go behind it any more."""
+    if not grace_s:
+        return horizon
+    current_then = current_before(handle, state, int(grace_s * 1000))
+    over = [each.horizon for each in state.raised if each.version <= (current_then or 0)]
+    return max(state.final, *over)
+
+
+def horizon_of(handle: TableHandle, state: TableState) -> int:
+    """Return the oldest version that the table's options keep readable.
+
+    Each option proposes a version, and the oldest one wins. It never lies before the horizon that
+    the table has already.
+
+    Raises:
+        ClockUnavailableError: the store reports no time.
+    """
+    options = state.table.options
+    # the version that was current at the cut-off is still younger than the retention time
+    age_ms = int(options.seconds("clean.retain.time") * 1000)
+    current_then = current_before(handle, state, age_ms)
+    if current_then is None:
+        return state.horizon
+    proposed = [current_then, state.version - options.count("clean.retain.versions") + 1]
+    changes = options.count("clean.retain.file_versions")
+    if changes:
+        proposed.append(_since_changes(state.folded(handle.store), changes, state.horizon))
+    return max(state.horizon, min(proposed), 0)
+
+
+def _since_changes(folded: Folded, count: int, horizon: int) -> int:
+    """Return the oldest version since which no bucket has more than ``count`` versions.
+
+    A version of a bucket ends when one of its files is removed or gets another mask. A change
+    that only adds files lets none go.
+    """
+    files = folded.files.select(["partition", "bucket", "until"])
+    at = pc.index_in(folded.masks["path"], value_set=folded.files["path"].combine_chunks())
+    masked = files.take(at).set_column(2, "until", folded.masks["version"])
+    later = pc.greater(folded.masks["version"], folded.files["version"].take(at))
+    ends = pa.concat_tables([files, masked.filter(later)])
+    ends = ends.filter(pc.greater(ends["until"], horizon))
+    bucket = ["partition", "bucket"]
+    ends = ends.group_by([*bucket, "until"]).aggregate([])
+    ends = ends.sort_by([*((name, "ascending") for name in bucket), ("until", "descending")])
+    sizes = ends.group_by(bucket, use_threads=False).aggregate([("until", "count")])
+    counts = sizes["until_count"].to_numpy()
+    nth = (np.cumsum(counts) - counts + count - 1)[counts >= count]
+    return int(ends["until"].to_numpy()[nth].max()) if len(nth) else horizon
+
+
+def unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
+    """Return files that ended at or before the horizon, masks and sidecars too."""
+    files = folded.files.filter(_ended(folded.files, horizon))
+    result = list(pairs(files, "until"))
+    in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
+    ended_with_file = dict(result)
+    keep: set[str] = set()
+    over: dict[str, int] = {}
+    rows = zip(
+        in_files["path"].to_pylist(),
+        in_files["dv_path"].to_pylist(),
+        in_files["until"].to_pylist(),
+        strict=True,
+    )
+    for path, dv_path, until in rows:
+        end = ended_with_file.get(path, until)
+        if end is None or end > horizon:
+            keep.add(dv_path)
+        else:
+            over[dv_path] = max(end, over.get(dv_path, 0))
+    result += [(path, end) for path, end in over.items() if path not in keep]
+    aux = folded.aux.filter(pc.less_equal(folded.aux["version"], horizon))
+    return [*result, *pairs(aux, "version")]
+
+
+def _ended(table: pa.Table, horizon: int) -> pa.ChunkedArray:
+    return pc.fill_null(pc.less_equal(table["until"], horizon), False)  # noqa: FBT003 - arrow's fill value
+
+
+def pairs(table: pa.Table, version: str) -> Iterator[tuple[str, int]]:
+    """Return each path with a version."""
+    return zip(table["path"].to_pylist(), table[version].to_pylist(), strict=True)
