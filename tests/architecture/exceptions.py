@@ -13,6 +13,7 @@ NESTED: dict[str, str] = {
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/services.py:rollback": "one for each option of the command",
+    "src/plait/cli/commands/services.py:clean": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
     "src/plait/table.py:Table.writer": "one argument for each thing a write can be told",
     "src/plait/spark/stream.py:foreach_batch": "what a stream is told, by name, in one call",

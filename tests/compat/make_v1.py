@@ -371,7 +371,7 @@ class _Between:
 
 
 def cleaned() -> Golden:
-    """Versions that are gone, a reservation, a rollback by another, two cleans, a checkpoint."""
+    """Versions that are gone, a reservation, a rollback by another, cleans, an undo."""
     golden = Golden(
         "cleaned",
         "id bigint, v string",
@@ -412,6 +412,19 @@ def cleaned() -> Golden:
     table.clean()
     golden.shows(rows.values())
     put(table, 2, "fifth")
+
+    def let_go(step: Callable[[], object]) -> None:
+        golden.clock.advance(60)
+        step()
+        golden.shows(rows.values())
+
+    let_go(lambda: table.set({"clean.grace": "1h"}))
+    for text in ("sixth", "seventh"):
+        put(table, 2, text)
+        let_go(table.clean)
+    put(table, 0, "eighth")
+    let_go(table.undo_clean)
+    put(table, 1, "ninth")
     return golden
 
 

@@ -125,7 +125,7 @@ def whole(**changes: object) -> dict[str, object]:
         commit_id="id",
         tokens=(Token("app", 0, "", "1", (Span("s", "", "1"),), Digest(1, 1)),),
         rolled_back=(RolledBack(NOBODY, "why", (("a", None),)),),
-        cleaned=Cleaned(0, ((path, 0),), (path,)),
+        cleaned=Cleaned(0, 0, ((path, 0),), (path,), 0),
         reserved=Reserved(NOBODY, SCOPE, ((("a", None), -1),)),
         table=table.handle.cache.known().table.to_dict(),
     )

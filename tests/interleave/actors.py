@@ -12,6 +12,7 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
+from plait.services.clean import clean, undo_clean
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
@@ -60,6 +61,11 @@ class Writer:
 
 def retrying(mark: str, *buckets: int) -> Writer:
     return Writer(mark, buckets or (0,), "retry")
+
+
+def undo(handle: TableHandle) -> object:
+    """Undo the cleans that are not final."""
+    return undo_clean(handle)
 
 
 def change_nothing(handle: TableHandle) -> str:
@@ -132,15 +138,25 @@ def look(handle: TableHandle) -> None:
 
 
 @cache
-def start(writes: int = 0, *, keyed: bool = True, interval: int = 50) -> Start:
-    """Make a table with some writes in bucket 0, once."""
+def start(writes: int = 0, *, keyed: bool = True, interval: int = 50, grace_s: int = 0) -> Start:
+    """Make a table with some writes in bucket 0, once; with a grace, after a clean that is due."""
     clock = SimClock()
     store = memory(clock)
-    create(store, keyed=keyed, properties={**LITTLE, "checkpoint.interval": str(interval)})
+    options: dict[str, object] = {
+        **LITTLE,
+        "checkpoint.interval": str(interval),
+        "clean.grace": f"{grace_s}s",
+    }
+    create(store, keyed=keyed, properties=options)
     handle = client(store, clock, nonces="8")
     states = [handle.cache.refresh()]
     for number in range(writes):
         upsert(handle, 0, mark=f"old{number}")
+        states.append(handle.cache.known())
+    if grace_s:
+        clock.advance(1)
+        clean(handle)
+        clock.advance(grace_s)
         states.append(handle.cache.known())
     return replace(Start.of(store), states=tuple(states))
 
@@ -156,6 +172,23 @@ def append_on(handle: TableHandle) -> object:
 
 def oracle(*, keyed: bool = True) -> Oracle:
     return Oracle(next_write=write_on if keyed else append_on)
+
+
+def _check_grace(handle: TableHandle) -> None:
+    """See that nothing became final but what an earlier clean let go of and nobody brought back."""
+    raised: dict[int, int] = {}
+    final = 0
+    for decision in handle.cache.timeline.load_after(0, limit=1_000):
+        cleaned = decision.cleaned
+        if cleaned is None:
+            continue
+        known = {final, *raised.values()}
+        assert cleaned.final in known, f"version {cleaned.final} became final without a grace"
+        final = cleaned.final
+        if cleaned.undo is not None:
+            raised = {v: horizon for v, horizon in raised.items() if v < cleaned.undo}
+        else:
+            raised[decision.version] = cleaned.horizon
 
 
 @dataclass(frozen=True)
@@ -177,6 +210,8 @@ class Check:
             begun = end.outcomes[name].nonces
             if isinstance(act, Writer) and any(nonce.startswith(begun) for nonce in nonces):
                 expected += [act.mark] * len(act.buckets)
+        if handle.cache.known().table.options.seconds("clean.grace"):
+            _check_grace(handle)
         found = marks_of(handle)
         assert found == sorted(expected), f"{found} are there, {sorted(expected)} were committed"
         if not self.verified:

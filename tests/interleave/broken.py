@@ -15,7 +15,7 @@ from plait.errors import RolledBackError
 from plait.locks.port import LockProvider
 from plait.locks.process import NoLock
 from plait.model.changes import KEYS_FILES, TOUCHED, WriteStatus
-from plait.model.decision import CommitResult
+from plait.model.decision import Cleaned, CommitResult
 from plait.services import clean as cleaning
 from plait.services.clean import CleanReport, clean
 from plait.state.checkpoint import list_checkpoints
@@ -176,8 +176,27 @@ def needed_asked_once() -> Iterator[None]:
             known[id(handle)] = real(handle)
         return known[id(handle)]
 
-    cleaning._needed_from = once
+    with replaced("_needed_from", once):
+        yield
+
+
+# --- (h) a clean that does not plan again ---------------------------------------------------
+
+
+def stubborn_clean(handle: TableHandle) -> CleanReport:
+    """Clean by the plan, whatever was decided since: an undo too."""
+    plan = cleaning.plan_clean(handle)
+    cleaned = Cleaned(plan.horizon, plan.final, plan.condemned)
+    with replaced("_draft", lambda own, state, *_: cleaning._clean_draft(own, state, cleaned)):
+        return clean(handle, plan)
+
+
+@contextlib.contextmanager
+def replaced(name: str, by: Callable[..., object]) -> Iterator[None]:
+    """Let every clean do something else meanwhile."""
+    real = getattr(cleaning, name)
+    setattr(cleaning, name, by)
     try:
         yield
     finally:
-        cleaning._needed_from = real
+        setattr(cleaning, name, real)

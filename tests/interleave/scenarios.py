@@ -22,6 +22,7 @@ from tests.interleave.actors import (
     retrying,
     start,
     travel,
+    undo,
 )
 from tests.interleave.real import real
 from tests.scheduler import CALL_EVENTS, Act, Scenario
@@ -32,12 +33,18 @@ SILENCE_S = 121.0
 
 
 def scenario(
-    name: str, acts: Mapping[str, Act], *, writes: int = 1, keyed: bool = True, interval: int = 50
+    name: str,
+    acts: Mapping[str, Act],
+    *,
+    writes: int = 1,
+    keyed: bool = True,
+    interval: int = 50,
+    grace_s: int = 0,
 ) -> Scenario:
     """Make a scenario in which everything may happen."""
     return Scenario(
         name,
-        start(writes, keyed=keyed, interval=interval),
+        start(writes, keyed=keyed, interval=interval, grace_s=grace_s),
         acts,
         check=Check(acts, writes, verified=VERIFIED),
         events=CALL_EVENTS,
@@ -119,6 +126,22 @@ def scenarios() -> dict[str, Scenario]:
             "two recoverers and two writers",
             {"a": retrying("a"), "b": retrying("b"), "d": recover, "e": recover_dead},
         ),
+        scenario(
+            "two writers, a recoverer, a cleaner, an undo",
+            {"a": retrying("a"), "b": retrying("b"), "d": recover_dead, "c": clean, "u": undo},
+            writes=3,
+            grace_s=3_600,
+        ),
+        replace(
+            scenario(
+                "two cleaners, an undo, a reader of an old version",
+                {"c": clean, "e": clean, "u": undo, "f": travel},
+                writes=3,
+                interval=1,
+                grace_s=3_600,
+            ),
+            knows={"f": 2},
+        ),
         real("cow"),
         real("mor"),
     )
@@ -167,6 +190,7 @@ def short_scenarios() -> dict[str, Scenario]:
                 {"a": change_nothing, "d": recover},
             )
         ),
+        plain(scenario("a cleaner and an undo", {"c": clean, "u": undo}, writes=2, grace_s=3_600)),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         replace(
             scenario("a lock that is lost", {"a": retrying("a"), "b": retrying("b")}),

@@ -20,6 +20,7 @@ from tests.interleave.actors import (
     retrying,
     start,
     travel,
+    undo,
     write_on,
 )
 from tests.interleave.broken import (
@@ -31,6 +32,7 @@ from tests.interleave.broken import (
     early_clean,
     forget,
     mark_and_delete,
+    stubborn_clean,
     under_a_lock,
 )
 from tests.scheduler import (
@@ -61,13 +63,14 @@ class Variant:
     """What must be seen broken: not the deed, its consequence."""
     writes: int = 1
     interval: int = 50
+    grace_s: int = 0
     oracle: Oracle = field(default_factory=lambda: Consequences(next_write=write_on))
     options: Mapping[str, object] = field(default_factory=dict)
 
     def scenario(self, acts: Mapping[str, Act]) -> Scenario:
         return Scenario(
             "broken" if acts is self.broken else "sound",
-            start(self.writes, interval=self.interval),
+            start(self.writes, interval=self.interval, grace_s=self.grace_s),
             acts,
             check=Check(self.sound, self.writes, verified=False),
             oracle=self.oracle,
@@ -137,6 +140,15 @@ VARIANTS = {
         promises=frozenset({"no surprise"}),
         writes=2,
         options={"knows": {"f": 1}},
+    ),
+    "a clean does not plan again after an undo": Variant(
+        {"c": stubborn_clean, "u": undo},
+        {"c": clean, "u": undo},
+        seed=0,
+        within=400,
+        promises=frozenset({"check"}),
+        writes=2,
+        grace_s=3_600,
     ),
 }
 

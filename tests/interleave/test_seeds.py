@@ -31,6 +31,7 @@ SHORT = {
     "a reader of an old version and a cleaner": (1, 1),
     "two appends": (2, 1),
     "a writer and a cleaner": (1, 1),
+    "a cleaner and an undo": (1, 1),
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
 }

@@ -107,10 +107,12 @@ DECISIONS = st.builds(
     cleaned=st.one_of(
         st.none(),
         st.builds(
-            Cleaned,
-            COUNT,
+            lambda final, more, *rest: Cleaned(final + more, final, *rest),
+            st.integers(0, 1 << 40),
+            st.integers(0, 1 << 40),
             st.lists(st.tuples(PATH, COUNT), max_size=3).map(tuple),
             st.lists(PATH, max_size=3).map(tuple),
+            st.one_of(st.none(), COUNT),
         ),
     ),
     reserved=st.one_of(

@@ -16,7 +16,7 @@ from tests.support.protocol import memory
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "mask", "remove", "replace", "clean"]),
+        st.sampled_from(["add", "add", "mask", "remove", "replace", "clean", "undo"]),
         st.integers(0, 40),
         st.integers(0, 40),
     ),

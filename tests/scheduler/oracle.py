@@ -74,6 +74,7 @@ class Fact:
     ended: tuple[str, ...]
     """The nonces of the instants that it rolls back."""
     horizon: int
+    final: int
     completed_ms: int
 
 
@@ -92,6 +93,7 @@ def fact_of(decision: Decision) -> Fact:
         () if cleaned is None else tuple(path for path, _ in cleaned.condemned),
         tuple(each.instant.nonce for each in decision.rolled_back),
         0 if cleaned is None else cleaned.horizon,
+        0 if cleaned is None else cleaned.final,
         decision.completed_ms,
     )
 
@@ -283,7 +285,7 @@ def _times(facts: list[Fact]) -> Iterator[Problem]:
 
 
 def _files(store: Store, facts: list[Fact]) -> Iterator[Problem]:
-    horizon = max(fact.horizon for fact in facts)
+    horizon = max(fact.final for fact in facts)  # an undo may make readable what is not final
     until = {path: fact.version for fact in facts for path in fact.removed}
     for fact in facts:
         for path, _, _ in fact.added:

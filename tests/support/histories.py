@@ -77,6 +77,8 @@ class History:
             changes = replace(added, removed=removed.removed)
         elif kind == "clean":
             cleaned = self._clean(one, other)
+        elif kind == "undo" and self.state.horizons.raised:
+            cleaned = self._undo(one)
         self.live.append(now)
         self._decide(changes, cleaned)
 
@@ -146,19 +148,26 @@ class History:
 
     def _clean(self, one: int, other: int) -> Cleaned:
         horizon = self.state.horizon + one % (self.version - self.state.horizon + 1)
-        over = [(path, end) for path, end in self.ended.items() if end <= horizon]
+        final = horizon - other % (horizon - self.state.horizons.final + 1)
+        over = [(path, end) for path, end in self.ended.items() if end <= final]
         for path, ends in self.vectors.items():
-            known = [end for end in ends if end is not None and end <= horizon]
+            known = [end for end in ends if end is not None and end <= final]
             if len(known) == len(ends):
                 over.append((path, max(known)))
-        over += [(path, version) for path, version in self.sidecars.items() if version <= horizon]
+        over += [(path, version) for path, version in self.sidecars.items() if version <= final]
         fresh = [entry for entry in sorted(over) if entry[0] not in {*self.condemned, *self.gone}]
         deleted = sorted(self.condemned)[: other % (len(self.condemned) + 1)]
         for path in deleted:
             self.gone.add(path)
             del self.condemned[path]
         self.condemned.update(fresh)
-        return Cleaned(horizon, tuple(fresh), tuple(deleted))
+        return Cleaned(horizon, final, tuple(fresh), tuple(deleted))
+
+    def _undo(self, one: int) -> Cleaned:
+        raised = self.state.horizons.raised
+        since = one % len(raised)
+        horizon = raised[since - 1].horizon if since else self.state.horizons.final
+        return Cleaned(horizon, self.state.horizons.final, undo=raised[since].version)
 
     def _decide(self, changes: Changes, cleaned: Cleaned | None) -> None:
         version = self.version + 1

@@ -58,15 +58,16 @@ class Case:
     dead: bool = False
     """Whether a writer died on the table before."""
     concurrency: str = "multi_writer"
+    grace: str = "0s"
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
-        return prepared(self.key, self.table_type, self.concurrency)
+        return prepared(self.key, self.table_type, self.concurrency, self.grace)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
         make = with_dead if self.dead else prepared
-        return make(self.key, self.table_type, self.concurrency)
+        return make(self.key, self.table_type, self.concurrency, self.grace)
 
 
 OLD = frozenset(range(10))
@@ -90,6 +91,11 @@ def upsert_elsewhere(table: Table) -> object:
 
 def roll_back(table: Table) -> object:
     return roll_back_failed(table.handle, reason="dead", everything=True)
+
+
+def undone(table: Table) -> object:
+    table.clean()
+    return table.undo_clean()
 
 
 def read(table: Table) -> None:
@@ -117,19 +123,23 @@ CASES = {
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "clean": Case(lambda t: t.clean(), OLD, OLD),
+    "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
+    "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
     "rollback": Case(roll_back, OLD, OLD, dead=True),
     "read": Case(read, OLD, OLD),
 }
 
 
 @functools.cache
-def prepared(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping[str, bytes]:
+def prepared(
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str
+) -> Mapping[str, bytes]:
     """Make a table with three versions; the fourth is due for a checkpoint."""
     uri = f"memory://crash-{next(_NAMES)}"
     options = {
         "checkpoint.interval": 4,
         "clean.retain.time": "0s",
-        "clean.grace": "0s",
+        "clean.grace": grace,
         "clean.retain.versions": 1,
     }
     table = Table.create(
@@ -152,9 +162,11 @@ def prepared(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping
 
 
 @functools.cache
-def with_dead(key: tuple[str, ...], table_type: str, concurrency: str) -> Mapping[str, bytes]:
+def with_dead(
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str
+) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency))
+    uri = copy_of(prepared(key, table_type, concurrency, grace))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):

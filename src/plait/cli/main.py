@@ -39,7 +39,7 @@ ENTRIES = {
         _CONCURRENCY, "List the readers that keep old versions from being cleaned."
     ),
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
-    "clean": CommandEntry(_SERVICES, "Delete files that no reader needs any more."),
+    "clean": CommandEntry(_SERVICES, "Let go of old versions, and delete files that nobody needs."),
     "conflict": CommandEntry(
         _CONCURRENCY, "Show which commits an instant conflicted with, and the outcome."
     ),

@@ -75,6 +75,8 @@ class PendingEntry:
     """How long its records and heartbeat have not changed, by the store's clock."""
     alive: bool
     """Silent for less than its time-out. Only a rollback decision ends an instant."""
+    keeps: int | None = None
+    """How many condemned files it keeps from being deleted; None if nobody counted."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -89,6 +91,7 @@ class PendingEntry:
             "started": iso(self.started_ms),
             "silent_ms": self.silent_ms,
             "alive": self.alive,
+            "keeps": self.keeps,
         }
 
 
@@ -107,6 +110,8 @@ class ReaderEntry:
     """For how long it has said nothing."""
     alive: bool
     """Whether a clean still respects it."""
+    keeps: int | None = None
+    """How many condemned files it keeps from being deleted; None if nobody counted."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -117,6 +122,7 @@ class ReaderEntry:
             "renewed": None if self.renewed_ms is None else iso(self.renewed_ms),
             "silent_ms": self.silent_ms,
             "alive": self.alive,
+            "keeps": self.keeps,
         }
 
 

@@ -161,13 +161,13 @@ def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
     undone: list[int] = []
 
     def draft(state: TableState) -> Draft | None:
-        doomed = [each for each in state.raised if since is None or each.version >= since]
+        doomed = [each for each in state.horizons.raised if since is None or each.version >= since]
         undone[:] = [each.version for each in doomed]
         if not doomed:
             return None
-        kept = [each.horizon for each in state.raised if each not in doomed]
-        horizon = max(kept, default=state.final)
-        return _clean_draft(handle, state, Cleaned(horizon, state.final, undo=undone[0]))
+        kept = [each.horizon for each in state.horizons.raised if each not in doomed]
+        horizon = max(kept, default=state.horizons.final)
+        return _clean_draft(handle, state, Cleaned(horizon, state.horizons.final, undo=undone[0]))
 
     decision = publish_service(handle, draft)
     version = None if decision is None else decision.version
@@ -223,10 +223,10 @@ def _draft(
         return None  # somebody undid a clean: do not repeat it unasked
     now = _plan(handle, state, plan.grace_s)
     horizon = max(state.horizon, min(plan.horizon, now.horizon))
-    final = max(state.final, min(plan.final, now.final))
+    final = max(state.horizons.final, min(plan.final, now.final))
     condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
     deleted = tuple(path for path, _ in now.waiting if path in set(gone))
-    raised = horizon > state.horizon or final > state.final
+    raised = horizon > state.horizon or final > state.horizons.final
     if not condemned and not deleted and not raised:
         return None
     return _clean_draft(handle, state, Cleaned(horizon, final, condemned, deleted))

@@ -5,7 +5,7 @@ Other names stay, whatever a damaged or forged table says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
@@ -34,6 +34,12 @@ def _heartbeats_of_nobody(store: Store) -> list[str]:
     beats = [(info.path, paths.heartbeat_of(info.path)) for info in store.list(paths.HEARTBEATS)]
     owned = {entry.heartbeat for entry in load_pending(store)} if beats else set()
     return [path for path, owner in beats if owner is not None and path not in owned]
+
+
+def count_kept(handle: TableHandle, versions: Sequence[int]) -> list[int]:
+    """Count the condemned files that somebody keeps who may need each of these versions."""
+    removed = handle.cache.refresh().folded(handle.store).condemned["removed"].to_numpy()
+    return [int((removed > version).sum()) for version in versions]
 
 
 def require_deletable(names: Iterable[str]) -> None:

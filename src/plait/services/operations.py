@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
@@ -15,6 +16,7 @@ from plait.services.clean import (
     plan_clean,
     undo_clean,
 )
+from plait.services.leftovers import count_kept
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties
 from plait.txn.read_pin import list_readers
@@ -37,7 +39,9 @@ class Services:
         Raises:
             ClockUnavailableError: the store reports no time, so live and dead are unknown.
         """
-        return tuple(sorted(list_pending(self._handle), key=lambda entry: entry.instant))
+        entries = sorted(list_pending(self._handle), key=lambda entry: entry.instant)
+        kept = count_kept(self._handle, [entry.v0 for entry in entries])
+        return tuple(replace(e, keeps=n) for e, n in zip(entries, kept, strict=True))
 
     def readers(self) -> tuple[ReaderEntry, ...]:
         """Return the readers that keep versions from being cleaned, oldest version first.
@@ -47,7 +51,10 @@ class Services:
         Raises:
             ClockUnavailableError: the store reports no time, so live and dead are unknown.
         """
-        return list_readers(self._handle)
+        entries = list_readers(self._handle)
+        kept = count_kept(self._handle, [entry.version for entry in entries])
+        counted = zip(entries, kept, strict=True)
+        return tuple(replace(e, keeps=n if e.alive else 0) for e, n in counted)
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every instant of a dead writer if none is named."""

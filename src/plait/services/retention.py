@@ -19,15 +19,16 @@ def final_of(handle: TableHandle, state: TableState, horizon: int, grace_s: floa
     if not grace_s:
         return horizon
     current_then = current_before(handle, state, int(grace_s * 1000))
-    over = [each.horizon for each in state.raised if each.version <= (current_then or 0)]
-    return max(state.final, *over)
+    over = [each.horizon for each in state.horizons.raised if each.version <= (current_then or 0)]
+    return max([state.horizons.final, *over])
 
 
 def horizon_of(handle: TableHandle, state: TableState) -> int:
     """Return the oldest version that the table's options keep readable.
 
     Each option proposes a version, and the oldest one wins. It never lies before the horizon that
-    the table has already.
+    the table has already, and it stays there where a later one would let nothing go: otherwise
+    each clean of an idle table would let go of the clean before it.
 
     Raises:
         ClockUnavailableError: the store reports no time.
@@ -42,7 +43,17 @@ def horizon_of(handle: TableHandle, state: TableState) -> int:
     changes = options.count("clean.retain.file_versions")
     if changes:
         proposed.append(_since_changes(state.folded(handle.store), changes, state.horizon))
-    return max(state.horizon, min(proposed), 0)
+    horizon = max(state.horizon, min(proposed))
+    return horizon if _lets_go(handle, state, horizon) else state.horizon
+
+
+def _lets_go(handle: TableHandle, state: TableState, horizon: int) -> bool:
+    """Tell whether a file, a mask or the look for late files ends with a new horizon."""
+    folded = state.folded(handle.store)
+    ends = (folded.files["until"], folded.masks["until"], folded.aux["version"])
+    passed = (pc.and_(pc.greater(e, state.horizon), pc.less_equal(e, horizon)) for e in ends)
+    late = any(state.horizon < entry.version <= horizon for entry in state.late)
+    return late or any(pc.any(each).as_py() for each in passed)
 
 
 def _since_changes(folded: Folded, count: int, horizon: int) -> int:

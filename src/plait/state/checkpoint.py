@@ -18,8 +18,9 @@ from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.events import TABLES, Events, compact, gathered
+from plait.state.horizons import Horizons
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
-from plait.state.state import Late, Raised, Reservation, TableDef, TableState
+from plait.state.state import Late, Reservation, TableDef, TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict, unique
@@ -50,7 +51,7 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         events = Events.concat([recover_part(store, older, tables), events])
         first = older.first
-    events = compact(events, horizon=state.final, oldest=not parts)
+    events = compact(events, horizon=state.horizons.final, oldest=not parts)
     nonce = ports.ids.nonce()
     part = write_part(store, events, first=first, last=state.version, nonce=nonce)
     known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
@@ -161,8 +162,7 @@ def _document(state: TableState) -> dict[str, object]:
         "decision": state.checksum,
         "completed_ms": state.completed_ms,
         "newest_time": state.newest_time,
-        "final": state.final,
-        "raised": [list(each) for each in state.raised],
+        **state.horizons.to_dict(),
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
         "streams": [[p.token.to_dict(), p.version] for p in state.streams.values()],
@@ -179,10 +179,6 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
     table, parts = document["table"], document["parts"]
     if document["version"] != version:
         raise ValueError(document["version"])
-    final, raised = int(str(document["final"])), _raised(document["raised"])
-    horizons = [0, final, *(each.horizon for each in raised), version]
-    if horizons != sorted(horizons):
-        raise ValueError(horizons)
     if not isinstance(table, dict):
         raise TypeError(table)
     if not isinstance(parts, list):
@@ -193,20 +189,13 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
         completed_ms=int(str(document["completed_ms"])),
         newest_time=str(document["newest_time"]),
         table=TableDef.from_dict(table, where=path),
-        final=final,
-        raised=raised,
+        horizons=Horizons.from_dict(document, newest=version),
         late=_late(document["late"]),
         reservations=_reservations(document["reservations"]),
         streams=_streams(document["streams"]),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )
-
-
-def _raised(value: object) -> tuple[Raised, ...]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return tuple(Raised(int(version), int(horizon)) for version, horizon in value)
 
 
 def _late(value: object) -> tuple[Late, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,12 +20,13 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
 from plait.model.contract import Contract, Options
-from plait.model.decision import Cleaned, Decision, Reserved
+from plait.model.decision import Decision, Reserved
 from plait.model.instant import Instant
 from plait.model.plan import COW, MOR, Snapshot, TableSpec
 from plait.model.schema import Schema
 from plait.model.stream import Position
 from plait.state.events import Events, Folded, LiveEntry, compact, fold, gathered
+from plait.state.horizons import Horizons
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -47,14 +47,6 @@ class Late:
     def nonce(self) -> str:
         """What the names of its files carry."""
         return self.instant.rsplit("-", 1)[-1]
-
-
-class Raised(NamedTuple):
-    """A horizon that can still be taken back."""
-
-    version: int
-    """Of the clean that raised it."""
-    horizon: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +152,7 @@ class TableState:
     newest_time: str
     """The greatest instant time decided so far."""
     table: TableDef
-    final: int = 0
-    """The oldest version that can be read or made readable again: files that ended there or
-    before may be condemned."""
-    raised: tuple[Raised, ...] = ()
-    """The horizons above ``final``, oldest first."""
+    horizons: Horizons = field(default_factory=Horizons)
     late: tuple[Late, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     """Those whose holders are undecided, oldest first."""
@@ -184,7 +172,7 @@ class TableState:
     @property
     def horizon(self) -> int:
         """The oldest version that can be read."""
-        return self.raised[-1].horizon if self.raised else self.final
+        return self.horizons.oldest
 
     # --- from decisions --------------------------------------------------------------------
 
@@ -228,18 +216,19 @@ class TableState:
                 for each in decision.rolled_back
             ]
             late = (*late, *ended)[-_LATE_MAX:]
-        bounded = self
+        horizons = self.horizons
         if decision.cleaned is not None:
-            bounded = _bounded(self, decision.cleaned, decision.version, where)
-            late = tuple(entry for entry in late if entry.version > bounded.horizon)
+            horizons = horizons.after(decision.cleaned, decision.version, where=where)
+            late = tuple(entry for entry in late if entry.version > horizons.oldest)
         return replace(
-            bounded,
+            self,
             version=decision.version,
             checksum=decision.checksum,
             completed_ms=decision.completed_ms,
             before_ms=self.completed_ms,
             newest_time=max(self.newest_time, decision.instant.time),
             table=table,
+            horizons=horizons,
             late=late,
             reservations=_reservations(self.reservations, decision),
             streams=_streams(self.streams, decision),
@@ -373,24 +362,8 @@ class TableState:
 
     def squeezed(self) -> TableState:
         """Return the same state with a short tail, for long-lived clients: one table a kind."""
-        events = compact(gathered(self.tail), horizon=self.final, oldest=not self.parts)
+        events = compact(gathered(self.tail), horizon=self.horizons.final, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
-
-
-def _bounded(state: TableState, cleaned: Cleaned, version: int, where: str) -> TableState:
-    """Return a state whose horizons are those after a clean or its undo."""
-    raised, final = state.raised, max(state.final, cleaned.final)
-    if cleaned.undo is not None:
-        raised = tuple(each for each in raised if each.version < cleaned.undo)
-    elif cleaned.horizon > state.horizon:
-        raised = (*raised, Raised(version, cleaned.horizon))
-    raised = tuple(each for each in raised if each.horizon > final)
-    bounded = replace(state, raised=raised, final=final)
-    if cleaned.undo is not None and bounded.horizon != cleaned.horizon:
-        message = f"{where} takes cleans back to version {cleaned.horizon}, not {bounded.horizon}"
-        found, expected = cleaned.horizon, bounded.horizon
-        raise CorruptMetadataError(message, path=where, expected=expected, found=found)
-    return bounded
 
 
 def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[Reservation, ...]:

@@ -47,7 +47,7 @@ def test_writers_are_listed_until_they_end(tablectl, table):
         oldest_first = sorted([str(first.instant), str(second.instant)])  # maybe of one ms
         assert [entry["instant"] for entry in found] == oldest_first
         assert {(entry["pid"], entry["alive"]) for entry in found} == {(os.getpid(), True)}
-        assert re.search(r"upsert .* alive$", tablectl("writers", uri_of(table)).out, re.MULTILINE)
+        assert re.search(r"upsert .* alive", tablectl("writers", uri_of(table)).out, re.MULTILINE)
     assert table.writers() == ()
 
 
@@ -70,7 +70,7 @@ def test_a_reader_that_was_silent_for_too_long_is_dead(tablectl, table):
     assert not entry.alive
     assert entry.silent_ms is not None
     assert entry.silent_ms >= 3_500_000
-    assert re.search(r" dead\?$", tablectl("readers", uri_of(table)).out, re.MULTILINE)
+    assert re.search(r" dead\?", tablectl("readers", uri_of(table)).out, re.MULTILINE)
     assert scan.version == 0
 
 

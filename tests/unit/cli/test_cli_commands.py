@@ -326,6 +326,27 @@ def test_clean_with_nothing_to_do_needs_no_yes(tablectl, tmp_path):
     assert (ran.code, ran.err) == (0, "")
 
 
+def test_a_clean_can_be_undone_until_its_grace_is_over(tablectl, table):
+    Table.open(table).set({"clean.grace": "1h"})
+    before = _data_files(table)
+    done = tablectl("clean", table, "--json").data
+    assert (done["report"]["deleted"], done["plan"]["condemn"]) == ([], [])
+    assert done["plan"]["held"] > 0
+    oldest = tablectl("describe", table, "--json").data["horizon"]
+    undone = tablectl("clean", table, "--undo", "--json").data
+    assert (undone["undone"], undone["horizon"]) == ([done["report"]["version"]], 0)
+    assert tablectl("describe", table, "--json").data["horizon"] < oldest
+    again = tablectl("clean", table, "--undo")
+    assert (again.code, "nothing to undo" in again.err) == (0, True)
+    assert _data_files(table) == before
+    assert tablectl("clean", table, "--now", "--yes", "--json").data["report"]["deleted"]
+
+
+@pytest.mark.parametrize("wrong", [("--undo", "--now"), ("--since", "3"), ("--undo", "--dry-run")])
+def test_an_undo_with_options_of_a_clean_is_a_usage_error(tablectl, table, wrong):
+    assert tablectl("clean", table, *wrong).code == 2
+
+
 # --- verify ----------------------------------------------------------------------------------
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from plait.errors import InstantExpiredError
 from plait.model.decision import ReadSet
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
-from plait.services.clean import clean, plan_clean
+from plait.services.clean import clean, plan_clean, undo_clean
 from plait.services.verify import verify
 from plait.state.checkpoint import list_checkpoints
+from plait.state.state import TableState
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import SimClock
@@ -294,3 +296,140 @@ def test_a_clean_brings_the_dead_to_their_end_first(store: MemoryStore, clock: S
     assert [entry.instant for entry in report.rollback.ended] == [work.txn.instant]
     assert load_pending(store) == []
     sound(store)
+
+
+# --- grace and undo ---------------------------------------------------------------------------
+
+GRACE: dict[str, object] = {**LITTLE, "clean.grace": "1h"}
+
+
+@pytest.fixture
+def kept(store: MemoryStore, clock: SimClock) -> MemoryStore:
+    """Give the same table, whose cleans can be undone for an hour."""
+    set_properties(client(store, clock), GRACE)
+    clock.advance(1)
+    return store
+
+
+def state(store: Store) -> TableState:
+    return client(store).cache.refresh()
+
+
+def test_a_clean_with_grace_deletes_nothing_before_the_grace_is_over(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    """INV-05: the first decision raises the horizon, the second condemns."""
+    report = clean(client(kept, clock))
+    assert (report.deleted, report.plan.condemned, report.plan.held) == ((), (), 3)
+    assert (state(kept).horizon, state(kept).horizons.final) == (5, 0)
+    clock.advance(3_599)
+    assert clean(client(kept, clock)).deleted == ()
+    clock.advance(2)
+    assert len(clean(client(kept, clock)).deleted) == 3
+    assert state(kept).horizons.final == 5
+    sound(kept)
+
+
+def test_an_undo_makes_every_version_of_the_grace_readable(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    """INV-05."""
+    clean(client(kept, clock))
+    assert len(files(kept)) == 4
+    with pytest.raises(InstantExpiredError):
+        client(kept).cache.snapshot(version=1)
+    undone = undo_clean(client(kept, clock))
+    assert (undone.undone, undone.horizon) == ((6,), 0)
+    for version in range(1, 5):
+        needed = client(kept).cache.snapshot(version=version).files["path"].to_pylist()
+        assert set(needed) <= set(files(kept))
+    sound(kept)
+
+
+def test_an_undo_survives_a_checkpoint_of_the_horizon_that_it_takes_back(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-04: a checkpoint keeps what an undo can make readable again."""
+    set_properties(client(store, clock), {**GRACE, "checkpoint.interval": "1"})
+    before = client(store).cache.snapshot(version=2).files
+    clean(client(store, clock))
+    upsert(client(store, clock), mark="writes a checkpoint")
+    assert list_checkpoints(store)[-1] == 7
+    undo_clean(client(store, clock))
+    assert client(store).cache.snapshot(version=2).files.equals(before)
+    sound(store)
+
+
+def test_an_undo_takes_back_only_the_cleans_that_it_names(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    clean(client(kept, clock))
+    upsert(client(kept, clock), mark="later")
+    clock.advance(1)
+    clean(client(kept, clock))
+    assert state(kept).horizons.raised == ((6, 5), (8, 7))
+    assert undo_clean(client(kept, clock), since=8).horizon == 5
+    assert undo_clean(client(kept, clock), since=8).version is None
+    assert undo_clean(client(kept, clock)).horizon == 0
+    sound(kept)
+
+
+def test_what_is_final_cannot_be_undone(kept: MemoryStore, clock: SimClock) -> None:
+    """INV-05: its files may be deleted already."""
+    clean(client(kept, clock))
+    clock.advance(3_601)
+    clean(client(kept, clock))
+    undone = undo_clean(client(kept, clock))
+    assert (undone.version, undone.undone, undone.horizon) == (None, (), 5)
+
+
+def test_a_clean_that_was_planned_before_an_undo_does_not_repeat_what_was_undone(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    clean(client(kept, clock))
+    upsert(client(kept, clock), mark="later")
+    clock.advance(3_601)
+    plan = plan_clean(client(kept, clock))
+    assert len(plan.condemned) == 3
+    undo_clean(client(kept, clock))
+    assert clean(client(kept, clock), plan).version is None
+    assert (state(kept).horizon, len(files(kept))) == (0, 5)
+
+
+def test_an_undo_that_comes_first_saves_the_files_from_a_clean_that_has_listed_them(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    """INV-05: both take slots; a clean that lost plans again."""
+    clean(client(kept, clock))
+    clock.advance(3_601)
+    late = client(kept, clock, observer=Phases(on={"publish": lambda: undo_clean(client(kept))}))
+    assert clean(late).deleted == ()
+    assert len(files(kept)) == 4
+    sound(kept)
+
+
+def test_a_clean_without_grace_ends_the_grace_of_earlier_ones(
+    kept: MemoryStore, clock: SimClock
+) -> None:
+    clean(client(kept, clock))
+    report = clean(client(kept, clock), plan_clean(client(kept, clock), now=True))
+    assert len(report.deleted) == 3
+    assert state(kept).horizons.raised == ()
+    sound(kept)
+
+
+def test_versions_of_files_are_kept_for_the_bucket_that_changed_most(clock: SimClock) -> None:
+    """The oldest version since which no bucket has more than so many versions of its files."""
+    made = memory(clock)
+    create(made, properties={**LITTLE, "clean.retain.file_versions": "2"})
+    for bucket in (0, 1, 0, 2, 0, 0, 1):
+        upsert(client(made, clock), bucket, mark=str(bucket))
+    clock.advance(1)
+    assert plan_clean(client(made, clock)).horizon == 5  # bucket 0 changed in 3, 5 and 6
+    set_properties(client(made, clock), {"clean.retain.file_versions": "3"})
+    assert plan_clean(client(made, clock)).horizon == 3
+    set_properties(client(made, clock), {"clean.retain.file_versions": "4"})
+    assert plan_clean(client(made, clock)).horizon == 0
+    set_properties(client(made, clock), {"clean.retain.file_versions": "0"})
+    clock.advance(1)
+    assert plan_clean(client(made, clock)).horizon == 10

@@ -152,7 +152,7 @@ def test_a_disk_has_one_clock_whatever_its_clients_believe(tmp_path: Path) -> No
     ahead = SimClock(_now_ms() + AHEAD_MS)
     local, skewed = LocalStore(str(tmp_path)), LocalStore(str(tmp_path), clock=ahead)
     assert abs(skewed.now_ms() - local.now_ms()) < 60_000
-    create(local, properties={"clean.retain.versions": "1"})
+    create(local, properties={"clean.retain.versions": "1", "clean.grace": "0s"})
     for number in range(4):
         upsert(client(local), mark=str(number))
     report = clean(client(skewed, ahead))

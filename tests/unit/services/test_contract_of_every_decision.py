@@ -121,6 +121,13 @@ def _clean_of_nothing(table: Table) -> Prepared:
     return table.clean
 
 
+def _undo_clean(table: Table) -> Prepared:
+    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table.upsert(ROWS)
+    assert table.clean().version is not None
+    return table.undo_clean
+
+
 def _change_contract(table: Table) -> Prepared:
     return lambda: table.change_contract(lock="process")
 
@@ -159,6 +166,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
     "txn.commit.Commit._reserve": (_reservation,),
     "services.clean.clean": (_clean, _clean_of_nothing),
+    "services.clean.undo_clean": (_undo_clean,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
     "services.contract.change_contract": (_change_contract,),

@@ -94,7 +94,7 @@ def test_names_that_are_none_of_ours_stay(tmp_path: Path, table: Table, place: s
 
 def forge_condemned(table: Table, root: str, path: str) -> None:
     store = LocalStore(root)
-    cleaned = Cleaned(0, ((path, 0),), ())
+    cleaned = Cleaned(0, 0, ((path, 0),), ())
     forge(
         store,
         lambda d: replace(

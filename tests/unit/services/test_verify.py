@@ -422,7 +422,7 @@ def test_verify_reports_a_damaged_checkpoint(copy: Copy) -> None:
 def test_verify_reports_a_checkpoint_that_says_other_than_the_decisions(copy: Copy) -> None:
     """INV-04: its own seal fits, so every client would believe it."""
     store = copy("cow")
-    path = reseal_checkpoint(store, 4, horizon=1)
+    path = reseal_checkpoint(store, 4, final=1)
     assert found(store) == [("INV-04", path)]
 
 

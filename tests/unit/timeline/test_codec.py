@@ -112,7 +112,7 @@ def test_an_unknown_feature_is_refused_whatever_else_is_new_in_the_decision() ->
 def test_a_path_that_leaves_the_table_is_refused(path: str, column: str) -> None:
     masked = {"path": ["a"], "rows": [1], "dv_path": [path], "dv_offset": [1], "dv_bytes": [1]}
     touched = {"partition": ["[]"], "bucket": [0], "keys": ["sidecar"], "key_count": [1]}
-    cleaned: dict[str, object] = {"horizon": 0, "condemned": [], "deleted": []}
+    cleaned: dict[str, object] = {"horizon": 0, "final": 0, "condemned": [], "deleted": []}
     edits: dict[str, Edit] = {
         "path": lambda d: added(d).update(path=[path]),
         "dv_path": lambda d: d.update(changes={"masked": masked}),
@@ -122,6 +122,20 @@ def test_a_path_that_leaves_the_table_is_refused(path: str, column: str) -> None
     }
     with pytest.raises(CorruptMetadataError):
         decode(edited(edits[column]))
+
+
+@pytest.mark.parametrize(
+    "cleaned",
+    [
+        {"horizon": 1, "final": 2, "condemned": [], "deleted": []},
+        {"horizon": 1, "final": -1, "condemned": [], "deleted": []},
+        {"horizon": 1, "condemned": [], "deleted": []},
+        {"horizon": 1, "final": 1, "condemned": [], "deleted": [], "undo": "1"},
+    ],
+)
+def test_a_clean_that_lets_go_of_readable_versions_is_refused(cleaned: dict[str, object]) -> None:
+    with pytest.raises(CorruptMetadataError):
+        decode(edited(lambda d: d.update(cleaned=cleaned)))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def writers(app: Application, uri: str, storage: dict[str, str]) -> None:
     """List the writers that are at work, and those that died.
 
     A writer is alive if it gave a sign within its time-out. A dead one is rolled back by a later
-    commit or clean, or at once by `tablectl rollback --failed`.
+    commit or clean, or at once by `tablectl rollback --failed`. "keeps" counts the condemned files
+    that a clean does not delete because of a writer.
     """
     entries = open_table(app, uri, storage).writers()
     items = [entry.to_dict() for entry in entries]
@@ -97,7 +98,7 @@ def readers(app: Application, uri: str, storage: dict[str, str]) -> None:
     """List the readers that keep old versions from being cleaned.
 
     A clean keeps every file of the version that a reader pinned, and of later ones, until the
-    reader ends or has been silent for ten minutes.
+    reader ends or has been silent for ten minutes. "keeps" counts the condemned files among them.
     """
     entries = open_table(app, uri, storage).readers()
     rows = [
@@ -107,9 +108,10 @@ def readers(app: Application, uri: str, storage: dict[str, str]) -> None:
             None if entry.renewed_ms is None else time_short(entry.renewed_ms),
             duration(entry.silent_ms),
             "alive" if entry.alive else "dead?",
+            entry.keeps,
         ]
         for entry in entries
     ]
     items = [entry.to_dict() for entry in entries]
-    grid = Grid((">from version", "who", "renewed (UTC)", ">silent", "life"), rows)
+    grid = Grid((">from version", "who", "renewed (UTC)", ">silent", "life", ">keeps"), rows)
     app.show({"readers": items}, grid, items=list(items))

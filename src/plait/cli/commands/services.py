@@ -117,22 +117,48 @@ def _ask(app: Application, plan: object, grid: Grid, question: str, *, yes: bool
     app.confirm(question, yes=yes)
 
 
-@command("clean", "clean ./flights --dry-run", "clean ./flights --yes --json")
+@command("clean", "clean ./flights --yes --json", "clean ./flights --undo")
+@click.option("--now", is_flag=True, help="Delete at once; this clean cannot be undone.")
+@click.option("--undo", is_flag=True, help="Make readable again what cleans let go of.")
+@click.option(
+    "--since",
+    type=int,
+    metavar="VERSION",
+    help="With --undo: not the cleans before this version.",
+)
 @_dry_run
 @_yes
-def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool, yes: bool) -> None:
-    """Delete files that no reader needs any more.
+def clean(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    now: bool,
+    undo: bool,
+    since: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Let go of old versions, and delete files that nobody needs.
 
-    Readable versions stay; the properties clean.retain.time and clean.retain.versions say which.
+    The properties clean.retain.* say which versions stay readable. The files of the others are
+    deleted by a clean that runs after clean.grace; until then --undo makes them readable again.
     Files that running writers and readers need are kept.
     """
+    if (undo and (now or dry_run)) or (since is not None and not undo):
+        message = "--undo takes only --since, and --since needs --undo"
+        raise click.UsageError(message)
     table = open_table(app, uri, storage)
-    plan = table.plan_clean()
+    if undo:
+        _undo_clean(app, table, since)
+        return
+    plan = table.plan_clean(now=now)
     counts = Facts(
         (
             ("oldest readable version", plan.horizon),
             ("files to condemn", number(len(plan.condemned))),
             ("files condemned earlier", number(len(plan.waiting))),
+            ("files to delete after clean.grace", number(plan.held)),
         )
     )
     paths = [*plan.condemned, *plan.waiting]
@@ -147,10 +173,25 @@ def clean(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool,
             ("decided in version", report.version),
             ("files deleted", number(len(report.deleted) + len(report.late))),
             ("files spared", number(len(report.spared))),
+            ("files to delete after clean.grace", number(plan.held)),
             ("instants rolled back", number(len(report.rollback.ended))),
         )
     )
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
+
+
+def _undo_clean(app: Application, table: Table, since: int | None) -> None:
+    undone = table.undo_clean(since=since)
+    facts = Facts(
+        (
+            ("decided in version", undone.version),
+            ("cleans undone", ", ".join(map(str, undone.undone)) or "none"),
+            ("oldest readable version", undone.horizon),
+        )
+    )
+    app.show(undone.to_dict(), facts)
+    if undone.version is None:
+        app.note("nothing to undo: the files of all cleans may be deleted already")
 
 
 @command("verify", "verify ./flights", "verify s3://lake/flights --history --json")

@@ -107,8 +107,9 @@ def pending_grid(pending: tuple[PendingEntry, ...]) -> Grid:
             time_short(entry.started_ms),
             duration(entry.silent_ms),
             "alive" if entry.alive else "dead?",
+            entry.keeps,
         ]
         for entry in pending
     ]
     columns = ("pending", "state", "operation", "who", ">base", "started (UTC)", ">silent", "life")
-    return Grid(columns, rows)
+    return Grid((*columns, ">keeps"), rows)

@@ -130,15 +130,15 @@ class Checkpoints:
 
 def difference(store: Store, one: TableState, other: TableState) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
-    facts = ["version", "checksum", "completed_ms", "newest_time", "horizon", "final"]
-    facts += ["raised", "late", "reservations", "streams"]
+    facts = ["version", "checksum", "completed_ms", "newest_time", "horizons"]
+    facts += ["late", "reservations", "streams"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name
     if one.table.to_dict() != other.table.to_dict():
         return "table definition"
-    mine = _tables(one.folded(store), one.final)
-    theirs = _tables(other.folded(store), one.final)
+    mine = _tables(one.folded(store), one.horizons.final)
+    theirs = _tables(other.folded(store), one.horizons.final)
     for name, table in mine.items():
         if not _ordered(table).equals(_ordered(theirs[name])):
             return name
