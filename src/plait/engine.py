@@ -64,6 +64,20 @@ class Counted(Protocol):
         ...
 
 
+@runtime_checkable
+class Reaching(Protocol):
+    """A staging that knows in which partitions it looks at files, once all rows came."""
+
+    def reach(self) -> frozenset[Partition] | None:
+        """Return these partitions; None: maybe any."""
+        ...
+
+
+def reached_by(staging: Staging) -> frozenset[Partition] | None:
+    """Return the partitions in which a staging looks at files; None: maybe any."""
+    return staging.reach() if isinstance(staging, Reaching) else None
+
+
 def may_have_written(staging: Staging | None) -> bool:
     """Tell whether a file of a staging may be on the store; one that does not know may have."""
     if staging is None:

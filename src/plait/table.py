@@ -21,6 +21,7 @@ from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.pins import pin, pin_changes
 from plait.read.changes import ChangeScan
 from plait.read.scan import Pinned, Scan
+from plait.read.wanted import wanted_where
 from plait.services.contract import change_contract
 from plait.services.operations import Services
 from plait.stream.stream import Stream
@@ -237,7 +238,7 @@ class Table(Writes, Services):
             InstantNotFoundError: no such version.
             InstantExpiredError: the version was cleaned.
         """
-        snapshot, lease = pin(self._handle, version, as_of)
+        snapshot, lease = pin(self._handle, version, as_of, wanted_where(where))
         try:
             scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
         except BaseException:

@@ -34,17 +34,9 @@ PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
 _ADDED = [
-    "path",
-    "partition",
-    "bucket",
-    "kind",
-    "rows",
-    "bytes",
-    "sorted",
-    "schema_id",
-    "footer",
+    "path", "partition", "bucket", "kind", "rows", "bytes", "sorted", "schema_id", "footer",
     "stats",
-]
+]  # fmt: skip
 _KEYS = ["partition", "bucket", "keys", "key_count", "key_inline", "key_path"]
 SECTIONS = {
     "added": _ADDED, "masked": ["path", "rows", "inline", "dv_path", "dv_offset", "dv_bytes"],
@@ -124,6 +116,15 @@ class Reader:
         require(table.num_rows == rows, f"{path} has {table.num_rows} rows, not {rows}")
         return table.to_pylist()
 
+    def _check_footer(self, path: str, size: int, footer: int) -> None:
+        body = self._read(path)
+        tail = body[-8 - int.from_bytes(body[-8:-4], "little") :]
+        require(len(body) == size, f"{path} has {len(body)} bytes, not {size}")
+        require(xxhash.xxh64_intdigest(tail) == footer, f"{path} has another footer")
+        source = pq.ParquetFile(pa.BufferReader(body), page_checksum_verification=True)
+        groups = [source.read_row_group(group) for group in range(source.num_row_groups)]
+        require(all(group.num_rows <= 4_096 for group in groups), f"{path} has larger groups")
+
     # --- state -----------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -143,8 +144,12 @@ class Reader:
                 for part in state["parts"]:
                     require(part["first"] == next_first, f"{path} leaves a gap")
                     next_first = part["last"] + 1
-                    for table, *reference in part["files"]:
-                        found = self._table(*reference, inside=".meta/checkpoints/")
+                    for table, file, rows, size, footer, sha256 in part["files"]:
+                        found = self._table(file, rows, sha256, inside=".meta/checkpoints/")
+                        self._check_footer(file, size, footer)
+                        names = [n for n in ("directory", "path", "version") if n in found[0]]
+                        order = [[row[name] for name in names] for row in found]
+                        require(order == sorted(order), f"{file} is not sorted")
                         events[table] = [*events.get(table, []), *found]
                 require(next_first == state["version"] + 1, f"{path} leaves a gap")
             except (RefusedError, KeyError, TypeError, ValueError, OSError, pa.ArrowException):
@@ -163,6 +168,22 @@ class Reader:
             self.masked.setdefault(row["path"], []).append(row)
         self.condemned = {row["path"] for row in events.get("condemned", [])}
         self.commits = {row["version"]: row for row in events["commits"]}
+        live = sum(path not in self.removed for path in {*self.added} - self.condemned)
+        require(live == state["files"], f"{live} files are live, not {state['files']}")
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        """Compare typed bounds with the JSON beside them."""
+        for row in self.added.values():
+            told = json.loads(row["stats"] or "{}")
+            for number in {name.split(".")[1] for name in row if name.startswith("lower.")}:
+                typed = [row[f"{what}.{number}"] for what in ("lower", "upper", "nulls")]
+                shown = told.get(number, [None, None, None])
+                if any(isinstance(value, float) for value in typed):
+                    shown = [None if text is None else float(text) for text in shown]
+                else:
+                    typed = [*map(text_of, typed[:2]), typed[2]]
+                require(typed == shown, f"{row['path']} has other bounds of field {number}")
 
     def _apply(self, checksum: str, decision: Row) -> None:
         version, what = self.version + 1, f"decision {self.version + 1}"
@@ -188,11 +209,8 @@ class Reader:
             self._clean(cleaned, version)
             self.condemned |= {path for path, _ in cleaned["condemned"]}
         self.streams |= {token["application"]: token for token in decision.get("tokens", [])}
-        ended = [
-            decision["instant"],
-            *(each["instant"] for each in decision.get("rolled_back", [])),
-        ]
-        nonces = {instant[-16:] for instant in ended}
+        ended = [decision, *decision.get("rolled_back", [])]
+        nonces = {each["instant"][-16:] for each in ended}
         kept = [each for each in self.reservations if each["instant"][-16:] not in nonces]
         self.reservations = [*kept, *filter(None, [decision.get("reserved")])]
         self.commits[version] = decision
@@ -225,9 +243,8 @@ class Reader:
         require(all(len(c) == count for c in columns.values()), f"section {name} is cut off")
         rows = [{each: columns[each][n] for each in columns} for n in range(count)]
         for row in rows:
-            row |= {
-                each: base64.b64decode(row[each] or "") for each in BINARY & {*row} if row[each]
-            }
+            given = [each for each in BINARY & {*row} if row[each]]
+            row |= {each: base64.b64decode(row[each]) for each in given}
             row |= {each: None for each in SECTIONS[name] if each not in row}
         return rows
 

@@ -27,7 +27,7 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
-from plait.state.events import TABLES as EVENTS
+from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
 from plait.timeline import codec
 
@@ -170,7 +170,7 @@ def test_words_of_the_schemas_are_those_of_the_code() -> None:
     assert set(decision["operation"]["enum"]) == set(Operation)
     assert tuple(DEFS["feature"]["enum"]) == codec.KNOWN
     files = STATE["properties"]["parts"]["items"]["properties"]["files"]
-    assert set(files["items"]["prefixItems"][0]["enum"]) == set(EVENTS)
+    assert set(files["items"]["prefixItems"][0]["enum"]) == set(PART_TABLES)
 
 
 COLUMNS = pa.schema([("id", pa.int64()), ("s", pa.string())])

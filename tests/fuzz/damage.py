@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from tests.support.forge import footer_hash
+
 BOMB = 1 << 10
 NASTY: tuple[object, ...] = (
     None,
@@ -270,21 +272,23 @@ _RESEAL: dict[str, Callable[[Case, bytes], bytes]] = {
 
 def _fix_references(case: Case) -> None:
     """Let whoever names a manifest or part by its checksum name the changed file."""
-    digest = hashlib.sha256(case.file.read_bytes()).hexdigest()
+    changed = case.file.read_bytes()
     for file in sorted(Path(case.root, ".meta").rglob("*.json")):
         body = file.read_bytes()
         at = body.find(case.path.encode())
         if at < 0 or file == case.file or case.path.startswith(".meta/timeline"):
             continue  # a forged value may be the path itself
-        _refit(case, file, body, digest)
+        _refit(case, file, body, changed)
 
 
-def _refit(case: Case, file: Path, body: bytes, digest: str) -> None:
+def _refit(case: Case, file: Path, body: bytes, changed: bytes) -> None:
+    digest = hashlib.sha256(changed).hexdigest()
     if file.name == "state.json":
         state = json.loads(json.loads(body)["state"])
         for part in state["parts"]:
             for entry in part["files"]:
-                entry[3] = digest if entry[1] == case.path else entry[3]
+                if entry[1] == case.path:
+                    entry[3:] = [len(changed), footer_hash(changed), digest]
         inner = json.dumps(state).encode()
         sealed = {"checksum": hashlib.sha256(inner).hexdigest(), "state": inner.decode()}
         file.write_text(json.dumps(sealed))

@@ -11,9 +11,9 @@ from typing import cast
 
 import pyarrow as pa
 
-from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
+from plait.read.wanted import Wants
 from plait.state.cache import StateCache
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -66,13 +66,13 @@ class MemoState(TableState):
         store: Store,
         *,
         version: int | None = None,
-        buckets: frozenset[BucketId] | None = None,
+        wants: Wants | None = None,
     ) -> Snapshot:
-        """Give what a reader or writer at a version sees."""
-        key = ("snapshot", self.checksum, version, buckets)
+        """Give what a reader or writer at a version sees; without parts it is all files."""
+        key = ("snapshot", self.checksum, version)
         found = None if self.parts else self.memo.known.get(key)
         if found is None:
-            found = TableState.snapshot(self, store, version=version, buckets=buckets)
+            found = TableState.snapshot(self, store, version=version, wants=wants)
             self.memo.keep(key, found)
         return cast("Snapshot", found)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from plait.model.bucket import Partition, partition_path, partition_text
 from plait.model.changes import (
     ADDED,
     BASE,
@@ -46,13 +47,15 @@ class History:
     condemned: dict[str, int] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     number: int = 0
+    places: Sequence[Partition] = ((),)
+    """The partitions in which files are added, in turn."""
 
     @classmethod
-    def begin(cls, store: Store) -> History:
+    def begin(cls, store: Store, *, places: Sequence[Partition] = ((),)) -> History:
         create(store)
         first = Timeline(store).find(0)
         assert first is not None
-        return cls(store, TableState.create(first, where="slot"))
+        return cls(store, TableState.create(first, where="slot"), places=places)
 
     @property
     def version(self) -> int:
@@ -97,16 +100,20 @@ class History:
             state = state.apply(decision, where="slot")
         return state
 
-    def _name(self, kind: str) -> str:
+    def _name(self, kind: str, place: Partition = ()) -> str:
         self.number += 1
-        return f"data/{self.number:06d}.{kind}"
+        return f"{partition_path(place)}/{self.number:06d}.{kind}"
 
     def _add(self, now: dict[str, int], count: int, *, sidecar: bool) -> Changes:
-        files = [self._name("base.parquet") for _ in range(count)]
+        places = [self.places[(self.number + n) % len(self.places)] for n in range(count)]
+        files = [self._name("base.parquet", place) for place in places]
         now.update(dict.fromkeys(files, 0))
-        row = {"partition": "[]", "bucket": 0, "kind": BASE, "rows": 1_000, "bytes": 10}
-        row["footer"] = 0
-        rows = [{**row, "path": path, "sorted": True, "schema_id": 0} for path in files]
+        row = {"bucket": 0, "kind": BASE, "rows": 1_000, "bytes": 10, "footer": 0}
+        row |= {"sorted": True, "schema_id": 0}
+        rows = [
+            {**row, "path": path, "partition": partition_text(place), "stats": self._stats(path)}
+            for path, place in zip(files, places, strict=True)
+        ]
         touched: dict[str, object] = {"partition": "[]", "bucket": 0, "key_count": 1}
         touched["keys"] = KEYS_SIDECAR if sidecar else KEYS_FILES
         if sidecar:
@@ -117,6 +124,12 @@ class History:
             added=pa.Table.from_pylist(rows, schema=ADDED),
             touched=pa.Table.from_pylist([touched], schema=TOUCHED),
         )
+
+    @staticmethod
+    def _stats(path: str) -> str | None:
+        """Give the bounds of the column id: the number in the name; none for every third file."""
+        number = int(path.rpartition("/")[2].partition(".")[0])
+        return f'{{"1":["{number}","{number + 9}",0]}}' if number % 3 else None
 
     def _remove(self, now: dict[str, int], files: list[str]) -> Changes:
         for path in files:

@@ -106,6 +106,8 @@ class ArrowStaging:
         self._everywhere: list[Staged] = []
         """What keys without a partition were looked for; no files."""
         self._rows_in = 0
+        self._reached: set[Partition | None] = set()
+        """The partitions of the rows; None: of keys that are looked for in every one."""
         self._digester = Digester() if plan.digests else None
         self._persisted: set[str] = set()
         self._settled = self._closed = False
@@ -179,6 +181,18 @@ class ArrowStaging:
         self._everywhere = list(steps.everywhere(self._staged))
         return self._status()
 
+    def reach(self) -> frozenset[Partition] | None:
+        """Return the partitions in which files are looked at, once all rows came; None: any."""
+        request = self._plan.request
+        by_source = self._merging is not None and self._merging.by_source.rules
+        replaces = request.operation is Operation.OVERWRITE and request.overwrite == "table"
+        for rows in self._intake.rest():
+            self._take(rows)
+        if self._matching is not None or by_source or replaces or None in self._reached:
+            return None
+        reached = (partition for partition in self._reached if partition is not None)
+        return frozenset((*reached, *self._task.partitions))
+
     @property
     def wrote(self) -> bool:
         """Whether a file of this writer may be on the store."""
@@ -231,6 +245,7 @@ class ArrowStaging:
         chunk = split(rows, self._source or self._plan.spec)
         if self._plan.request.operation is Operation.DELETE:
             chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
+        self._reached.update(partition for partition, _ in chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
 
     def _settle(self, existing: Existing) -> None:

@@ -75,7 +75,9 @@ class Snapshot:
     spec: TableSpec
     schemas: dict[int, Schema]
     files: pa.Table = field(default_factory=LIVE.empty_table)
-    """Live files (LIVE), or only those of the buckets that a task needs."""
+    """Live files (LIVE), or only those that are looked at; with typed bounds (files/bounds.py)."""
+    total: int | None = None
+    """How many files are live, if these are not all of them."""
 
 
 @dataclass(frozen=True, slots=True)

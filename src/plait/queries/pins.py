@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import OptionError
-from plait.model.bucket import BucketId
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.queries.moments import Bound, Moment, find_as_of, find_bound, require_version
+from plait.read.wanted import Wants
 from plait.state.delta import IN_ORDER, changed_files
 from plait.state.state import TableState
 from plait.txn.read_pin import ReadPin
@@ -27,8 +27,12 @@ _QUIET = (Action.COMPACTION.value, Action.CLUSTERING.value)
 Loaded = TypeVar("Loaded")
 
 
-def pin(handle: TableHandle, version: int | None, as_of: Moment | None) -> tuple[Snapshot, ReadPin]:
+def pin(
+    handle: TableHandle, version: int | None, as_of: Moment | None, wants: Wants | None = None
+) -> tuple[Snapshot, ReadPin]:
     """Pin a version; the newest if neither a version nor a moment is given.
+
+    ``wants``: what is looked at; of a large table no other files are loaded.
 
     Raises:
         InstantNotFoundError: no such version, instant, or time that has passed.
@@ -40,7 +44,7 @@ def pin(handle: TableHandle, version: int | None, as_of: Moment | None) -> tuple
         version = require_version(version)
     known = handle.cache.known().version
     first = known if version is None else min(version, known)
-    return _pinned(handle, first, lambda: handle.cache.snapshot(version=version))
+    return _pinned(handle, first, lambda: handle.cache.snapshot(version=version, wants=wants))
 
 
 def pin_changes(
@@ -96,10 +100,7 @@ def _pinned(
 
 def _window(handle: TableHandle, state: TableState, since: int, until: int) -> ChangeWindow:
     head = until == state.version
-    nothing = frozenset[BucketId]()
-    snapshot = (
-        state.blank() if head else state.snapshot(handle.store, version=until, buckets=nothing)
-    )
+    snapshot = state.blank() if head else state.blank(handle.store, version=until)
     commits = state.commits(handle.store, since=since)
     loud = pc.invert(pc.is_in(commits["action"], value_set=pa.array(_QUIET)))
     rows = commits.filter(pc.and_(pc.less_equal(commits["version"], until), loud))

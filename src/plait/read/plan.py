@@ -15,11 +15,12 @@ from plait.errors import CorruptMetadataError
 from plait.expr import Predicate, Where, columns_read, key_points
 from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
+from plait.files.bounds import file_bounds
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, partition_parse
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import Raw, array_of, from_raws, is_plain
-from plait.read.condition import Condition, file_bounds
+from plait.read.condition import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def plan_scan(
     spec, files = snapshot.spec, snapshot.files
     names = tuple(spec.schema.names if columns is None else columns)
     condition = Condition.of(where, spec.schema.arrow)
-    counts = [files.num_rows]
+    counts = [files.num_rows if snapshot.total is None else snapshot.total]
     if condition is not None and files.num_rows:
         by_partition, rest = _by_partition(files, condition, spec)
         files = _kept(files, by_partition, counts)
@@ -123,10 +124,19 @@ def _by_partition(
     if not set(spec.partition_by) & set(condition.columns):
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
-    values = _partition_values(encoded.dictionary, spec)
-    flags = may_match(condition.predicate, values, len(encoded.dictionary))
+    flags = judge_partitions(encoded.dictionary, condition, spec)
     rest = Condition.of(_open(condition.predicate, frozenset(spec.partition_by)), spec.schema.arrow)
     return flags[encoded.indices.to_numpy()], rest
+
+
+def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> Flags:
+    """Tell in which of some distinct partitions a row may match.
+
+    Raises:
+        CorruptMetadataError: partition values in the metadata are damaged.
+    """
+    values = _partition_values(texts, spec)
+    return may_match(condition.predicate, values, len(texts))
 
 
 def _open(predicate: Predicate, known: frozenset[str]) -> Predicate:
@@ -143,7 +153,7 @@ def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array
         if any(len(row) != len(names) for row in rows):
             message = f"a partition in the metadata lacks a value for one of {', '.join(names)}"
             raise ValueError(message)
-        columns = zip(*rows, strict=True)
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
         kinds = [spec.schema.arrow.field(name).type for name in names]
         return {
             name: array_of(column, kind)

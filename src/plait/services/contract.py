@@ -8,7 +8,7 @@ from dataclasses import replace
 from plait.errors import ContractError, OptionError
 from plait.locks import arbiter_of, open_lock, settle_lock
 from plait.model.decision import CommitResult
-from plait.state.state import TableDef
+from plait.state.definition import TableDef
 from plait.txn.definition import change_table
 from plait.txn.recovery import list_pending
 from plait.txn.table_handle import TableHandle

@@ -10,6 +10,7 @@ from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoun
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.ports import Ports
+from plait.read.wanted import Wants
 from plait.state.checkpoint import hinted_checkpoint, load_newest, write_checkpoint
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -76,8 +77,10 @@ class StateCache:
             state = state.apply(decision, where=paths.slot(decision.version))
         return self._keep(state)
 
-    def snapshot(self, *, version: int | None = None) -> Snapshot:
+    def snapshot(self, *, version: int | None = None, wants: Wants | None = None) -> Snapshot:
         """Look at the head and return the table at a version, the newest by default.
+
+        ``wants``: what is looked at; of a large table no other files are loaded.
 
         A checkpoint that this client rests on may have been collected meanwhile: then the
         newest is loaded, once. That costs time, nothing else (INV-11).
@@ -87,13 +90,13 @@ class StateCache:
         """
         state = self.refresh()
         try:
-            return state.snapshot(self.store, version=version)
+            return state.snapshot(self.store, version=version, wants=wants)
         except CorruptMetadataError:
             if not state.parts:
                 raise
             fresh = self._catch_up(self._open())  # not by way of what others keep meanwhile
             self._keep(fresh, same_version=True)
-            return fresh.snapshot(self.store, version=version)
+            return fresh.snapshot(self.store, version=version, wants=wants)
 
     def offer(self, state: TableState) -> TableState:
         """Take in a state that the caller applied itself."""

@@ -13,22 +13,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
+from plait.files.bounds import Kinds, plain_kinds, with_bounds
 from plait.model.bucket import Partition
 from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
-from plait.state.events import TABLES, Events, compact, gathered
+from plait.state.definition import TableDef
+from plait.state.events import Events, compact, gathered
 from plait.state.horizons import Horizons
+from plait.state.part_file import PART_TABLES
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
-from plait.state.state import Late, Reservation, TableDef, TableState
+from plait.state.state import Late, Reservation, TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict, unique
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
-_NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(TABLES)})\.parquet", re.ASCII)
+_NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(PART_TABLES)})\.parquet", re.ASCII)
 _GROWTH = 4
 """A part is taken into the new one when it has at most this many times its rows."""
+MERGED_ROWS_MAX = 1 << 16
+"""A writer takes in no part that is larger: it must not pay for the size of the table."""
 _STATE_BYTES_MAX = 256 << 20
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _HINT_BYTES_MAX = 64
@@ -43,13 +48,14 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
     if not state.tail or state.checkpoint == state.version:
         return state
     parts = list(state.parts)
-    events = gathered(state.tail)
+    kinds = plain_kinds(state.table.spec, state.table.schemas.values())
+    events = _typed(gathered(state.tail), kinds)
     first = parts[-1].last + 1 if parts else 0
     kept = _kept(store, parts)
-    while len(parts) > kept or (parts and parts[-1].rows <= _GROWTH * max(events.rows, 1)):
+    while len(parts) > kept or (parts and _is_taken_in(parts[-1], events)):
         older = parts.pop()
         tables = (*FILE_TABLES, *COMMIT_TABLES)
-        events = Events.concat([recover_part(store, older, tables), events])
+        events = Events.concat([_typed(recover_part(store, older, tables, kinds), kinds), events])
         first = older.first
     events = compact(events, horizon=state.horizons.final, oldest=not parts)
     nonce = ports.ids.nonce()
@@ -63,6 +69,16 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
         return replace(state, checkpoint=state.version)
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
     return based
+
+
+def _is_taken_in(older: Part, events: Events) -> bool:
+    most = min(_GROWTH * max(events.rows, 1), MERGED_ROWS_MAX - events.rows)
+    return older.rows <= most
+
+
+def _typed(events: Events, kinds: Kinds) -> Events:
+    """Give the bounds of files types, once."""
+    return replace(events, added=with_bounds(events.added, kinds))
 
 
 def _kept(store: Store, parts: list[Part]) -> int:
@@ -166,6 +182,7 @@ def _document(state: TableState) -> dict[str, object]:
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
         "streams": [[p.token.to_dict(), p.version] for p in state.streams.values()],
+        "files": state.files,
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
     }
@@ -192,6 +209,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
         horizons=Horizons.from_dict(document, newest=version),
         late=_late(document["late"]),
         reservations=_reservations(document["reservations"]),
+        files=int(str(document["files"])),
         streams=_streams(document["streams"]),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,

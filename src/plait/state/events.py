@@ -34,6 +34,7 @@ COMMITS = pa.schema(
         pa.field("schema_id", pa.int32(), nullable=False),
         pa.field("commit_id", pa.string()),
         pa.field("ended", pa.string()),  # the instants that a rollback ended, a space between two
+        pa.field("files", pa.int64(), nullable=False),  # live files: how many more than before
         pa.field("stats", pa.string(), nullable=False),
         pa.field("client", pa.string(), nullable=False),
     ]
@@ -91,7 +92,12 @@ class Events:
             return every[0]
         if not every:
             return cls()
-        return cls(**{n: pa.concat_tables([getattr(p, n) for p in every]) for n in TABLES})
+        return cls(**{n: joined([getattr(p, n) for p in every]) for n in TABLES})
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Put tables of one kind together; typed bounds that one does not have are null there."""
+    return pa.concat_tables(tables, promote_options="default")
 
 
 @dataclass(slots=True)
@@ -215,6 +221,7 @@ def _commit(decision: Decision) -> dict[str, object]:
         "schema_id": decision.schema_id,
         "commit_id": decision.commit_id,
         "ended": " ".join(ended) or None,
+        "files": decision.changes.added.num_rows - decision.changes.removed.num_rows,
         "stats": json.dumps(decision.stats.to_dict()),
         "client": json.dumps(decision.client),
     }
@@ -236,7 +243,10 @@ class Folded:
     condemned: pa.Table
 
     def live(self, version: int) -> pa.Table:
-        """Return the files that a reader at a version sees, with their masks: LIVE (INV-04)."""
+        """Return the files that a reader at a version sees, with their masks (INV-04).
+
+        LIVE, and the typed bounds that were loaded.
+        """
         files = self.files.filter(_seen(self.files, version)).drop_columns(["until"])
         masks = self.masks.filter(_seen(self.masks, version))
         at = pc.index_in(files["path"], value_set=masks["path"].combine_chunks())
@@ -245,7 +255,9 @@ class Folded:
         names = ["masked", *[f.name for f in MASKED if f.name not in _OWN]]
         for name, column in zip(names, [masked, *extra], strict=True):
             files = files.append_column(name, column)
-        return files.cast(LIVE)
+        bounds = [field for field in files.schema if field.name not in LIVE.names]
+        wanted = pa.schema([*LIVE, *bounds])
+        return files.select(wanted.names).cast(wanted)
 
 
 _OWN = ("path", "rows")

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass
 
 from plait.errors import CorruptMetadataError, FormatError, InstantExpiredError
+from plait.files.bounds import Kinds
 from plait.state.events import TABLES, Events, events_of
-from plait.storage.port import Store, check_path
+from plait.state.part_file import PartFile, places_of, read_whole, write_part_file
+from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.columns import load_parquet, to_parquet
 from plait.timeline.log import Timeline
 
 _log = logging.getLogger(__name__)
 
 COMMIT_TABLES = ("commits", "tokens")
 FILE_TABLES = tuple(name for name in TABLES if name not in COMMIT_TABLES)
-_ROWS_MAX = 1 << 31
-
-
-@dataclass(frozen=True, slots=True)
-class PartFile:
-    """One events table of a part."""
-
-    table: str
-    path: str
-    rows: int
-    sha256: str
+PLACES_ROWS_MIN = 4_096
+"""Of more files it is written down where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +32,15 @@ class Part:
     @property
     def rows(self) -> int:
         """Events in it."""
-        return sum(file.rows for file in self.files)
+        return sum(file.rows for file in self.files if file.table in TABLES)
+
+    def file(self, table: str) -> PartFile | None:
+        """Return its file of a table; None if the table has no rows."""
+        return next((file for file in self.files if file.table == table), None)
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
-        files = [[f.table, f.path, f.rows, f.sha256] for f in self.files]
+        files = [file.to_list() for file in self.files]
         return {"first": self.first, "last": self.last, "files": files}
 
     @classmethod
@@ -54,13 +49,8 @@ class Part:
         try:
             if not isinstance(value, dict):
                 raise TypeError(value)
-            files = []
-            for table, path, rows, digest in value["files"]:
-                inside = isinstance(path, str) and path.startswith(f"{paths.CHECKPOINTS}/")
-                if table not in TABLES or not inside or not 0 < int(rows) < _ROWS_MAX:
-                    raise ValueError(path)
-                files.append(PartFile(table, check_path(path), int(rows), str(digest)))
-            return cls(int(value["first"]), int(value["last"]), tuple(files))
+            files = tuple(map(PartFile.from_list, value["files"]))
+            return cls(int(value["first"]), int(value["last"]), files)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} names a part that cannot be read: {str(value)[:120]}"
             raise CorruptMetadataError(message, path=where) from error
@@ -71,20 +61,21 @@ def write_part(store: Store, events: Events, *, first: int, last: int, nonce: st
 
     Reading back is a pair assertion: an older part is let go only for one that is whole.
     """
+    tables = events.tables()
+    if events.added.num_rows > PLACES_ROWS_MIN:
+        tables["places"] = places_of(events.added)
     files = []
-    for name, table in events.tables().items():
-        if not table.num_rows:
-            continue
-        path = paths.checkpoint(last, f"{nonce}-{first}-{name}.parquet")
-        body = to_parquet(table)
-        store.put_if_absent(path, body)
-        entry = PartFile(name, path, table.num_rows, hashlib.sha256(body).hexdigest())
-        load_parquet(store, path, TABLES[name], rows=entry.rows, sha256=entry.sha256)
-        files.append(entry)
+    for name, table in tables.items():
+        if table.num_rows:
+            path = paths.checkpoint(last, f"{nonce}-{first}-{name}.parquet")
+            files.append(write_part_file(store, name, path, table))
+            read_whole(store, files[-1])
     return Part(first, last, tuple(files))
 
 
-def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
+def recover_part(
+    store: Store, part: Part, tables: tuple[str, ...], kinds: Kinds | None = None
+) -> Events:
     """Load some tables of a part; from its decisions, if it is damaged or gone (INV-11).
 
     A client that slept may rest on a part that was collected since.
@@ -93,7 +84,7 @@ def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
         CorruptMetadataError: the decisions cannot be read either.
     """
     try:
-        return load_part(store, part, tables)
+        return load_part(store, part, tables, kinds)
     except CorruptMetadataError as error:
         _log.warning("reading versions %d to %d again: %s", part.first, part.last, error)
         count = part.last - part.first + 1
@@ -107,16 +98,18 @@ def recover_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
         return Events(**{name: getattr(every, name) for name in tables})
 
 
-def load_part(store: Store, part: Part, tables: tuple[str, ...]) -> Events:
+def load_part(
+    store: Store, part: Part, tables: tuple[str, ...], kinds: Kinds | None = None
+) -> Events:
     """Load some tables of a part; the others come empty.
+
+    ``kinds``: fields whose typed bounds are loaded too.
 
     Raises:
         CorruptMetadataError: a file of it is damaged or gone.
     """
     loaded = {
-        file.table: load_parquet(
-            store, file.path, TABLES[file.table], rows=file.rows, sha256=file.sha256
-        )
+        file.table: read_whole(store, file, kinds if file.table == "added" else None)
         for file in part.files
         if file.table in tables
     }

@@ -18,16 +18,17 @@ from plait.errors import (
     InstantNotFoundError,
     InvariantError,
 )
-from plait.model.bucket import BucketId, BucketSpec, Partition, partition_text
-from plait.model.contract import Contract, Options
+from plait.model.bucket import Partition
 from plait.model.decision import Decision, Reserved
 from plait.model.instant import Instant
-from plait.model.plan import COW, MOR, Snapshot, TableSpec
-from plait.model.schema import Schema
+from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
+from plait.read.wanted import Wants
+from plait.state.definition import TableDef
 from plait.state.events import Events, Folded, LiveEntry, compact, fold, gathered
 from plait.state.horizons import Horizons
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
+from plait.state.selected import PartCache, is_large, load_wanted
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -59,89 +60,6 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class TableDef:
-    """What table-level decisions set, whole."""
-
-    spec: TableSpec
-    schemas: Mapping[int, Schema]
-    contract: Contract
-    options: Options
-    policy: str
-    isolation: str
-    unique: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Write it as JSON values, the form in decisions and checkpoints."""
-        spec = self.spec
-        return {
-            "schemas": [schema.to_dict() for schema in self.schemas.values()],
-            "schema_id": spec.schema.id,
-            "partition_by": list(spec.partition_by),
-            "bucket_spec": {
-                "id": spec.buckets.id,
-                "key": list(spec.buckets.key),
-                "count": spec.buckets.count,
-            },
-            "ordering": spec.ordering,
-            "table_type": spec.table_type,
-            "contract": self.contract.to_dict(),
-            "policy": self.policy,
-            "isolation": self.isolation,
-            "unique": self.unique,
-            "properties": self.options.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, object], *, where: str) -> TableDef:
-        """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
-        try:
-            schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
-            if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
-                message = "a schema names a column twice"
-                raise ValueError(message)
-            bucket = value["bucket_spec"]
-            contract = value["contract"]
-            properties = value["properties"]
-            if not (
-                isinstance(bucket, dict)
-                and isinstance(contract, dict)
-                and isinstance(properties, dict)
-            ):
-                raise TypeError(value)
-            key = tuple(str(name) for name in _items(bucket["key"]))
-            ordering = value["ordering"]
-            spec = TableSpec(
-                schemas[int(str(value["schema_id"]))],
-                tuple(str(name) for name in _items(value["partition_by"])),
-                BucketSpec(int(bucket["id"]), key, int(bucket["count"])),
-                None if ordering is None else str(ordering),
-                str(value["table_type"]),
-            )
-            _check_spec(spec)
-            contract = Contract(**{str(k): str(v) for k, v in contract.items()})
-            words = [str(value[name]) for name in ("policy", "isolation", "unique")]
-            return cls(spec, schemas, contract, Options.of(properties), *words)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            message = f"{where} does not define a table: {type(error).__name__}: {error}"
-            raise CorruptMetadataError(message, path=where) from error
-
-
-def _check_spec(spec: TableSpec) -> None:
-    ordering = [] if spec.ordering is None else [spec.ordering]
-    strange = {*spec.key, *spec.partition_by, *ordering} - set(spec.schema.names)
-    buckets = spec.buckets.count
-    if strange or spec.table_type not in (COW, MOR) or (spec.keyed and buckets < 1):
-        message = f"columns {sorted(strange)}, {buckets} buckets, type {spec.table_type!r}"
-        raise ValueError(message)
-
-
-def _items(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return value
-
-
-@dataclass(frozen=True, slots=True)
 class TableState:
     """The table at ``version``."""
 
@@ -156,6 +74,8 @@ class TableState:
     late: tuple[Late, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     """Those whose holders are undecided, oldest first."""
+    files: int = 0
+    """How many files are live."""
     streams: Mapping[str, Position] = field(default_factory=dict)
     """The last token of each application that ever wrote: for ever, also where history is gone."""
     parts: tuple[Part, ...] = ()
@@ -165,7 +85,9 @@ class TableState:
     before_ms: int = field(default=-1, compare=False)
     """When the decision before this version was completed; -1 if this client did not see it."""
     loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
-    """A cell for the file events of the parts: filled at first use, shared by later states."""
+    """A cell for all file events of the parts: filled at first use, shared by later states."""
+    cache: PartCache = field(default_factory=PartCache, compare=False, repr=False)
+    """What was loaded of parts that are not loaded whole."""
     seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
     """A cell for all file events of this very version, folded."""
 
@@ -189,6 +111,7 @@ class TableState:
             decision.completed_ms,
             decision.instant.time,
             table,
+            files=_more_files(decision),
             streams=_streams({}, decision),
             tail=(LiveEntry(0, decision),),
         )
@@ -231,6 +154,7 @@ class TableState:
             horizons=horizons,
             late=late,
             reservations=_reservations(self.reservations, decision),
+            files=self.files + _more_files(decision),
             streams=_streams(self.streams, decision),
             tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
@@ -255,32 +179,42 @@ class TableState:
         return Events.concat([*parts, gathered(self.tail)])
 
     def snapshot(
-        self,
-        store: Store,
-        *,
-        version: int | None = None,
-        buckets: frozenset[BucketId] | None = None,
+        self, store: Store, *, version: int | None = None, wants: Wants | None = None
     ) -> Snapshot:
         """Return what a reader or writer at a version sees (INV-04).
+
+        Of a large table only the files wanted are loaded, and no bounds but those wanted.
 
         Raises:
             InstantNotFoundError: the version is not there yet.
             InstantExpiredError: it was cleaned.
         """
-        at = self.version if version is None else version
-        self.require_readable(at)
-        files = self.folded(store).live(at)
-        if buckets is not None:
-            files = _of_buckets(files, buckets)
+        at = self.require_readable(version)
+        if wants is None or self.loaded or not is_large(self.parts):
+            return self._with(store, at, self.folded(store).live(at))
+        known = self._with(store, at, LIVE.empty_table())
+        recent = gathered(self.tail)
+        events = load_wanted(store, self.parts, recent, wants(known.spec), self.cache)
+        return replace(known, files=fold(events).live(at), total=self._files_at(store, at))
+
+    def blank(self, store: Store | None = None, *, version: int | None = None) -> Snapshot:
+        """Return a snapshot without files, for those who look at none: no file event is loaded."""
+        at = self.require_readable(version)
+        return self._with(store, at, LIVE.empty_table())
+
+    def _with(self, store: Store | None, at: int, files: pa.Table) -> Snapshot:
         table = self.table
         spec = table.spec
-        if at != self.version:
+        if at != self.version and store is not None:
             spec = replace(spec, schema=table.schemas[self._schema_id(store, at)])
         return Snapshot(at, spec, dict(table.schemas), files)
 
-    def blank(self) -> Snapshot:
-        """Return a snapshot without files, for writers that look at none: nothing is loaded."""
-        return Snapshot(self.version, self.table.spec, dict(self.table.schemas))
+    def _files_at(self, store: Store, version: int) -> int:
+        """Count the files that are live at a version."""
+        if version == self.version:
+            return self.files
+        since = self.commits(store, since=version)["files"]
+        return self.files - int(pc.sum(since).as_py() or 0)
 
     def _schema_id(self, store: Store, version: int) -> int:
         rows = self.commits(store)
@@ -290,16 +224,17 @@ class TableState:
             raise InvariantError(message)
         return int(listed["schema_id"][0].as_py())
 
-    def require_readable(self, version: int) -> None:
-        """Refuse a version that is not there or no more."""
-        if not 0 <= version <= self.version:
-            message = f"there is no version {version}"
-            hint = f"versions {self.horizon} to {self.version} can be read"
-            raise InstantNotFoundError(message, hint=hint, version=version)
-        if version < self.horizon:
-            message = f"version {version} was cleaned"
-            hint = f"versions {self.horizon} to {self.version} can be read"
-            raise InstantExpiredError(message, hint=hint, version=version, oldest=self.horizon)
+    def require_readable(self, version: int | None) -> int:
+        """Refuse a version that is not there or no more; None is the newest. Return it."""
+        at = self.version if version is None else version
+        hint = f"versions {self.horizon} to {self.version} can be read"
+        if not 0 <= at <= self.version:
+            message = f"there is no version {at}"
+            raise InstantNotFoundError(message, hint=hint, version=at)
+        if at < self.horizon:
+            message = f"version {at} was cleaned"
+            raise InstantExpiredError(message, hint=hint, version=at, oldest=self.horizon)
+        return at
 
     # --- commits ---------------------------------------------------------------------------
 
@@ -383,9 +318,5 @@ def _streams(before: Mapping[str, Position], decision: Decision) -> Mapping[str,
     return {**before, **fresh}
 
 
-def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:
-    wanted = {(partition_text(partition), bucket) for partition, bucket in buckets}
-    texts = pa.array(sorted({partition for partition, _ in wanted}), pa.string())
-    near = files.filter(pc.is_in(files["partition"], value_set=texts))
-    pairs = zip(near["partition"].to_pylist(), near["bucket"].to_pylist(), strict=True)
-    return near.filter(pa.array([pair in wanted for pair in pairs], pa.bool_()))
+def _more_files(decision: Decision) -> int:
+    return int(decision.changes.added.num_rows) - int(decision.changes.removed.num_rows)

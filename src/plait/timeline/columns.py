@@ -9,13 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plait.errors import CorruptMetadataError
+from plait.files.footer import THRIFT_BYTES_MAX
 from plait.model.bucket import partition_parse
 from plait.storage.port import Store, check_path
 
@@ -145,24 +147,63 @@ def to_parquet(table: pa.Table) -> bytes:
 
 def from_parquet(body: bytes, schema: pa.Schema, *, where: str) -> pa.Table:
     """Read a metadata table; raise CorruptMetadataError if it is not one."""
+    with readable(schema, where=where):
+        file = open_parquet(pa.BufferReader(body), schema)
+        return read_groups(file, schema, size=len(body), where=where)
+
+
+@contextmanager
+def readable(schema: pa.Schema, *, where: str) -> Iterator[None]:
+    """Turn what Arrow says of a file that is no metadata table into CorruptMetadataError."""
     try:
-        texts = [f.name for f in schema if f.type in (pa.string(), pa.binary())]
-        # texts are kept as a dictionary until it is known how large they become
-        file = pq.ParquetFile(pa.BufferReader(body), read_dictionary=texts)
-        _require_bounded(file.metadata, len(body))
-        names = file.schema_arrow.names
-        if len(set(names)) < len(names):
-            message = f"a column occurs twice: {names}"
-            raise ValueError(message)
-        table = file.read([name for name in schema.names if name in names], use_threads=False)
-        _require_small(table, _bound(len(body)))
-        columns = [
-            table.column(f.name) if f.name in names else _missing(f, table.num_rows) for f in schema
-        ]
-        table = pa.table(columns, names=schema.names).cast(schema)
+        yield
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         message = f"{where} is not a metadata table: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
+
+
+def open_parquet(
+    source: pa.NativeFile, schema: pa.Schema, *, footer: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
+    """Open a metadata table; nothing but its footer is read."""
+    texts = [f.name for f in schema if f.type in (pa.string(), pa.binary())]
+    # texts are kept as a dictionary until it is known how large they become
+    return pq.ParquetFile(
+        source,
+        metadata=footer,
+        read_dictionary=texts,
+        pre_buffer=True,
+        page_checksum_verification=True,
+        thrift_string_size_limit=THRIFT_BYTES_MAX,
+    )
+
+
+def read_groups(
+    file: pq.ParquetFile,
+    schema: pa.Schema,
+    *,
+    size: int,
+    where: str,
+    groups: Sequence[int] | None = None,
+) -> pa.Table:
+    """Read the columns of a schema from some row groups, by default all, of a file of this size.
+
+    Raises:
+        CorruptMetadataError: they are not what the schema says.
+    """
+    chosen = range(file.num_row_groups) if groups is None else groups
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        message = f"a column occurs twice: {names}"
+        raise ValueError(message)
+    wanted = [name for name in schema.names if name in names]
+    _require_bounded(file.metadata, chosen, size)
+    table = file.read_row_groups(chosen, wanted, use_threads=False)
+    _require_small(table, _bound(size))
+    columns = [
+        table.column(f.name) if f.name in names else _missing(f, table.num_rows) for f in schema
+    ]
+    table = pa.table(columns, names=schema.names).cast(schema)
     return check_table(table, where=where)
 
 
@@ -171,11 +212,13 @@ def _bound(size: int) -> int:
     return min(BYTES_MAX, _GROWTH_FREE + _GROWTH_MAX * size)
 
 
-def _require_bounded(footer: pq.FileMetaData, size: int) -> None:
+def _require_bounded(footer: pq.FileMetaData, chosen: Sequence[int], size: int) -> None:
     """Refuse what a few bytes declare to be very much, before anything is made of it."""
-    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    groups = [footer.row_group(i) for i in chosen]
     bytes_ = sum(group.total_byte_size for group in groups)
-    rows = max(footer.num_rows, sum(group.num_rows for group in groups))
+    rows = sum(group.num_rows for group in groups)
+    if len(groups) == footer.num_row_groups:
+        rows = max(rows, footer.num_rows)
     if bytes_ > _bound(size) or not 0 <= rows <= _ROWS_FREE + _ROWS_MAX * size:
         message = f"{rows} rows and {bytes_} bytes in a file of {size} bytes"
         raise ValueError(message)

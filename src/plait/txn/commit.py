@@ -29,6 +29,7 @@ from plait.model.decision import (
 from plait.model.instant import Action, Instant
 from plait.model.plan import COW, Snapshot, TableSpec
 from plait.model.request import WriteRequest
+from plait.read.wanted import Wants
 from plait.state.state import TableState
 from plait.txn.conflict import Conflict, Intent, conflict_error
 from plait.txn.conflict_checker import ConflictChecker
@@ -61,6 +62,8 @@ class Commit:
     check_alive: Callable[[], None]
     rests_on: int
     """The version that the staged files rest on: the base, or that of the last redo."""
+    wants: Wants | None = None
+    """Which files a redo looks at; None: any."""
     attempts: int = 0
     rounds: int = 0
     """How often buckets were redone."""
@@ -202,7 +205,7 @@ class Commit:
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
         )
         self.staged = None  # until it is done, nobody knows of all
-        self.staged = allowed(head.snapshot(self.handle.store), buckets)
+        self.staged = allowed(head.snapshot(self.handle.store, wants=self.wants), buckets)
         return self.staged, head
 
     def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:

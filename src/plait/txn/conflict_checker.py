@@ -12,7 +12,8 @@ from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
 from plait.model.instant import Instant
 from plait.model.request import WriteRequest
-from plait.state.state import TableDef, TableState
+from plait.state.definition import TableDef
+from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.conflict import Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys

@@ -25,7 +25,8 @@ from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.ports import Ports
-from plait.state.state import TableDef, TableState
+from plait.state.definition import TableDef
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline

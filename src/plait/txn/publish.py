@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from plait.errors import CommitOutcomeUnknownError, InstantExpiredError, StorageError
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
-from plait.state.state import TableDef, TableState
+from plait.state.definition import TableDef
+from plait.state.state import TableState
 from plait.timeline import codec, paths
 from plait.txn.table_handle import TableHandle
 

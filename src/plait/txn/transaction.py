@@ -24,6 +24,7 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, ReadSet, Scope
 from plait.model.instant import Instant, Outcome
 from plait.model.request import WriteRequest
+from plait.read.wanted import Wants
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
@@ -69,6 +70,8 @@ class OptimisticTransaction:
     """Whether its commit may have been published."""
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
+    wants: Wants | None = None
+    """Which files the operation looks at; None: any."""
     result: CommitResult | None = None
     """Of its decision, from the moment it stands: an interrupt of the end does not undo it."""
     pid: int = field(default_factory=os.getpid)
@@ -245,6 +248,7 @@ class OptimisticTransaction:
             taken=self.taken,
             check_alive=self.check_alive,
             rests_on=self.base.version,
+            wants=self.wants,
         )
         try:
             decision = commit.run(status, redo)

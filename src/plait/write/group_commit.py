@@ -131,6 +131,10 @@ class _Staging:
         self._announce(places_of(status))
         return with_garbage(status, [*self._gathered.runs, *self._strays(status)])
 
+    def reach(self) -> frozenset[Partition] | None:
+        """Return the partitions in which files are looked at; None: any."""
+        return self._inner.reach()
+
     def close(self) -> None:
         """Drop what is held locally."""
         self._inner.close()

@@ -29,7 +29,7 @@ from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import names_of
 from plait.model.value import texts_of
 from plait.read.scan import Pinned, Scan
-from plait.state.state import TableDef
+from plait.state.definition import TableDef
 from plait.txn.table_handle import TableHandle
 
 

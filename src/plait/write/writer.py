@@ -8,15 +8,25 @@ from types import TracebackType
 from typing import Self
 
 from plait.arrow.engine import ArrowEngine
-from plait.engine import Engine, Staging, engine_for, engine_within, may_have_written, read_by
+from plait.engine import (
+    Engine,
+    Staging,
+    engine_for,
+    engine_within,
+    may_have_written,
+    reached_by,
+    read_by,
+)
 from plait.errors import (
     OptionError,
     TransactionClosedError,
 )
+from plait.expr import from_json
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
 from plait.model.request import WriteRequest
+from plait.read.wanted import Wants, everything, wanted_in, wanted_where
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.request import plan_of, write_scope
@@ -168,6 +178,7 @@ class Writer:
         return self._begun is not None or may_have_written(self._staging)
 
     def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
+        txn.wants = self._wants(staging)
         status = staging.stage(self._snapshot(txn), None)
         read_set = self._request.read_set or read_by(staging)
         if read_set is not None:
@@ -182,7 +193,18 @@ class Writer:
         """Return the snapshot that the operation works on; rows without keys need none."""
         if self._request.operation is Operation.APPEND:
             return txn.base.blank()
-        return txn.base.snapshot(self._handle.store)
+        return txn.base.snapshot(self._handle.store, wants=txn.wants)
+
+    def _wants(self, staging: Staging) -> Wants:
+        """Tell which files the operation looks at; of a large table no others are loaded."""
+        predicate = self._request.predicate
+        if predicate is not None and self._request.operation in (
+            Operation.DELETE,
+            Operation.UPDATE,
+        ):
+            return lambda spec: wanted_where(from_json(predicate, spec.schema.arrow))(spec)
+        partitions = reached_by(staging)
+        return everything if partitions is None else wanted_in(partitions)
 
     def _stage_for(self, data: object) -> Staging:
         txn = self._require_open()

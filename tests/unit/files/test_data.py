@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait.errors import CorruptMetadataError, InvariantError
+from plait.files.bounds import file_bounds
 from plait.files.data_file import LiveFile, Place
 from plait.files.footer import LENGTH_MAX, Range
 from plait.files.reader import OpenFile, Schemas
@@ -25,7 +26,6 @@ from plait.model.changes import ADDED, BASE
 from plait.model.plan import COW, TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.model.value import to_raw
-from plait.read.condition import file_bounds
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from tests.support.forge import footer_hash

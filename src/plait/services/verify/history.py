@@ -22,7 +22,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import KEYS_ALL, Changes
 from plait.model.decision import Decision, ReadSet
 from plait.services.verify.report import Findings
-from plait.state.state import TableDef
+from plait.state.definition import TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline

@@ -1,0 +1,211 @@
+"""One table of a checkpoint part on storage: sorted, in row groups, so that few of them are read.
+
+A file that is read whole is checked by its SHA-256. Of a larger one pieces are read: its footer is
+checked by a hash, and each page by the checksum beside it, as in data files.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from plait.files.bounds import Kinds, bound_fields
+from plait.files.data_file import corrupt, reading
+from plait.files.footer import footer_bytes, footer_hash, parse_footer
+from plait.state.events import TABLES
+from plait.storage.port import Store, check_path
+from plait.timeline import paths
+from plait.timeline.columns import load_parquet, open_parquet, read_groups, readable
+
+GROUP_ROWS: Final = 4_096
+WHOLE_BYTES_MAX: Final = 512 << 10
+"""Smaller files are read in one piece: that is one call, and few row groups."""
+PLACES: Final = pa.schema(
+    [
+        pa.field("directory", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+    ]
+)
+PART_TABLES: Final[Mapping[str, pa.Schema]] = {**TABLES, "places": PLACES}
+"""The tables of events, and where the files in ``added`` lie, if they are many."""
+_ROWS_MAX: Final = 1 << 31
+_ORDER: Final = ("directory", "path", "version")
+_IN_TIME: Final = ("commits", "tokens")
+_COLD: Final = ("stats",)
+"""Columns that nobody plans with: they are read for those who ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """One table of a part."""
+
+    table: str
+    path: str
+    rows: int
+    size: int
+    footer: int
+    """The hash of its footer."""
+    sha256: str
+
+    @property
+    def small(self) -> bool:
+        """Whether it is read in one piece."""
+        return self.size <= WHOLE_BYTES_MAX
+
+    def to_list(self) -> list[object]:
+        """Write it as JSON values."""
+        return [self.table, self.path, self.rows, self.size, self.footer, self.sha256]
+
+    @classmethod
+    def from_list(cls, value: object) -> Self:
+        """Read what ``to_list`` wrote; raise ValueError or TypeError for anything else."""
+        if not isinstance(value, list):
+            raise TypeError(value)
+        table, path, rows, size, footer, digest = value
+        inside = isinstance(path, str) and path.startswith(f"{paths.CHECKPOINTS}/")
+        counts = 0 < int(rows) < _ROWS_MAX and int(size) > 0 and 0 <= int(footer) < 1 << 64
+        if table not in PART_TABLES or not inside or not counts:
+            raise ValueError(path)
+        return cls(table, check_path(path), int(rows), int(size), int(footer), str(digest))
+
+
+def write_part_file(store: Store, name: str, path: str, table: pa.Table) -> PartFile:
+    """Write one table of a part under a name that nobody else uses."""
+    order = [(key, "ascending") for key in _ORDER if key in table.column_names]
+    rows = table if name in _IN_TIME else table.sort_by(order)
+    sink = io.BytesIO()
+    pq.write_table(
+        rows, sink, compression="zstd", row_group_size=GROUP_ROWS, write_page_checksum=True
+    )
+    body = sink.getvalue()
+    tail = footer_bytes(pa.BufferReader(body), len(body))
+    store.put_if_absent(path, body)
+    digest = hashlib.sha256(body).hexdigest()
+    return PartFile(name, path, table.num_rows, len(body), footer_hash(tail), digest)
+
+
+def read_whole(store: Store, file: PartFile, kinds: Kinds | None = None) -> pa.Table:
+    """Read every row and every column, and the typed bounds of some fields.
+
+    Raises:
+        CorruptMetadataError: the file is damaged or gone.
+    """
+    schema = part_schema(file.table, kinds or {})
+    return load_parquet(store, file.path, schema, rows=file.rows, sha256=file.sha256)
+
+
+def part_schema(table: str, kinds: Kinds, *, cold: bool = True) -> pa.Schema:
+    """Return the columns of a table as they are loaded."""
+    known = [field for field in PART_TABLES[table] if cold or field.name not in _COLD]
+    return pa.schema([*known, *bound_fields(kinds)])
+
+
+class PieceReader:
+    """A large file of a part that is open: pieces of it are read. Use it in a ``with`` block."""
+
+    def __init__(self, store: Store, file: PartFile) -> None:
+        """Open the file, and compare its size and its footer with what ``state.json`` says.
+
+        Raises:
+            CorruptMetadataError: it is damaged or gone.
+        """
+        self._file = file
+        with reading(file.path):
+            self._input = store.filesystem().open_input_file(check_path(file.path))
+        try:
+            with reading(file.path):
+                self._footer = self._checked()
+        except BaseException:
+            self._input.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._input.close()
+
+    def _checked(self) -> pq.FileMetaData:
+        file, size = self._file, self._input.size()
+        if size != file.size:
+            raise corrupt(file.path, f"{file.size} bytes", f"{size} bytes")
+        tail = footer_bytes(self._input, size)
+        if footer_hash(tail) != file.footer:
+            raise corrupt(file.path, f"a footer with the hash {file.footer}", "another footer")
+        footer = parse_footer(tail)
+        rows = sum(footer.row_group(each).num_rows for each in range(footer.num_row_groups))
+        if rows != file.rows or footer.num_rows != file.rows:
+            raise corrupt(file.path, f"{file.rows} rows", f"{rows} rows")
+        return footer
+
+    def read(self, schema: pa.Schema, directories: frozenset[str] | None = None) -> pa.Table:
+        """Read columns of the rows below some directories; of all rows by default.
+
+        Raises:
+            CorruptMetadataError: the file is damaged, or not sorted.
+        """
+        path, size = self._file.path, self._file.size
+        groups = None if directories is None else self._groups(directories)
+        with readable(schema, where=path):
+            source = open_parquet(self._input, schema, footer=self._footer)
+            rows = read_groups(source, schema, size=size, where=path, groups=groups)
+        expected = self._rows_of(groups)
+        if rows.num_rows != expected:
+            raise corrupt(path, f"{expected} rows", f"{rows.num_rows} rows")
+        return rows if directories is None else below(rows, directories)
+
+    def _rows_of(self, groups: list[int] | None) -> int:
+        if groups is None:
+            return self._file.rows
+        return sum(self._footer.row_group(group).num_rows for group in groups)
+
+    def _groups(self, directories: Iterable[str]) -> list[int]:
+        """Return the row groups in which files of these directories may be."""
+        least, most = self._ends()
+        found: set[int] = set()
+        for directory in directories:
+            first = bisect.bisect_left(most, f"{directory}/")
+            end = bisect.bisect_left(least, f"{directory}0")  # what follows "/"
+            found.update(range(first, end))
+        return sorted(found)
+
+    def _ends(self) -> tuple[list[str], list[str]]:
+        """Return the least and the greatest path of each row group."""
+        leaf = self._footer.schema.names.index("path")
+        least, most = [], []
+        for number in range(self._footer.num_row_groups):
+            told = self._footer.row_group(number).column(leaf).statistics
+            if told is None or not told.has_min_max:
+                raise corrupt(self._file.path, "the bounds of its paths", "none")
+            least.append(str(told.min))
+            most.append(str(told.max))
+        if least != sorted(least) or most != sorted(most):
+            raise corrupt(self._file.path, "sorted paths", "others")
+        return least, most
+
+
+def below(rows: pa.Table, directories: Iterable[str]) -> pa.Table:
+    """Return the rows whose path lies in one of these directories."""
+    chosen = pa.array(sorted(directories), pa.string())
+    return rows.filter(pc.is_in(directories_of(rows), value_set=chosen))
+
+
+def directories_of(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the directory of each path."""
+    return pc.replace_substring_regex(rows["path"], "/[^/]*$", "")
+
+
+def places_of(added: pa.Table) -> pa.Table:
+    """Return the directories of files, and their partitions: PLACES."""
+    pairs = pa.table({"directory": directories_of(added), "partition": added["partition"]})
+    return pairs.group_by(["directory", "partition"], use_threads=False).aggregate([]).cast(PLACES)
