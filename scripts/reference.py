@@ -22,7 +22,7 @@ from plait.cli.commands.explain import PAGE, load_page
 from plait.cli.exits import MEANING as EXIT_MEANING
 from plait.cli.exits import exit_for
 from plait.cli.main import ENTRIES, ROOT
-from plait.model.contract import OPTIONS
+from plait.model.contract import OPTIONS, Option
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -181,6 +181,7 @@ def conflicts_page() -> str:
 
 MEANING = {
     Verdict.COMPATIBLE: "the commit continues.",
+    Verdict.CARRY: "a rewrite moved rows: the commit hides them where they are now, and continues.",
     Verdict.REBASE: "the shared buckets are redone on the new version, automatically.",
     Verdict.RETRY: "`RetryableConflictError`, or redone with `on_conflict='retry'`.",
     Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",
@@ -190,6 +191,12 @@ WHERE = {
     Meets.SCOPES: "if their scopes overlap",
     Meets.ALWAYS: "always",
 }
+
+
+def kind_of(option: Option) -> str:
+    """Return the kind of an option, or what it may be."""
+    words = [f"`{word}`" for word in option.choices]
+    return f"{', '.join(words[:-1])} or {words[-1]}" if words else option.kind
 
 
 def options_page() -> str:
@@ -205,7 +212,7 @@ def options_page() -> str:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{each.key}` | {each.kind} | {each.default} | {each.minimum:g} | {each.doc} |"
+        f"| `{each.key}` | {kind_of(each)} | {each.default} | {each.minimum:g} | {each.doc} |"
         for each in OPTIONS.values()
     ]
     lines += [

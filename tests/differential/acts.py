@@ -145,6 +145,8 @@ def _look(scan: Scan, where: Where | None, told: Told) -> None:
 def _serve(table: Table, kind: str) -> None:
     if kind == "clean":
         table.clean()
+    elif kind == "compact":
+        table.compact(full=True)
     elif kind == "set":
         table.set({"lock.wait": "58s"})
     else:

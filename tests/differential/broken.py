@@ -21,9 +21,11 @@ from plait.arrow.operations import BucketOperations
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed
-from plait.txn import commit, conflict, transaction
+from plait.services.rewrite import FollowMasks
+from plait.txn import commit, conflict, follow, transaction
 from plait.txn.conflict import Intent
 from plait.txn.conflict_checker import ConflictChecker
+from plait.txn.follow import FollowRows
 from plait.txn.keys import KeyOverlap, Keys
 from plait.txn.matrix import FILE_GROUP, KEY
 from plait.write import transaction as block
@@ -58,6 +60,10 @@ class Broken:
         finally:
             for owner, name, real in kept:
                 setattr(owner, name, real)
+
+
+def _as_staged(_: Any) -> Any:
+    return lambda _self, staged, _head, _rewrites: staged
 
 
 def _instead(value: object) -> Make:
@@ -403,5 +409,26 @@ BROKEN = (
         _loses_a_count,
         1,
         frozenset({SERIAL, "snapshot counts"}),
+    ),
+    Broken(
+        "what a writer hid stays where it was",
+        ((FollowRows, "carry"),),
+        _as_staged,
+        52,
+        frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "a writer's masks leave out what is hidden at the head",
+        ((follow, "union"),),
+        lambda _: lambda _old, new: new,
+        479,
+        frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
+    ),
+    Broken(
+        "a compaction brings back what was hidden meanwhile",
+        ((FollowMasks, "carry"),),
+        _as_staged,
+        65,
+        frozenset({"damage", "INV-08", "INV-14"}),
     ),
 )

@@ -29,6 +29,9 @@ ODD = (
     "a rebase",
     "a clean that ended versions",
     "an empty place",
+    "a compaction",
+    "a commit carried over a compaction",
+    "a compaction carried over a commit",
 )
 """What must happen somewhere, whatever the policy."""
 _SQUARES = tuple(itertools.product(POLICIES, ISOLATIONS))
@@ -52,6 +55,11 @@ class Counts:
         self.versions += len(evidence.versions) - evidence.first
         self.odd["a clean that ended versions"] += evidence.expired > 0
         self.odd["an empty place"] += not evidence.history.start
+        for version in evidence.versions:
+            compacts = version.operation == "compact"
+            self.odd["a compaction"] += compacts
+            self.odd["a commit carried over a compaction"] += version.carried and not compacts
+            self.odd["a compaction carried over a commit"] += version.carried and compacts
         for told in evidence.told:
             self._turn(evidence, told)
 

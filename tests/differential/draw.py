@@ -99,7 +99,18 @@ class Draw:
         )
 
     def history(self) -> History:
-        """Draw the whole of it: half of them are two clients with a turn each."""
+        """Draw the whole of it; in one of four a compaction runs beside the clients."""
+        drawn = self._history()
+        if not self.chance(25):
+            return drawn
+        self.moves = ()
+        services = (Serve("compact"),) * self.one((1, 1, 2))
+        several = tuple(self._begin(kind, rows) for kind, rows in STARTS[3])
+        start = several if self.chance(80) else drawn.start
+        return replace(drawn, clients=(*drawn.clients, services), start=start)
+
+    def _history(self) -> History:
+        """Draw what clients do: half of the histories are two clients with a turn each."""
         kinds = WRITES if self.shape.keyed else UNKEYED
         first = kinds[(self.seed // _SHAPES + self.seed) % len(kinds)]
         if self.shape.keyed and not self.long and self.chance(70):

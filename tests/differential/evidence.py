@@ -51,6 +51,8 @@ class Version:
     operation: str
     began: int
     commit_id: str | None
+    carried: bool = False
+    """Whether what it staged was carried over rewrites, or over writers."""
 
     def of(self, told: Told, prefix: str) -> bool:
         """Tell whether a turn of the client with these nonces decided it."""
@@ -151,6 +153,7 @@ class _Looker:
             decision.operation.value,
             began,
             decision.commit_id,
+            "carried" in decision.client,
         )
         self.versions.append(found)
         return found

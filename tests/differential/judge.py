@@ -20,7 +20,7 @@ from tests.differential.model import DuplicateError, Ident, Ran, Rows, Saw, iden
 from tests.differential.program import Block, Do, History, Row, Serve, Write
 from tests.scheduler import Problem
 
-SERVICES = ("clean", "rollback", "property", "reserve", "create")
+SERVICES = ("clean", "compact", "rollback", "property", "reserve", "create")
 LATE = (CommitOutcomeUnknownError, SimulatedCrashError)
 """After these nobody knows, and both may have happened."""
 
@@ -360,6 +360,8 @@ class _Judge:
             low = told.began if told.read_at is None else min(told.began, told.read_at)
             if theirs <= low or theirs > self.head or self.by.get(theirs) is told:
                 yield Problem("an error", f"{what}: version {theirs} was in nobody's way")
+            elif not self._writes(self.versions[theirs]):
+                yield Problem("INV-15", f"{what}: version {theirs} changed no row")
         elif not self._natural(told, error):
             yield Problem("an error", what)
 

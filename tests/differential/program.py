@@ -147,7 +147,7 @@ class Read(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Serve(Shown):
-    """A service: ``clean``, ``rollback`` of all that is pending, or ``set`` of an option."""
+    """A service: ``clean``, ``compact``, ``rollback`` of all that is pending, or ``set``."""
 
     kind: str
 

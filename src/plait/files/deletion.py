@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -84,11 +85,43 @@ def load_mask(store: Store, file: LiveFile) -> Positions | None:
     """
     if not file.masked:
         return None
-    vector = file.inline if file.inline is not None else _load_vector(store, file)
+    place = VectorPlace(file.dv_path, file.dv_offset, file.dv_bytes)
+    return _load(store, file.path, file.inline, place, count=file.masked, rows=file.rows)
+
+
+def load_masked(store: Store, masked: Mapping[str, object], *, rows: int) -> Positions:
+    """Read the vector that a commit gave a file of ``rows`` rows.
+
+    Args:
+        store: the table's.
+        masked: a row of MASKED.
+        rows: rows of the file.
+
+    Raises:
+        CorruptMetadataError: the vector is missing or is not what the record says.
+    """
+    place = VectorPlace(masked["dv_path"], masked["dv_offset"], masked["dv_bytes"])  # type: ignore[arg-type]  # MASKED's types
+    count, inline = int(str(masked["rows"])), masked["inline"]
+    vector = inline if isinstance(inline, bytes) else None
+    return _load(store, str(masked["path"]), vector, place, count=count, rows=rows)
+
+
+class VectorPlace(NamedTuple):
+    """Where a vector lies that is not inline."""
+
+    path: str | None
+    offset: int | None
+    size: int | None
+
+
+def _load(
+    store: Store, path: str, inline: bytes | None, place: VectorPlace, *, count: int, rows: int
+) -> Positions:
+    vector = _load_vector(store, path, place, rows) if inline is None else inline
     try:
-        return decode(vector, count=file.masked, rows=file.rows)
+        return decode(vector, count=count, rows=rows)
     except ValueError as error:
-        raise corrupt(file.dv_path or file.path, "a deletion vector", str(error)) from error
+        raise corrupt(place.path or path, "a deletion vector", str(error)) from error
 
 
 def union(one: Positions | None, other: Positions | None) -> Positions | None:
@@ -98,11 +131,11 @@ def union(one: Positions | None, other: Positions | None) -> Positions | None:
     return np.union1d(one, other)
 
 
-def _load_vector(store: Store, file: LiveFile) -> bytes:
-    path, offset, size = file.dv_path, file.dv_offset, file.dv_bytes
+def _load_vector(store: Store, masked: str, place: VectorPlace, rows: int) -> bytes:
+    path, offset, size = place
     if path is None or offset is None or size is None:
-        raise corrupt(file.path, f"a deletion vector of {file.masked} rows", "none")
-    limit = 64 + (file.rows // _ROWS_A_CONTAINER + 1) * _CONTAINER_BYTES_MAX
+        raise corrupt(masked, "a deletion vector", "none")
+    limit = 64 + (rows // _ROWS_A_CONTAINER + 1) * _CONTAINER_BYTES_MAX
     if not (offset > 0 and 0 < size <= limit):
         raise corrupt(path, f"a deletion vector of at most {limit} bytes", str(size))
     entry_bytes = _LENGTH.size + size + _CRC.size

@@ -17,6 +17,7 @@ decision itself.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -159,7 +160,7 @@ def _placed(form: int, body: bytes, copied: int) -> npt.NDArray[np.uint32]:
     return placed
 
 
-def load_row_map(store: Store, moved: dict[str, object], *, target_rows: int) -> RowMap:
+def load_row_map(store: Store, moved: Mapping[str, object], *, target_rows: int) -> RowMap:
     """Read the map of one source.
 
     Args:

@@ -100,26 +100,30 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its key, kind (size, time, count), default and meaning."""
+    """One option: its key, kind (size, time, count, percent or choice), default and meaning."""
 
     key: str
     kind: str
     default: str
     doc: str
     minimum: float = 1
+    choices: tuple[str, ...] = ()
 
     def parse(self, value: object) -> float:
-        """Return bytes, seconds or a count; raise OptionError."""
+        """Return bytes, seconds, a count, or the place of a choice; raise OptionError."""
         text = str(value).strip()
+        if self.kind == "choice":
+            _one_of(self.key, text, self.choices)
+            return self.choices.index(text)
         number: float | None = None
         if self.kind == "size" and (match := _SIZE.fullmatch(text)):
             number = int(match[1]) * _UNITS[match[2].lower()]
         elif self.kind == "time" and (match := _TIME.fullmatch(text)):
             number = float(match[1]) * _SECONDS[(match[2] or "s").lower()]
-        elif self.kind == "count" and text.isascii() and text.isdigit():
+        elif self.kind in ("count", "percent") and text.isascii() and text.isdigit():
             number = int(text)
         if number is None or number < self.minimum:
-            examples = {"size": "64MiB", "time": "10s", "count": "20"}
+            examples = {"size": "64MiB", "time": "10s", "count": "20", "percent": "30"}
             message = f"{self.key}={text!r} is not a {self.kind}"
             hint = f"for example {examples[self.kind]}, at least {self.minimum:g}"
             raise OptionError(message, hint=hint, key=self.key, value=text)
@@ -163,6 +167,39 @@ OPTIONS: Mapping[str, Option] = {
             "3",
             "lost rounds after which a commit reserves its buckets",
         ),
+        Option(
+            "compact",
+            "choice",
+            "off",
+            "whether a writer compacts what falls due in the buckets that it has written",
+            choices=("off", "inline", "async"),
+        ),
+        Option(
+            "compact.logs",
+            "count",
+            "1",
+            "log files that a bucket may have before they are merged into one",
+        ),
+        Option(
+            "compact.log.percent",
+            "percent",
+            "30",
+            "size of a bucket's log files, in percent of its base file, that merges all of them",
+        ),
+        Option(
+            "compact.hidden.percent",
+            "percent",
+            "20",
+            "share of hidden rows that makes files be written anew",
+        ),
+        Option(
+            "compact.small.files",
+            "count",
+            "8",
+            "small files that a partition without a key may have before they are merged",
+            2,
+        ),
+        Option("services.task.size", "size", "1GiB", "bytes that one commit of a service rewrites"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
         Option(
             "clean.retain.versions",
@@ -221,6 +258,10 @@ class Options:
     def count(self, key: str) -> int:
         """Return a count."""
         return int(self._number(key))
+
+    def choice(self, key: str) -> str:
+        """Return a word."""
+        return OPTIONS[key].choices[int(self._number(key))]
 
     def seconds(self, key: str) -> float:
         """Return a time in seconds."""

@@ -16,6 +16,12 @@ from plait.services.clean import (
     plan_clean,
     undo_clean,
 )
+from plait.services.compaction import (
+    CompactionPlan,
+    CompactionReport,
+    compact,
+    plan_compaction,
+)
 from plait.services.leftovers import count_kept
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties
@@ -61,6 +67,31 @@ class Services:
         if instant is None:
             return roll_back_failed(self._handle, reason="found dead by a rollback")
         return roll_back(self._handle, Instant.of(instant), reason="requested")
+
+    def plan_compact(self, *, full: bool = False) -> CompactionPlan:
+        """Plan a compaction by the table's policy; write nothing.
+
+        Args:
+            full: plan every bucket that is not one file without hidden rows.
+        """
+        return plan_compaction(self._handle, full=full)
+
+    def compact(
+        self, plan: CompactionPlan | None = None, *, full: bool = False
+    ) -> CompactionReport:
+        """Merge log files, small files and files with hidden rows; plan first if needed.
+
+        It changes no row. Writers go on meanwhile: none fails, waits or starts again because of it.
+
+        Args:
+            plan: what to do, whether or not it is the newest.
+            full: without a plan: compact every bucket that is not one file without hidden rows.
+
+        Raises:
+            RolledBackError: it was taken for dead.
+            CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        """
+        return compact(self._handle, plan or plan_compaction(self._handle, full=full))
 
     def plan_clean(self, *, now: bool = False) -> CleanPlan:
         """Plan a clean; write nothing.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plait.errors import (
     CommitError,
     CommitOutcomeUnknownError,
     CommitRetriesExhaustedError,
+    CorruptMetadataError,
     LockError,
     MissingDependencyError,
-    StorageError,
     TableError,
 )
 from plait.model.bucket import BucketId
@@ -26,13 +26,15 @@ from plait.model.decision import (
     ReadSet,
     Scope,
 )
-from plait.model.instant import Action, Instant
+from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot, TableSpec
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
 from plait.state.state import TableState
-from plait.txn.conflict import Conflict, Intent, conflict_error
+from plait.txn.carry import Carrier
+from plait.txn.conflict import Conflict, Intent, conflict_error, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
+from plait.txn.manifests import Manifests
 from plait.txn.matrix import Verdict
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, retries_exhausted
@@ -44,6 +46,8 @@ _log = logging.getLogger(__name__)
 _TOLD_MAX = 5
 """So many of the conflicts that a commit met are told in its decision."""
 
+_REWRITES = {Operation.COMPACT: Action.COMPACTION, Operation.CLUSTER: Action.CLUSTERING}
+
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
 
 
@@ -52,6 +56,7 @@ class Commit:
     """One commit on its way into a slot."""
 
     checker: ConflictChecker
+    carrier: Carrier
     manifests: Manifests
     base: TableState
     scope: Scope
@@ -69,9 +74,15 @@ class Commit:
     """How often buckets were redone."""
     rebased: int = 0
     """Buckets that were redone, each time counted."""
+    carried: int = 0
+    """How often what was staged was carried over rewrites."""
     met: list[Conflict] = field(default_factory=list)
     staged: WriteStatus | None = None
     """The last, which names every file that this commit staged."""
+    _from_engine: WriteStatus = field(default_factory=WriteStatus)
+    """The last as the engine staged it."""
+    _rewrites: list[Decision] = field(default_factory=list)
+    """Those met since the first was staged; what was staged again later knows of no source."""
     _started: float = 0.0
     _reserved: bool = False
     _redone: bool = False
@@ -83,9 +94,11 @@ class Commit:
         Raises:
             Refused: another commit was first, and redoing is not allowed, or no more.
             Ended, AlreadyCommitted, ContractChanged: see ``ConflictChecker.window``.
+            Obsolete: it is a rewrite of which nothing is left.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
         self._started, self.staged = self.handle.ports.clock.monotonic(), status
+        self._from_engine = status
         queue = ReservationQueue(self.handle, self.instant)
         head = self.base
         while True:
@@ -93,11 +106,13 @@ class Commit:
             self.attempts += 1
             with self._order(head) as ordered:
                 conflicts, head = self._validate(status, head)
+                status, conflicts = self._carry(status, head, conflicts)
                 while not conflicts and not self._blocked(queue, status, head):
                     outcome = self._publish(head, status)
                     if isinstance(outcome, Won):
                         return outcome.decision
                     conflicts, head = self._window(status, head, outcome.theirs)
+                    status, conflicts = self._carry(status, head, conflicts)
                     if not ordered or self._late():
                         break
                     # Whoever left the queue now would stand behind all who lost a slot since.
@@ -107,7 +122,7 @@ class Commit:
             if conflicts:
                 self._allowed(redo, conflicts)
             more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
-            conflicts = [*conflicts, *more]
+            status, conflicts = self._carry(status, head, [*conflicts, *more])
             if conflicts:
                 self.check_alive()
                 self._require_time(conflicts)
@@ -115,15 +130,46 @@ class Commit:
 
     def facts(self) -> dict[str, object]:
         """Tell what it took, for the timeline."""
+        carried: dict[str, object] = {"carried": self.carried} if self.carried else {}
         if not self.met:
-            return {"attempts": self.attempts}
+            return {"attempts": self.attempts, **carried}
         told = [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]]
         return {
             "attempts": self.attempts,
             "redone": self.rounds,
             "rebased": self.rebased,
             "conflicts": told,
+            **carried,
         }
+
+    def _carry(
+        self, status: WriteStatus, head: TableState, conflicts: list[Conflict]
+    ) -> tuple[WriteStatus, list[Conflict]]:
+        """Carry what was staged over the rewrites among these; return what is to be done again.
+
+        Where buckets are to be done again anyway, the redo carries the others along. What cannot
+        be followed, because a row map is gone, is done again like the rest.
+        """
+        met = [conflict for conflict in conflicts if conflict.verdict is Verdict.CARRY]
+        rest = [conflict for conflict in conflicts if conflict.verdict is not Verdict.CARRY]
+        if not met:
+            return status, rest
+        self._rewrites += [conflict.theirs for conflict in met]
+        if rest:
+            return status, rest
+        try:
+            self.staged = self._carried(head)
+        except CorruptMetadataError:
+            _log.warning("instant %s does again what it cannot follow", self.instant, exc_info=True)
+            return status, [replace(conflict, verdict=Verdict.REBASE) for conflict in met]
+        self.rests_on = head.version
+        return self.staged, []
+
+    def _carried(self, head: TableState) -> WriteStatus:
+        if not self._rewrites:
+            return self._from_engine
+        self.carried += 1
+        return self.carrier.carry(self._from_engine, head, self._rewrites)
 
     def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
         """Judge what is new, and what lies between the read and the base if files are new."""
@@ -205,7 +251,16 @@ class Commit:
             "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
         )
         self.staged = None  # until it is done, nobody knows of all
-        self.staged = allowed(head.snapshot(self.handle.store, wants=self.wants), buckets)
+        snapshot = head.snapshot(self.handle.store, wants=self.wants)
+        self._from_engine = self.staged = allowed(snapshot, buckets)
+        try:
+            self.staged = self._carried(head)
+        except CorruptMetadataError:
+            every = (touched_buckets(rewrite.changes) for rewrite in self._rewrites)
+            self._rewrites = []
+            self.staged = None
+            self._from_engine = allowed(snapshot, frozenset[BucketId]().union(*every))
+            self.staged = self._from_engine
         return self.staged, head
 
     def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:
@@ -267,7 +322,7 @@ class Commit:
         rests = self.read_set.explicit or self.read_set.version != self.rests_on
         draft = Draft(
             instant=Instant(time, self.instant.nonce),
-            action=action_of(self.scope, head.table.spec),
+            action=action_of(request.operation, self.scope, head.table.spec),
             operation=request.operation,
             base=self.rests_on,
             changes=status.changes,
@@ -296,8 +351,10 @@ class Commit:
         return self.checker.request
 
 
-def action_of(scope: Scope, spec: TableSpec) -> Action:
-    """Return what kind of change a write of this reach is."""
+def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
+    """Return what kind of change an operation of this reach is."""
+    if operation in _REWRITES:
+        return _REWRITES[operation]
     if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
         return Action.REPLACE_COMMIT
     return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
@@ -327,44 +384,3 @@ class CommitQueue:
             self._held.__exit__(None, None, None)
         except (TableError, OSError):  # what was published stands: it must not seem to have failed
             _log.warning("the lock could not be released", exc_info=True)
-
-
-@dataclass(slots=True)
-class Manifests:
-    """Writes the large sections of a status once, however many slots are lost."""
-
-    handle: TableHandle
-    instant: Instant
-    _status: WriteStatus | None = None
-    _references: dict[str, object] = field(default_factory=dict)
-    _rounds: int = 0
-    wrote: bool = False
-    """Whether there ever was one."""
-
-    def of(self, status: WriteStatus) -> Mapping[str, object]:
-        """Return the references of a status; those of an older one are deleted.
-
-        To be called only when no publish is under way: then nobody can name the older ones.
-        """
-        if status is not self._status:
-            self.discard()
-            self._rounds += 1
-            self._references = self.handle.cache.timeline.write_manifests(
-                self.instant,
-                # a nonce, since another process may resume the same instant
-                f"a{self._rounds}-{self.handle.ports.ids.nonce()}",
-                status.changes.tables(),
-            )
-            self._status = status
-            self.wrote = self.wrote or bool(self._references)
-        return self._references
-
-    def discard(self) -> None:
-        """Delete what no decision will name any more."""
-        references = self._references.values()
-        doomed = [str(each["manifest"]) for each in references if isinstance(each, dict)]
-        self._status, self._references = None, {}
-        try:
-            self.handle.store.delete(doomed)
-        except StorageError:
-            _log.warning("manifests of %s were not deleted", self.instant, exc_info=True)

@@ -37,7 +37,6 @@ from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (
     FILE_GROUP,
     KEY,
-    KINDS,
     MATRIX,
     MERGE,
     POLICIES,
@@ -198,6 +197,8 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
     cell = ours.cell(theirs)
     if cell.meets is Meets.NEVER:
         return None
+    if cell.same is Verdict.CARRY:
+        return _by_place(ours, theirs, cell)
     if cell.meets is Meets.ALWAYS:
         reason = f"a {theirs.operation} changes the meaning of every write"
         return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
@@ -209,12 +210,20 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
     own = ours.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
     if shared is not None and not own and (cell.apart is cell.same or compare is None):
         return Conflict(theirs, cell.same, shared, "both wrote the same place")
-    # Services move rows and change none: what was looked up there stays true.
-    rewrite = KINDS[theirs.operation] is Kind.REWRITE
-    looked = frozenset[BucketId]() if rewrite else ours.looked_into(buckets)
+    looked = ours.looked_into(buckets)
     if own and shared is not None:
         return _by_rule(ours, theirs, shared, looked, compare)
     return _by_keys(theirs, cell, shared, looked, compare)
+
+
+def _by_place(ours: Intent, theirs: Decision, cell: Cell) -> Conflict | None:
+    """Judge where one of the two is a rewrite, which changes no row: what was read stays true."""
+    if cell.meets is Meets.ALWAYS:
+        return Conflict(theirs, cell.same, ours.buckets, "it may have changed any file", whole=True)
+    shared = meeting(ours, theirs.scope, touched_buckets(theirs.changes))
+    if shared is None:
+        return None
+    return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
 
 
 def _by_rule(

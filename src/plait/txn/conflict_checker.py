@@ -17,7 +17,7 @@ from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.conflict import Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import Verdict
+from plait.txn.matrix import HARMLESS
 from plait.txn.policy import require_policy
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
@@ -120,12 +120,12 @@ class ConflictChecker:
     ) -> list[Conflict]:
         """Judge what lies between the version that was read and the base.
 
-        The files rest on the base already, so only what cannot be rebased counts.
+        The files rest on the base already, so what is rebased or carried over does not count.
         """
         conflicts: list[Conflict] = []
         for decision in self.handle.cache.decisions(since, limit=until - since):
             conflict = self._decide(intent, status, decision, state)
-            if conflict is not None and conflict.verdict is not Verdict.REBASE:
+            if conflict is not None and conflict.verdict not in HARMLESS:
                 conflicts.append(conflict)
         return conflicts
 

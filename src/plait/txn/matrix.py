@@ -19,11 +19,17 @@ class Verdict(enum.StrEnum):
     """What a decision in the window means for us, from harmless to hopeless."""
 
     COMPATIBLE = "compatible"
+    CARRY = "carry"
+    """What we hid, or rewrote, is carried over by the places of rows; nothing is done again."""
     REBASE = "rebase"
     """Our buckets that meet theirs are done again on the new head, without asking."""
     RETRY = "retry"
     """They were first; the operation runs again if the caller allowed it."""
     INCOMPATIBLE = "incompatible"
+
+
+HARMLESS: Final = (Verdict.COMPATIBLE, Verdict.CARRY, Verdict.REBASE)
+"""Verdicts on decisions before the version that our files rest on: no update is lost."""
 
 
 class Meets(enum.StrEnum):
@@ -75,7 +81,8 @@ KINDS: Final[Mapping[Operation, Kind]] = {
 }
 DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind.PLACE))
 REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
-WRITERS: Final = (Kind.ROWS, Kind.PLACE, Kind.REWRITE)
+DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
+WRITERS: Final = (*DATA_KINDS, Kind.REWRITE)
 """Kinds that stage files, and so have a side of their own in the matrix."""
 
 FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
@@ -109,15 +116,17 @@ MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
     (Kind.ROWS, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
     (Kind.PLACE, Kind.ROWS): _every(_AT_PLACE, Verdict.RETRY),
     (Kind.PLACE, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
-    # Writers go on over what services rewrote; services yield, and plan again.
-    (Kind.ROWS, Kind.REWRITE): _every(_AT_PLACE, Verdict.REBASE),
-    (Kind.PLACE, Kind.REWRITE): _every(_AT_PLACE, Verdict.REBASE),
-    (Kind.REWRITE, Kind.ROWS): _every(_AT_PLACE, Verdict.RETRY),
-    (Kind.REWRITE, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
-    (Kind.REWRITE, Kind.REWRITE): _every(_AT_PLACE, Verdict.RETRY),
+    # Rewrites change no row: both sides carry places of rows over, and nobody fails (INV-15).
+    (Kind.ROWS, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.PLACE, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.REWRITE, Kind.ROWS): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.REWRITE, Kind.PLACE): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.REWRITE, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),
     **{(ours, Kind.NOTE): _every(Meets.NEVER, Verdict.COMPATIBLE) for ours in WRITERS},
-    **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in WRITERS},
-    **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in WRITERS},
+    **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in DATA_KINDS},
+    **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in DATA_KINDS},
+    (Kind.REWRITE, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.CARRY),
+    (Kind.REWRITE, Kind.RESET): _every(Meets.ALWAYS, Verdict.CARRY),
 }
 """(our kind, their kind) -> policy -> what it means for us that they were first."""
 

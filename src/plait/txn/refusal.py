@@ -38,6 +38,14 @@ class ContractChanged(Exception):  # noqa: N818 - control flow: the transaction 
         self.contract = contract
 
 
+class Obsolete(Exception):  # noqa: N818 - control flow: the transaction rolls back first
+    """A rewrite has nothing left to publish: others were at the same rows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class Refused(Exception):  # noqa: N818 - control flow: the transaction rolls back first
     """The commit cannot go through; ``error`` is to be raised."""
 

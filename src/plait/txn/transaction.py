@@ -29,14 +29,18 @@ from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
 from plait.txn.begin import pending_record, request_instant
-from plait.txn.commit import Commit, Manifests, Redo
+from plait.txn.carry import Carrier, MaskFiles
+from plait.txn.commit import Commit, Redo
 from plait.txn.conflict_checker import ConflictChecker
+from plait.txn.follow import FollowRows
 from plait.txn.heartbeat import Heartbeat
+from plait.txn.manifests import Manifests
 from plait.txn.recovery import maintain
 from plait.txn.refusal import (
     AlreadyCommitted,
     ContractChanged,
     Ended,
+    Obsolete,
     Refused,
     contract_changed,
     rolled_back,
@@ -222,6 +226,8 @@ class OptimisticTransaction:
         scope: Scope,
         redo: Redo | None,
         read_set: ReadSet | None = None,
+        *,
+        carrier: Carrier | None = None,
     ) -> CommitResult:
         """Validate and publish what was staged; redo buckets where others were first.
 
@@ -230,17 +236,20 @@ class OptimisticTransaction:
             scope: how far the operation reaches beyond its files.
             redo: stages buckets again on a newer snapshot; None where that is impossible.
             read_set: what the rows rest on, where it was found only now.
+            carrier: carries what was staged over rewrites; by default as rows of a writer.
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
             StreamError: another writer took the stream elsewhere.
             CommitRetriesExhaustedError: it was, again and again.
             RolledBackError: this instant was ended by a recoverer.
+            Obsolete: it is a rewrite of which nothing is left.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
         self.tried = True
         commit = Commit(
             self.checker,
+            carrier or FollowRows(self.mask_files()),
             self.manifests,
             self.base,
             scope,
@@ -261,11 +270,18 @@ class OptimisticTransaction:
             staged = None if self.distributed else commit.staged
             self.abort(refused.error.message, facts=commit.facts(), staged=staged)
             raise refused.error from None
+        except Obsolete as end:
+            self.abort(end.reason, facts=commit.facts(), staged=commit.staged)
+            raise
         except CommitOutcomeUnknownError:
             self.open = False  # the records stay: recovery finds out, and spares everything
             self.heartbeat.stop()
             raise
         return self._finish(decision, commit)
+
+    def mask_files(self) -> MaskFiles:
+        """Return where deletion vectors go that are written while the commit is under way."""
+        return MaskFiles(self.handle, self.instant, self.announce)
 
     @property
     def read_set(self) -> ReadSet:

@@ -88,13 +88,13 @@ EXPECTED = {
     **{(a, "overwrite", p): ("retry", "retry") for a in ROWS for p in POLICIES},
     **{("overwrite", b, p): ("retry", "retry") for b in (*ROWS, "overwrite") for p in POLICIES},
     **{
-        (a, b, p): ("rebase", "rebase")
+        (a, b, p): ("carry", "carry")
         for a in (*ROWS, "overwrite")
         for b in SERVICE
         for p in POLICIES
     },
     **{
-        (a, b, p): ("retry", "retry")
+        (a, b, p): ("carry", "carry")
         for a in SERVICE
         for b in (*ROWS, "overwrite", *SERVICE)
         for p in POLICIES

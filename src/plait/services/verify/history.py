@@ -28,7 +28,7 @@ from plait.timeline import paths
 from plait.timeline.log import Timeline
 from plait.txn.conflict import Compare, Intent, decide
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import DATA, REWRITES, Verdict
+from plait.txn.matrix import DATA, HARMLESS, REWRITES
 from plait.txn.policy import require_policy
 
 _HELD = 1_000
@@ -110,7 +110,7 @@ class Windows:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
                 compare = functools.partial(keys.met, decision.changes, theirs.changes)
                 conflict = decide(ours, theirs, compare)
-                if conflict is not None and conflict.verdict is not Verdict.REBASE:
+                if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
                     self.findings.problem("INV-07", path, message)
                     return

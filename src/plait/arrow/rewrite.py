@@ -1,0 +1,133 @@
+"""Copy the visible rows of some files into one, and note where each row goes.
+
+Masks have chosen the rows already, so no row is compared with another: rows of a table with a
+record key are merged by it, others follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from plait.arrow.existing import Existing
+from plait.arrow.memory import combined, taken
+from plait.arrow.output import Output, touched_row
+from plait.files import keys
+from plait.files.data_file import MAP, LiveFile
+from plait.files.row_map import RowMapBuilder, RowMapWriter
+from plait.model.bucket import UNKEYED, BucketId
+from plait.model.changes import (
+    ADDED,
+    BASE,
+    KEYS_NONE,
+    LOG,
+    MOVED,
+    PATHS,
+    PLACED,
+    TOUCHED,
+    Changes,
+    WriteStats,
+    WriteStatus,
+)
+from plait.read.join import aligned, repeated_key
+
+
+@dataclass(slots=True)
+class Rewriter:
+    """Copies groups of files, one after another, for one instant or one task of it."""
+
+    output: Output
+    existing: Existing
+    _added: list[pa.Table] = field(default_factory=list)
+    _removed: list[str] = field(default_factory=list)
+    _touched: dict[BucketId, pa.Table] = field(default_factory=dict)
+    _placed: list[dict[str, object]] = field(default_factory=list)
+    _maps: RowMapWriter | None = None
+
+    def copy(self, bucket: BucketId, sources: Sequence[LiveFile], group: int) -> None:
+        """Copy the visible rows of some files of a bucket, the oldest first.
+
+        The target is the bucket's base file if a source is, or if there is no other file.
+
+        Raises:
+            CorruptMetadataError: a file is damaged, or a key occurs twice (INV-08).
+        """
+        keyed = self.output.spec.keyed
+        whole = len(sources) == len(self.existing.files(bucket))
+        base = whole or not keyed or any(file.kind == BASE for file in sources)
+        builders = [RowMapBuilder(file.rows) for file in sources]
+        rows = self._merged(sources, builders) if keyed else self._chained(sources, builders)
+        record = self.output.write(bucket, BASE if base else LOG, rows, sorted_by_key=keyed)
+        if record is not None:
+            self._added.append(record)
+            placed = {"path": record["path"][0].as_py(), "rows": record["rows"][0].as_py()}
+            self._placed.append({**placed, "group": group, "first": 0})
+        maps = self._open_maps(bucket)
+        for file, builder in zip(sources, builders, strict=True):
+            maps.add(file.path, group, builder.build())
+        self._removed += [file.path for file in sources]
+        self._touched[bucket] = touched_row(bucket, KEYS_NONE, 0)
+
+    def status(self) -> WriteStatus:
+        """Finish the row maps; return what was done, with every file durable."""
+        moved = MOVED.empty_table() if self._maps is None else self._maps.close()
+        maps = [] if self._maps is None else self._maps.paths
+        changes = Changes(
+            added=pa.concat_tables([ADDED.empty_table(), *self._added]),
+            touched=pa.concat_tables([TOUCHED.empty_table(), *self._touched.values()]),
+            removed=pa.table({"path": self._removed}, schema=PATHS),
+            garbage=pa.table({"path": maps}, schema=PATHS),
+            moved=moved,
+            placed=pa.Table.from_pylist(self._placed, schema=PLACED),
+        )
+        self.output.store.persist([*changes.named(), *maps])
+        stats = WriteStats(
+            files_added=changes.added.num_rows,
+            files_removed=len(self._removed),
+            bytes_written=sum(changes.added["bytes"].to_pylist()),
+        )
+        return WriteStatus(changes, stats)
+
+    def _open_maps(self, bucket: BucketId) -> RowMapWriter:
+        if self._maps is None:
+            path = self.output.name((bucket[0], UNKEYED), MAP)
+            self._maps = RowMapWriter(self.output.store, path)
+        return self._maps
+
+    def _merged(
+        self, sources: Sequence[LiveFile], builders: Sequence[RowMapBuilder]
+    ) -> Iterator[pa.Table]:
+        """Return rows in the order of their keys."""
+        spec, limits, first = self.output.spec, self.output.limits, 0
+        existing = [self.existing.source(file, spec.schema.names) for file in sources]
+        for parts in aligned(existing, spec.key, limits.round):
+            order, starts = keys.grouped(keys.concat([part.keys for _, part in parts]))
+            if not starts.all():
+                raise repeated_key()
+            new = np.empty(len(order), dtype=np.int64)
+            new[order] = np.arange(first, first + len(order))
+            at = 0
+            for source, part in parts:
+                count = part.rows.num_rows
+                if part.positions is not None:
+                    builders[source].add(part.positions, new[at : at + count])
+                at += count
+            first += len(order)
+            rows = pa.concat_tables([part.rows for _, part in parts])
+            yield rows if len(parts) == 1 else taken(combined(rows), order)
+
+    def _chained(
+        self, sources: Sequence[LiveFile], builders: Sequence[RowMapBuilder]
+    ) -> Iterator[pa.Table]:
+        """Return rows as they come."""
+        first, names = 0, self.output.spec.schema.names
+        for file, builder in zip(sources, builders, strict=True):
+            for block in self.existing.blocks(file, names):
+                last = first + block.rows.num_rows
+                if block.positions is not None:
+                    builder.add(block.positions, np.arange(first, last))
+                first = last
+                yield block.rows

@@ -1,0 +1,226 @@
+"""Compaction: fewer files a bucket, and no rows that are hidden, without a change of any row.
+
+A plan says which files belong together and why. It is never trusted: what is executed is checked
+again, so a plan may be old, and two processes may execute the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.files.data_file import bucket_spans
+from plait.model.bucket import BucketId, partition_parse, partition_path
+from plait.model.changes import LOG
+from plait.model.contract import Options
+from plait.model.decision import CommitResult
+from plait.model.instant import Operation
+from plait.services.rewrite import FileSet, rewrite
+from plait.state.state import TableState
+from plait.txn.table_handle import TableHandle
+
+_BY = [(name, "ascending") for name in ("partition", "bucket", "version", "path")]
+_PERCENT = 100
+_SMALL = 2
+"""A file is small if it has less than the target size divided by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """Files of one bucket that are to become one."""
+
+    bucket: BucketId
+    sources: tuple[str, ...]
+    rows: int
+    """Rows that are visible in them."""
+    bytes: int
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "place": f"{partition_path(self.bucket[0])}/{self.bucket[1]}",
+            "files": len(self.sources),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "reason": self.reason,
+            "sources": list(self.sources),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction would do at a version."""
+
+    version: int
+    tasks: tuple[CompactionTask, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"version": self.version, "tasks": [task.to_dict() for task in self.tasks]}
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """The result of a compaction."""
+
+    plan: CompactionPlan
+    commits: tuple[CommitResult, ...]
+    """One for each share of the plan in which something was left to do."""
+
+    @property
+    def files_removed(self) -> int:
+        """Files that no reader needs from now on."""
+        return sum(each.stats.files_removed for each in self.commits)
+
+    @property
+    def files_added(self) -> int:
+        """Files written in their place."""
+        return sum(each.stats.files_added for each in self.commits)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "plan": self.plan.to_dict(),
+            "commits": [each.to_dict() for each in self.commits],
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+        }
+
+
+def plan_compaction(
+    handle: TableHandle, *, full: bool = False, buckets: frozenset[BucketId] | None = None
+) -> CompactionPlan:
+    """Plan by the table's policy; write nothing.
+
+    Args:
+        handle: the table.
+        full: plan every bucket that is not one file without hidden rows, whatever the policy says.
+        buckets: plan only these.
+    """
+    state = handle.cache.refresh()
+    files = state.snapshot(handle.store, buckets=buckets).files
+    return CompactionPlan(state.version, tuple(_Planner.of(state, files, full=full).tasks()))
+
+
+def compact(handle: TableHandle, plan: CompactionPlan) -> CompactionReport:
+    """Execute a plan, in commits of about ``services.task.size`` each.
+
+    It changes no row, and no writer fails or waits because of it. If it is killed, what it has
+    committed stands, and the next one plans the rest.
+
+    Raises:
+        RolledBackError: it was taken for dead.
+        CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        CommitOutcomeUnknownError: the store does not say; nothing was deleted.
+    """
+    share_bytes = handle.cache.known().table.options.size("services.task.size")
+    results = []
+    for share in _shares(plan.tasks, share_bytes):
+        sets = [FileSet(task.bucket, task.sources) for task in share]
+        result = rewrite(handle, Operation.COMPACT, sets)
+        results += [] if result is None else [result]
+    return CompactionReport(plan, tuple(results))
+
+
+def _shares(
+    tasks: tuple[CompactionTask, ...], share_bytes: int
+) -> Iterator[tuple[CompactionTask, ...]]:
+    start = size = 0
+    for number, task in enumerate(tasks):
+        if number > start and size + task.bytes > share_bytes:
+            yield tasks[start:number]
+            start, size = number, 0
+        size += task.bytes
+    if tasks:
+        yield tasks[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Chooses files; the numbers of all files are arrays, and only what is chosen is an object."""
+
+    files: pa.Table
+    """LIVE, by bucket, in each the oldest first."""
+    options: Options
+    keyed: bool
+    full: bool
+
+    @classmethod
+    def of(cls, state: TableState, files: pa.Table, *, full: bool) -> Self:
+        ordered = files.sort_by(_BY).combine_chunks()
+        return cls(ordered, state.table.options, state.table.spec.keyed, full)
+
+    def tasks(self) -> Iterator[CompactionTask]:
+        spans = bucket_spans(self.files)
+        if not spans:
+            return
+        if self.keyed:
+            yield from self._of_buckets(spans)
+            return
+        for low, high in spans:
+            yield from self._of_partition(low, high)
+
+    def _of_buckets(self, spans: list[tuple[int, int]]) -> Iterator[CompactionTask]:
+        starts = np.array([low for low, _ in spans])
+        log = pc.equal(self.files["kind"], LOG).to_numpy().astype(np.int64)
+        size = self._column("bytes")
+        logs, log_bytes, all_bytes, rows, hidden = (
+            np.add.reduceat(column, starts)
+            for column in (log, log * size, size, self._column("rows"), self._column("masked"))
+        )
+        count = np.diff([*starts, self.files.num_rows])
+        base_bytes = all_bytes - log_bytes
+        share = self.options.count("compact.log.percent")
+        heavy = (logs > 0) & (log_bytes * _PERCENT > base_bytes * share)
+        sparse = hidden * _PERCENT > rows * self.options.count("compact.hidden.percent")
+        several = logs > self.options.count("compact.logs")
+        split = count - logs > 1
+        whole = heavy | sparse | split | (self.full & ((count > 1) | (hidden > 0)))
+        for number in np.flatnonzero(whole | several).tolist():
+            low, high = spans[number]
+            if whole[number]:
+                reason = "hidden rows" if sparse[number] else "log files"
+                yield self._task(np.arange(low, high), reason)
+            else:
+                yield self._task(low + np.flatnonzero(log[low:high]), "several log files")
+
+    def _of_partition(self, low: int, high: int) -> Iterator[CompactionTask]:
+        """Put small files together, in their order, up to the target size."""
+        size, rows, hidden = (self._column(name)[low:high] for name in ("bytes", "rows", "masked"))
+        target = self.options.size("file.size.target")
+        sparse = hidden * _PERCENT > rows * self.options.count("compact.hidden.percent")
+        small = (size * _SMALL < target) | sparse
+        least = 2 if self.full else self.options.count("compact.small.files")
+        chosen = np.flatnonzero(small | (self.full & (hidden > 0)))
+        if len(chosen) < least and not sparse.any():
+            return
+        start, total = 0, 0
+        for at, place in enumerate(chosen.tolist()):
+            total += int(size[place])
+            if total >= target or at == len(chosen) - 1:
+                share = chosen[start : at + 1]
+                if len(share) > 1 or hidden[share].any():
+                    yield self._task(low + share, "small files")
+                start, total = at + 1, 0
+
+    def _column(self, name: str) -> npt.NDArray[np.int64]:
+        values: npt.NDArray[np.int64] = self.files[name].to_numpy()
+        return values
+
+    def _task(self, places: npt.NDArray[np.int64], reason: str) -> CompactionTask:
+        files = self.files.take(pa.array(places))
+        first = files.slice(0, 1).to_pylist()[0]
+        return CompactionTask(
+            (partition_parse(first["partition"]), first["bucket"]),
+            tuple(files["path"].to_pylist()),
+            int(self._column("rows")[places].sum() - self._column("masked")[places].sum()),
+            int(self._column("bytes")[places].sum()),
+            reason,
+        )

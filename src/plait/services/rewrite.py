@@ -1,0 +1,189 @@
+"""Rewrite: put the rows of some files into others while everyone writes (RFC 0018).
+
+It copies once, what was visible at its base. On each newer head it hides the copies of rows that
+are gone there, whoever took them, and publishes. So it never starts again, nobody waits for it,
+and no writer fails because of it (INV-14, INV-15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.arrow.existing import Existing
+from plait.arrow.memory import MemoryLimits
+from plait.arrow.output import Output
+from plait.arrow.rewrite import Rewriter
+from plait.files.data_file import LiveFile
+from plait.files.deletion import load_mask
+from plait.files.roaring import Positions
+from plait.files.row_map import load_row_map
+from plait.model.bucket import BucketId
+from plait.model.changes import PATHS, Changes, WriteStatus
+from plait.model.decision import CommitResult, Decision, Scope
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
+from plait.state.state import TableState
+from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, rows_of_group
+from plait.txn.conflict import touched_buckets
+from plait.txn.refusal import Obsolete
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction
+from plait.write.request import plan_of
+from plait.write.results import commit_or_abort
+
+_NO_SOURCE = "its files are gone"
+_OTHER_BUCKETS = "the table has other buckets now"
+_ALL_GONE = "others changed every row that it copied"
+_NOTHING: Positions = np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """Files of one bucket that are to become one."""
+
+    bucket: BucketId
+    sources: tuple[str, ...]
+
+
+def rewrite(
+    handle: TableHandle, operation: Operation, sets: Sequence[FileSet]
+) -> CommitResult | None:
+    """Rewrite sets of files in one commit; None if nothing was left to do.
+
+    Files that are gone by now are left out. It is safe beside writers, beside the same rewrite in
+    another process, and to be killed.
+
+    Raises:
+        RolledBackError: it was taken for dead.
+        CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        CommitOutcomeUnknownError: the store does not say; nothing was deleted.
+    """
+    partitions = tuple(dict.fromkeys(each.bucket[0] for each in sets))
+    txn = OptimisticTransaction.begin(handle, WriteRequest(operation, partitions=partitions))
+    staged: list[WriteStatus] = []
+
+    def commit() -> CommitResult:
+        staged.append(_stage(handle, txn, sets))
+        if not staged[0].changes.moved.num_rows:
+            txn.abort(_NO_SOURCE, wrote=False)
+            raise Obsolete(_NO_SOURCE)
+        carrier = FollowMasks(txn.mask_files(), txn.base)
+        return txn.commit(staged[0], Scope(), None, carrier=carrier)
+
+    try:
+        return commit_or_abort(handle, txn, commit, lambda: True)
+    except Obsolete:
+        return None
+
+
+def _stage(handle: TableHandle, txn: OptimisticTransaction, sets: Sequence[FileSet]) -> WriteStatus:
+    table, store = txn.base.table, handle.store
+    plan = plan_of(txn.request, table, store.spec, txn.instant)
+    output = Output(store, plan, MemoryLimits.of(table.options), "0", txn.announce)
+    snapshot = txn.base.snapshot(store, buckets=frozenset(each.bucket for each in sets))
+    rewriter = Rewriter(output, Existing(store, snapshot, table.spec))
+    for number, each in enumerate(sets):
+        txn.check_alive()
+        wanted = set(each.sources)
+        live = [f for f in rewriter.existing.files(each.bucket) if f.path in wanted]
+        if len(live) > 1 or any(file.masked for file in live):
+            rewriter.copy(each.bucket, live, number)
+    return rewriter.status()
+
+
+@dataclass(frozen=True, slots=True)
+class FollowMasks:
+    """Carries a rewrite: rows that are gone where it copied from are hidden in its files."""
+
+    masks: MaskFiles
+    base: TableState
+    """Whose visible rows were copied."""
+
+    def carry(
+        self, staged: WriteStatus, head: TableState, rewrites: Sequence[Decision]
+    ) -> WriteStatus:
+        """Compute from the head alone what is gone; see ``Carrier``.
+
+        Who took it does not matter: a delete, a merge that replaced the file, another rewrite.
+        """
+        del rewrites
+        store, changes = self.masks.handle.store, staged.changes
+        if head.table.spec.buckets != self.base.table.spec.buckets:
+            raise Obsolete(_OTHER_BUCKETS)
+        buckets, sources = touched_buckets(changes), changes.moved["path"].to_pylist()
+        then = find_live(self.base, store, buckets, sources)
+        now = find_live(head, store, buckets, sources)
+        left: list[int] = []
+        hidden: dict[str, Positions] = {}
+        for number in changes.moved["group"].unique().to_pylist():
+            targets = rows_of_group(changes.placed, number)
+            gone = self._gone(rows_of_group(changes.moved, number), targets, then, now)
+            if len(gone) < count_rows(targets):
+                left.append(number)
+                hidden.update(divided(gone, targets))
+        if not left:
+            raise Obsolete(_ALL_GONE)
+        return replace(staged, changes=self._changes(changes, left, hidden, now))
+
+    def _gone(
+        self,
+        sources: Iterable[Row],
+        targets: Sequence[Row],
+        then: Mapping[str, LiveFile],
+        now: Mapping[str, LiveFile],
+    ) -> Positions:
+        """Return the new positions of the copied rows of a group that are not visible any more."""
+        store, rows, gone = self.masks.handle.store, count_rows(targets), [_NOTHING]
+        for source in sources:
+            path = str(source["path"])
+            if path in now and mask_of(now[path]) == mask_of(then[path]):
+                continue
+            moved = load_row_map(store, source, target_rows=rows)
+            if path not in now:
+                gone.append(moved.whole())
+                continue
+            was, hidden = (load_mask(store, each[path]) for each in (then, now))
+            if was is not None and len(np.setdiff1d(was, _NOTHING if hidden is None else hidden)):
+                message = f"rows of {path} are visible again"
+                raise Obsolete(message)
+            gone.append(moved.image(_NOTHING if hidden is None else hidden))
+        return np.unique(np.concatenate(gone))
+
+    def _changes(
+        self,
+        changes: Changes,
+        groups: Sequence[int],
+        hidden: Mapping[str, Positions],
+        now: Mapping[str, LiveFile],
+    ) -> Changes:
+        """Return the changes of these groups; the files of the others are garbage."""
+        numbers = pa.array(groups, pa.int32())
+        moved, placed = (
+            table.filter(pc.is_in(table["group"], value_set=numbers))
+            for table in (changes.moved, changes.placed)
+        )
+        rows = dict(zip(placed["path"].to_pylist(), placed["rows"].to_pylist(), strict=True))
+        empty = {path for path, positions in hidden.items() if len(positions) == rows[path]}
+        there = pa.array([path for path in rows if path not in empty], pa.string())
+        partial = {path: at for path, at in hidden.items() if path not in empty}
+        partition = min(touched_buckets(changes), key=str)[0]
+        removed = [path for path in moved["path"].to_pylist() if path in now]
+        carried = replace(
+            changes,
+            added=changes.added.filter(pc.is_in(changes.added["path"], value_set=there)),
+            removed=pa.table({"path": removed}, schema=PATHS),
+            masked=self.masks.write(partition, partial),
+            moved=moved,
+            placed=placed,
+        )
+        return replace(carried, garbage=self.masks.garbage(changes, carried))
+
+
+def mask_of(file: LiveFile) -> tuple[object, ...]:
+    """Return what tells the deletion vector of a live file from any other."""
+    return file.masked, file.inline, file.dv_path, file.dv_offset

@@ -1,0 +1,337 @@
+"""Compaction changes no row, and no writer notices it: neither fails, waits or starts again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import RetryableConflictError
+from plait.model.instant import Operation
+from tests.support.protocol import Phases
+
+SCHEMA = "id bigint, place string, value bigint"
+Row = tuple[int, str, int]
+NAMES = map(str, itertools.count())
+
+
+def rows(*values: Row) -> pa.Table:
+    ids, places, numbers = zip(*values, strict=True) if values else ((), (), ())
+    return pa.table(
+        {"id": list(ids), "place": list(places), "value": list(numbers)},
+        schema=pa.schema([("id", pa.int64()), ("place", pa.string()), ("value", pa.int64())]),
+    )
+
+
+def make(table_type: str = "mor", *, keyed: bool = True, **contract: object) -> Table:
+    return Table.create(
+        f"memory://compaction-{next(NAMES)}",
+        SCHEMA,
+        record_key=["id"] if keyed else [],
+        buckets=2 if keyed else None,
+        table_type=table_type,
+        **contract,
+    )
+
+
+def content(table: Table, version: int | None = None) -> list[Row]:
+    found = table.scan(version=version) if version is not None else table.scan()
+    return sorted((r["id"], r["place"], r["value"]) for r in found.to_arrow().to_pylist())
+
+
+def files(table: Table) -> int:
+    return int(table.handle.cache.snapshot().files.num_rows)
+
+
+def filled(table: Table, rounds: int = 5, count: int = 40) -> dict[int, int]:
+    """Write all ids, then some of them again and again; return what the table holds."""
+    held = dict.fromkeys(range(count), 0)
+    table.upsert(rows(*((i, "a", 0) for i in held)))
+    for value in range(1, rounds):
+        some = [i for i in held if i % (value + 1) == 0]
+        table.upsert(rows(*((i, "a", value) for i in some)))
+        held.update(dict.fromkeys(some, value))
+    table.delete(where="id >= 35")
+    return {i: v for i, v in held.items() if i < 35}
+
+
+def expected(held: Mapping[int, int]) -> list[Row]:
+    return sorted((i, "a", v) for i, v in held.items())
+
+
+def sound(table: Table) -> None:
+    """Check every invariant, the history's too."""
+    report = table.verify(history=False)
+    assert [str(p) for p in report.problems] == []
+    assert [str(p) for p in table.verify(history=True).problems] == []
+
+
+def beside(table: Table, phase: str, act: Callable[[], object]) -> Table:
+    """Return a client of the table that does something once, when it comes to a phase."""
+    other = Table.open(str(table.describe()["uri"]))
+    done: list[object] = []
+
+    def once() -> None:
+        if not done:
+            done.append(None)
+            act()
+
+    ports = replace(other.handle.ports, observer=Phases(on={phase: once}))
+    other._handle = replace(other._handle, ports=ports)
+    return other
+
+
+def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version() -> None:
+    """INV-14, INV-04: now, in the past, and in the change feed."""
+    table = make()
+    held = filled(table)
+    before = {v: content(table, v) for v in range(table.version + 1)}
+    changes = table.changes(since=0).to_arrow()
+    assert files(table) > 4
+    report = table.compact()
+    assert files(table) == 2
+    assert report.files_removed > report.files_added == 2
+    assert content(table) == expected(held)
+    assert {v: content(table, v) for v in before} == before
+    assert table.changes(since=0).to_arrow() == changes
+    assert table.changes(since=table.version - 1).count() == dict.fromkeys(
+        ("insert", "delete", "update_preimage", "update_postimage"), 0
+    )
+    sound(table)
+    assert table.plan_compact(full=True).tasks == ()
+    assert table.compact().commits == ()
+
+
+def test_the_policy_merges_logs_first_and_everything_when_logs_are_heavy() -> None:
+    table = make()
+    table.set({"compact.log.percent": 100_000, "compact.hidden.percent": 90})
+    table.upsert(rows(*((i, "a", 0) for i in range(400))))
+    for value in range(3):
+        table.upsert(rows(*((i, "a", value) for i in range(20 * value, 20 * value + 20))))
+    reasons = {task.reason for task in table.plan_compact().tasks}
+    assert reasons == {"several log files"}
+    table.compact()
+    kinds = table.handle.cache.snapshot().files["kind"].to_pylist()
+    assert sorted(kinds) == ["base", "base", "log", "log"]
+    assert table.plan_compact().tasks == ()
+    table.set({"compact.log.percent": 1})
+    assert {task.reason for task in table.plan_compact().tasks} == {"log files"}
+    table.compact()
+    assert files(table) == 2
+    sound(table)
+
+
+WRITES: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda t: t.upsert(rows((1, "a", 9), (2, "a", 9), (99, "a", 9))),
+    "delete keys": lambda t: t.delete(keys=rows((1, "a", 0), (2, "a", 0)).select(["id"])),
+    "delete where": lambda t: t.delete(where="id < 9"),
+    "update": lambda t: t.update({"value": "value + 100"}, where="id < 20"),
+    "overwrite where": lambda t: t.overwrite(rows((3, "b", 9)), where="id = 3"),
+    "overwrite": lambda t: t.overwrite(rows((3, "b", 9))),
+    "insert skip": lambda t: t.insert(rows((3, "b", 9), (77, "b", 9)), on_duplicate="skip"),
+}
+WITHOUT_KEY = ("delete where", "update", "overwrite where", "overwrite")
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_a_writer_goes_on_over_a_compaction_and_does_nothing_again(
+    write: str, several: bool, isolation: str
+) -> None:
+    """INV-14, INV-15: the rows are those of the same write without a compaction."""
+    plain, table = make(isolation=isolation), make(isolation=isolation)
+    for each in (plain, table):
+        each.set({"compact.log.percent": 100_000, "compact.hidden.percent": 100})
+        filled(each)
+    WRITES[write](plain)
+
+    def compact() -> None:
+        if several:  # the logs into one first, then that one into the base
+            assert len(table.compact().commits) == 1
+        assert len(table.compact(full=True).commits) == 1
+
+    writer = beside(table, "publish", compact)
+    result = WRITES[write](writer)
+    assert content(table) == content(plain)
+    assert result.rebased == 0
+    newest = table.history()[0]
+    assert newest.operation != "compact"
+    assert newest.base == newest.version - 1
+    sound(table)
+
+
+@pytest.mark.parametrize("write", WITHOUT_KEY)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_writer_of_a_table_without_a_key_follows_its_rows(write: str, table_type: str) -> None:
+    """INV-14, INV-15: small files are merged while a writer hides rows of them."""
+    tables = [make(table_type, keyed=False), make(table_type, keyed=False)]
+    for table in tables:
+        for at in range(10):
+            table.append(rows(*((at * 4 + i, "a", at) for i in range(4))))
+    plain, table = tables
+    WRITES[write](plain)
+    writer = beside(table, "publish", table.compact)
+    assert WRITES[write](writer).rebased == 0
+    assert table.history()[1].operation == "compact"
+    assert content(table) == content(plain)
+    sound(table)
+
+
+@pytest.mark.parametrize(
+    ("write", "keyed"), [*((w, True) for w in WRITES), *((w, False) for w in WITHOUT_KEY)]
+)
+def test_a_compaction_goes_on_over_a_writer_and_copies_nothing_again(
+    write: str, keyed: bool
+) -> None:
+    """INV-14, INV-15: what was hidden meanwhile is hidden in its files."""
+    plain, table = make(keyed=keyed), make(keyed=keyed)
+    for each in (plain, table):
+        if keyed:
+            filled(each)
+        else:
+            for at in range(10):
+                each.append(rows(*((at * 4 + i, "a", at) for i in range(4))))
+    WRITES[write](plain)
+    service = beside(table, "publish", lambda: WRITES[write](table))
+    report = service.compact()
+    assert content(table) == content(plain)
+    assert all(each.attempts == 2 for each in report.commits)
+    if write != "overwrite":
+        assert table.history()[0].operation == "compact"
+    else:
+        assert report.commits == ()
+        assert not table.timeline.pending
+    sound(table)
+
+
+def test_two_compactions_at_once_harm_nobody() -> None:
+    """INV-14: the second finds that its sources are gone, and takes its files back."""
+    table = make()
+    held = filled(table)
+    second = beside(table, "publish", lambda: table.compact(full=True))
+    report = second.compact(full=True)
+    assert report.commits == ()
+    assert content(table) == expected(held)
+    assert files(table) == 2
+    assert not table.timeline.pending
+    sound(table)
+
+
+def test_what_is_done_again_and_what_is_followed_meet_in_one_commit() -> None:
+    """INV-07, INV-15: another writer in one bucket, a compaction in both."""
+    table = make()
+    filled(table)
+    plain = make()
+    filled(plain)
+    plain.upsert(rows((1, "a", 5)))
+    plain.upsert(rows(*((i, "a", 7) for i in range(2, 30))))
+
+    def meanwhile() -> None:
+        table.compact(full=True)
+        table.upsert(rows((1, "a", 5)))
+        table.compact(full=True)
+
+    writer = beside(table, "publish", meanwhile)
+    result = writer.upsert(rows(*((i, "a", 7) for i in range(2, 30))))
+    assert result.rebased == 1
+    assert content(table) == content(plain)
+    sound(table)
+
+
+def test_a_conflict_with_a_writer_is_still_one() -> None:
+    """INV-07: the rows that a compaction moved may be changed by others too."""
+    table = make()
+    filled(table)
+
+    def meanwhile() -> None:
+        table.compact(full=True)
+        table.upsert(rows((2, "a", 5)))
+
+    writer = beside(table, "publish", meanwhile)
+    with pytest.raises(RetryableConflictError):
+        writer.upsert(rows((2, "a", 6)))
+    assert (2, "a", 5) in content(table)
+    sound(table)
+
+
+def test_a_lost_row_map_costs_the_work_of_a_bucket_and_nothing_else(monkeypatch) -> None:
+    """INV-11: what cannot be followed is done again."""
+    monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
+    table = make()
+    filled(table)
+    plain = make()
+    filled(plain)
+    WRITES["delete where"](plain)
+
+    def meanwhile() -> None:
+        table.compact(full=True)
+        store = table.handle.store
+        maps = [i.path for i in store.list("data") if i.path.endswith(".map.bin")]
+        assert maps
+        store.delete(maps)
+
+    writer = beside(table, "publish", meanwhile)
+    assert WRITES["delete where"](writer).rebased == 2
+    assert content(table) == content(plain)
+    assert not table.verify(history=True).problems
+
+
+def test_a_compaction_is_no_rival_on_a_table_for_one_writer() -> None:
+    """INV-15: a writer begins beside it, and it begins beside a writer."""
+    table = make(concurrency="single_writer", failed_writes="eager")
+    held = filled(table)
+
+    def write() -> None:
+        Table.open(str(table.describe()["uri"])).upsert(rows((1, "a", 5)))
+
+    report = beside(table, "publish", write).compact(full=True)
+    assert len(report.commits) == 1
+    writer = beside(table, "publish", lambda: table.compact(full=True))
+    writer.upsert(rows((2, "a", 6)))
+    assert content(table) == expected({**held, 1: 5, 2: 6})
+    sound(table)
+
+
+def test_maps_are_condemned_with_the_rewrite_and_kept_for_writers_that_began_before(
+    monkeypatch,
+) -> None:
+    """INV-05: a clean spares the map while a pending writer may follow it."""
+    monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
+    table = make()
+    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    held = filled(table)
+    store = table.handle.store
+
+    def maps() -> list[str]:
+        return [i.path for i in store.list("data") if i.path.endswith(".map.bin")]
+
+    def meanwhile() -> None:
+        table.compact(full=True)
+        Table.open(str(table.describe()["uri"])).clean()
+        assert maps()
+
+    writer = beside(table, "publish", meanwhile)
+    result = writer.upsert(rows((2, "a", 6)))
+    assert result.rebased == 0
+    table.clean()
+    table.clean()
+    assert maps() == []
+    assert content(table) == expected({**held, 2: 6})
+    sound(table)
+
+
+def test_a_compaction_names_what_its_readers_must_know() -> None:
+    table = make()
+    filled(table)
+    table.compact(full=True)
+    decision = table.handle.cache.timeline.find(table.version)
+    assert decision is not None
+    assert decision.operation is Operation.COMPACT
+    assert decision.action.value == "compaction"
+    assert "row-maps-1" in decision.features
+    assert "row-maps-1" not in table.handle.cache.timeline.find(1).features
