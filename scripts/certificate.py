@@ -61,6 +61,7 @@ KINDS = (
     (r"^\.meta/table\.json", "identity"),
     (r"\.keys\.", "key sidecar"),
     (r"\.dv\.", "deletion vector file"),
+    (r"\.map\.", "row map file"),
     (r"", "data file"),
 )
 

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
+    from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.participant import Participant
@@ -99,6 +100,9 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CommitResult",
     "CommitRetriesExhaustedError",
+    "CompactionPlan",
+    "CompactionReport",
+    "CompactionTask",
     "ConflictError",
     "ContractError",
     "Coordinator",
@@ -181,6 +185,9 @@ _LAZY = {
     "CleanPlan": "plait.services.clean",
     "CleanReport": "plait.services.clean",
     "CleanUndone": "plait.services.clean",
+    "CompactionPlan": "plait.services.compaction",
+    "CompactionReport": "plait.services.compaction",
+    "CompactionTask": "plait.services.compaction",
     "CommitResult": "plait.model.decision",
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",

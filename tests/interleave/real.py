@@ -55,6 +55,12 @@ def clean(handle: TableHandle) -> object:
     return Table(handle).clean()
 
 
+def compact(handle: TableHandle) -> object:
+    report = Table(handle).compact(full=True)
+    assert all(each.rebased == 0 for each in report.commits)
+    return report
+
+
 def check(end: End) -> None:
     """What is there follows from who committed, in any order."""
     handle = end.handle()
@@ -74,7 +80,8 @@ def check(end: End) -> None:
 
 
 @cache
-def start(table_type: str) -> Start:
+def start(table_type: str, *, files: int = 1) -> Start:
+    """Make a table of the same rows in one file, or in several of which one has a hidden row."""
     clock = SimClock()
     store = memory(clock)
     definition = Definition(
@@ -86,8 +93,13 @@ def start(table_type: str) -> Start:
     )
     create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
     table = Table(client(store, clock, nonces="8"))
-    table.upsert(rows("older", 1, 2))
-    table.upsert(rows("old", 1, 2, 3, 4))
+    if files == 1:
+        table.upsert(rows("older", 1, 2))
+        table.upsert(rows("old", 1, 2, 3, 4))
+    else:
+        for ids in ((1, 2, 3), (4,), (1,)):
+            table.upsert(rows("old", *ids))
+    assert table.handle.cache.snapshot().files.num_rows == files
     return Start.of(store)
 
 
@@ -102,4 +114,29 @@ def real(table_type: str) -> Scenario:
         jumps=(TTL_S / 5 + 1,),
         beats=1,
         lock_lost=True,
+    )
+
+
+def compacting() -> Scenario:
+    """Make a scenario of writers beside two compactions, which nobody may notice."""
+    acts = {"a": put_two, "b": drop_one, "e": compact, "g": compact}
+    return Scenario(
+        "compactions beside writers",
+        start("mor", files=3),
+        {**acts, "c": clean, "d": recover_dead, "f": scan},
+        check=check,
+        events=CALL_EVENTS,
+        jumps=(TTL_S / 5 + 1,),
+        beats=1,
+        lock_lost=True,
+    )
+
+
+def compacting_one() -> Scenario:
+    """Make a short one: one writer beside one compaction."""
+    return Scenario(
+        "a writer and a compaction",
+        start("mor", files=3),
+        {"a": put_two, "e": compact},
+        check=check,
     )

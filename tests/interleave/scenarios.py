@@ -24,7 +24,7 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
-from tests.interleave.real import real
+from tests.interleave.real import compacting, compacting_one, real
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 
 VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -144,6 +144,7 @@ def scenarios() -> dict[str, Scenario]:
         ),
         real("cow"),
         real("mor"),
+        compacting(),
     )
     return {each.name: each for each in every}
 
@@ -192,6 +193,7 @@ def short_scenarios() -> dict[str, Scenario]:
         ),
         plain(scenario("a cleaner and an undo", {"c": clean, "u": undo}, writes=2, grace_s=3_600)),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
+        compacting_one(),
         replace(
             scenario("a lock that is lost", {"a": retrying("a"), "b": retrying("b")}),
             events=(),

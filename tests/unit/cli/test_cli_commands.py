@@ -292,6 +292,25 @@ def test_rollback_takes_either_an_instant_or_failed(tablectl, table, arguments):
     assert tablectl("rollback", table, *arguments).code == 2
 
 
+# --- compact ---------------------------------------------------------------------------------
+
+
+def test_compact_dry_run_shows_what_the_compaction_then_does(tablectl, tmp_path):
+    uri = str(tmp_path / "logs")
+    held = Table.create(uri, SCHEMA, record_key="id", table_type="mor", buckets=1)
+    for number in range(3):
+        held.upsert(_rows(number))
+    planned = tablectl("compact", uri, "--dry-run", "--json").data
+    assert planned["report"] is None
+    assert [task["files"] for task in planned["plan"]["tasks"]] == [3]
+    assert "log files" in tablectl("compact", uri, "--dry-run").out
+    done = tablectl("compact", uri, "--json").data
+    assert done["plan"]["tasks"] == planned["plan"]["tasks"]
+    assert (done["report"]["files_removed"], done["report"]["files_added"]) == (3, 1)
+    assert tablectl("compact", uri, "--full", "--json").data["plan"]["tasks"] == []
+    assert Table.open(uri).scan().count() == 3
+
+
 # --- clean -----------------------------------------------------------------------------------
 
 
