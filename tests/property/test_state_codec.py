@@ -54,7 +54,7 @@ INSTANT = st.builds(
 def _values(field: pa.Field) -> st.SearchStrategy[object]:
     values: st.SearchStrategy[object] = {
         pa.string(): PATH if "path" in field.name else TEXT,
-        pa.int32(): st.integers(-1, 2**31 - 1),
+        pa.int32(): st.integers(-1 if field.name == "bucket" else 0, 2**31 - 1),
         pa.int64(): COUNT,
         pa.uint64(): st.integers(0, 2**64 - 1),
         pa.bool_(): st.booleans(),
