@@ -41,7 +41,8 @@ ENTRIES = {
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
     "clean": CommandEntry(_SERVICES, "Let go of old versions, and delete files that nobody needs."),
     "compact": CommandEntry(
-        "plait.cli.commands.compaction", "Merge log files, small files and hidden rows away."
+        "plait.cli.commands.compaction",
+        "Merge log files, small files, and files with many hidden rows.",
     ),
     "conflict": CommandEntry(
         _CONCURRENCY, "Show which commits an instant conflicted with, and the outcome."

@@ -124,7 +124,8 @@ def _clean_of_nothing(table: Table) -> Prepared:
 def _undo_clean(table: Table) -> Prepared:
     table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
-    assert table.clean().version is not None
+    # Commits of one millisecond complete after each other, a little ahead of the clock.
+    assert until(lambda: table.clean().version is not None, wait_s=30)
     return table.undo_clean
 
 
