@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.files.data_file import bucket_spans
-from plait.model.bucket import BucketId, partition_parse, partition_path
+from plait.model.bucket import BucketId, partition_parse, partition_path, partition_text
 from plait.model.changes import LOG
 from plait.model.contract import Options
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
+from plait.read.wanted import everything, wanted_in
 from plait.services.rewrite import FileSet, rewrite
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
@@ -105,8 +106,17 @@ def plan_compaction(
         buckets: plan only these.
     """
     state = handle.cache.refresh()
-    files = state.snapshot(handle.store, buckets=buckets).files
+    wants = everything if buckets is None else wanted_in({place for place, _ in buckets})
+    files = state.snapshot(handle.store, wants=wants).files
+    if buckets is not None:
+        files = _of_buckets(files, buckets)
     return CompactionPlan(state.version, tuple(_Planner.of(state, files, full=full).tasks()))
+
+
+def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:
+    wanted = {(partition_text(partition), number) for partition, number in buckets}
+    pairs = zip(files["partition"].to_pylist(), files["bucket"].to_pylist(), strict=True)
+    return files.filter(pa.array([pair in wanted for pair in pairs], pa.bool_()))
 
 
 def compact(handle: TableHandle, plan: CompactionPlan) -> CompactionReport:

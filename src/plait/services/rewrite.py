@@ -27,6 +27,7 @@ from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
+from plait.read.wanted import wanted_in
 from plait.state.state import TableState
 from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, rows_of_group
 from plait.txn.conflict import touched_buckets
@@ -85,7 +86,7 @@ def _stage(handle: TableHandle, txn: OptimisticTransaction, sets: Sequence[FileS
     table, store = txn.base.table, handle.store
     plan = plan_of(txn.request, table, store.spec, txn.instant)
     output = Output(store, plan, MemoryLimits.of(table.options), "0", txn.announce)
-    snapshot = txn.base.snapshot(store, buckets=frozenset(each.bucket for each in sets))
+    snapshot = txn.base.snapshot(store, wants=wanted_in({each.bucket[0] for each in sets}))
     rewriter = Rewriter(output, Existing(store, snapshot, table.spec))
     for number, each in enumerate(sets):
         txn.check_alive()

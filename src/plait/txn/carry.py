@@ -24,6 +24,7 @@ from plait.model.bucket import UNKEYED, BucketId, Partition
 from plait.model.changes import MASKED, PATHS, Changes, WriteStatus
 from plait.model.decision import Decision
 from plait.model.instant import Instant
+from plait.read.wanted import wanted_in
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.table_handle import TableHandle
@@ -117,6 +118,7 @@ def find_live(
     state: TableState, store: Store, buckets: frozenset[BucketId], paths: Iterable[str]
 ) -> dict[str, LiveFile]:
     """Return those of some files that are live, by path."""
-    files = state.snapshot(store, buckets=buckets).files
+    places = {partition for partition, _ in buckets}
+    files = state.snapshot(store, wants=wanted_in(places)).files
     named = pc.is_in(files["path"], value_set=pa.array(sorted(paths), pa.string()))
     return {file.path: file for file in live_files(files.filter(named))}

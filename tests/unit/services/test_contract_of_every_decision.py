@@ -23,6 +23,7 @@ from plait.model.decision import Scope
 from plait.model.instant import Instant, Operation
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
+from plait.testing.lock_kit import until
 from plait.txn.conflict import Intent
 from plait.txn.definition import change_table
 from plait.txn.recovery import roll_back_failed
