@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from plait.read.scan import Pinned, Scan
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
+    from plait.services.foreign import ForeignFile, ForeignRemoval
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.participant import Participant
@@ -118,6 +119,8 @@ __all__ = [
     "EpochUnknownError",
     "ExplainedConflict",
     "Explanation",
+    "ForeignFile",
+    "ForeignRemoval",
     "FormatError",
     "HistoryEntry",
     "IllegalTransitionError",
@@ -196,6 +199,8 @@ _LAZY = {
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
     "Explanation": "plait.queries.explain",
+    "ForeignFile": "plait.services.foreign",
+    "ForeignRemoval": "plait.services.foreign",
     "HistoryEntry": "plait.model.history",
     "Insert": "plait.model.clauses",
     "Instant": "plait.model.instant",

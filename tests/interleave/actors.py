@@ -13,6 +13,7 @@ from plait.model.decision import CommitResult, Token
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.services.clean import clean, undo_clean
+from plait.services.foreign import list_foreign, remove_foreign
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
@@ -66,6 +67,11 @@ def retrying(mark: str, *buckets: int) -> Writer:
 def undo(handle: TableHandle) -> object:
     """Undo the cleans that are not final."""
     return undo_clean(handle)
+
+
+def sweep(handle: TableHandle) -> object:
+    """Remove what nobody needs of the files that no decision names."""
+    return remove_foreign(handle, list_foreign(handle))
 
 
 def change_nothing(handle: TableHandle) -> str:

@@ -21,6 +21,7 @@ from tests.interleave.actors import (
     recover_dead,
     retrying,
     start,
+    sweep,
     travel,
     undo,
 )
@@ -142,6 +143,10 @@ def scenarios() -> dict[str, Scenario]:
             ),
             knows={"f": 2},
         ),
+        scenario(
+            "two writers, a recoverer, a remover of foreign files",
+            {"a": retrying("a"), "b": Writer("b"), "d": recover_dead, "g": sweep},
+        ),
         real("cow"),
         real("mor"),
         compacting(),
@@ -192,6 +197,7 @@ def short_scenarios() -> dict[str, Scenario]:
             )
         ),
         plain(scenario("a cleaner and an undo", {"c": clean, "u": undo}, writes=2, grace_s=3_600)),
+        plain(scenario("a writer and a remover of foreign files", {"a": Writer("a"), "g": sweep})),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         compacting_one(),
         replace(

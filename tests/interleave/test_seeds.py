@@ -33,6 +33,7 @@ SHORT = {
     "two appends": (2, 1),
     "a writer and a cleaner": (1, 1),
     "a cleaner and an undo": (1, 1),
+    "a writer and a remover of foreign files": (1, 1),
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
     "a writer and a compaction": (2, 0),

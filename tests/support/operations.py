@@ -98,6 +98,13 @@ def undone(table: Table) -> object:
     return table.undo_clean()
 
 
+def without_foreign(table: Table) -> object:
+    """Remove a file of a commit that does not name it."""
+    named = table.files()["path"][0].as_py()
+    table.handle.store.put(named.replace(".base.", "-again.base."), b"?")
+    return table.remove_foreign(table.foreign())
+
+
 def read(table: Table) -> None:
     """Look at the table under a lease, as a scan does until it is dropped."""
     lease = ReadPin(table.handle, table.version)
@@ -126,6 +133,7 @@ CASES = {
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
+    "foreign files": Case(without_foreign, OLD, OLD),
     "rollback": Case(roll_back, OLD, OLD, dead=True),
     "read": Case(read, OLD, OLD),
 }

@@ -44,6 +44,10 @@ ENTRIES = {
         "plait.cli.commands.compaction",
         "Merge log files, small files, and files with many hidden rows.",
     ),
+    "foreign": CommandEntry(
+        "plait.cli.commands.foreign",
+        "List the files that no decision names, and whose they are; or remove them.",
+    ),
     "conflict": CommandEntry(
         _CONCURRENCY, "Show which commits an instant conflicted with, and the outcome."
     ),

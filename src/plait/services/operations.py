@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from plait.model.decision import CommitResult
@@ -22,6 +22,7 @@ from plait.services.compaction import (
     compact,
     plan_compaction,
 )
+from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties
@@ -118,6 +119,18 @@ class Services:
             since: undo only the cleans of this version or later.
         """
         return undo_clean(self._handle, since=since)
+
+    def foreign(self) -> tuple[ForeignFile, ...]:
+        """List the files in the table's directories that no decision names, and whose they are."""
+        return list_foreign(self._handle)
+
+    def remove_foreign(self, files: Iterable[ForeignFile]) -> ForeignRemoval:
+        """Remove foreign files where a decision proves that nobody will ever need them.
+
+        An instant that nobody knows is rolled back first. Each file is judged again; those of
+        writers at work and those with other names stay.
+        """
+        return remove_foreign(self._handle, files)
 
     def verify(self, *, data: bool = True, history: bool = False) -> VerifyReport:
         """Check the invariants on storage; change nothing.

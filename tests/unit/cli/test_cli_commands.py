@@ -366,6 +366,25 @@ def test_an_undo_with_options_of_a_clean_is_a_usage_error(tablectl, table, wrong
     assert tablectl("clean", table, *wrong).code == 2
 
 
+def test_foreign_files_are_listed_and_removed_when_nobody_needs_them(tablectl, table):
+    place = os.path.join(table, os.path.dirname(_data_files(table)[0]))
+    lost = os.path.join(place, f"00000-20260101000000000-{'e' * 16}-0-0000.base.parquet")
+    notes = os.path.join(place, "notes.txt")
+    for path in (lost, notes):
+        with open(path, "w") as file:
+            file.write("?")
+    listed = tablectl("foreign", "list", table, "--json").data["foreign"]
+    assert {file["owner"] for file in listed} == {"unknown", "strange"}
+    assert "nobody knows its instant" in tablectl("foreign", "list", table).out
+    assert tablectl("foreign", "remove", table, "--json").code == 9
+    planned = tablectl("foreign", "remove", table, "--dry-run", "--json").data["plan"]
+    assert [os.path.join(table, file["path"]) for file in planned] == [lost]
+    done = tablectl("foreign", "remove", table, "--yes", "--json").data["report"]
+    assert (done["removed"], len(done["ended"])) == ([planned[0]["path"]], 1)
+    assert (os.path.exists(lost), os.path.exists(notes)) == (False, True)
+    assert tablectl("foreign", "remove", table).code == 0
+
+
 # --- verify ----------------------------------------------------------------------------------
 
 

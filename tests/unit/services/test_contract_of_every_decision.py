@@ -125,9 +125,15 @@ def _clean_of_nothing(table: Table) -> Prepared:
 def _undo_clean(table: Table) -> Prepared:
     table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
+    table.upsert(ROWS)
     # Commits of one millisecond complete after each other, a little ahead of the clock.
     assert until(lambda: table.clean().version is not None, wait_s=30)
     return table.undo_clean
+
+
+def _remove_foreign(table: Table) -> Prepared:
+    table.handle.store.put(f"data/00000-20260101000000000-{'e' * 16}-0.base.parquet", b"?")
+    return lambda: table.remove_foreign(table.foreign())
 
 
 def _change_contract(table: Table) -> Prepared:
@@ -169,6 +175,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.commit.Commit._reserve": (_reservation,),
     "services.clean.clean": (_clean, _clean_of_nothing),
     "services.clean.undo_clean": (_undo_clean,),
+    "services.foreign._end_unknown": (_remove_foreign,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
     "services.contract.change_contract": (_change_contract,),

@@ -585,7 +585,7 @@ def test_verify_notes_files_that_a_committed_instant_does_not_name(copy: Copy) -
     report = verify(client(store))
     assert report.problems == ()
     assert [note.path for note in report.notes] == [path]
-    assert "it may be deleted by hand" in report.notes[0].message
+    assert "`tablectl foreign remove` deletes it" in report.notes[0].message
 
 
 # --- INV-07 -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from plait.timeline import paths
 LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 _CHUNK = 16_384
 _PLAIN = "only regular files and directories are read: put them here themselves"
-_BY_HAND = "no version will ever need it, so it may be deleted by hand"
+_REMOVE = "no version will ever need it; `tablectl foreign remove` deletes it"
 _ENTRY_FRAME = 8
 """Bytes around a deletion vector in its file."""
 _FREE = (
@@ -80,7 +80,7 @@ class Listing:
         if path in self.odd:
             return f"it is {self.odd[path]}; {_PLAIN}, or move it away"
         if named:
-            return "unknown: no decision and no pending record explains it"
+            return "unknown: no decision or pending record explains it; see `tablectl foreign list`"
         return "not a file of Plait; it does no harm, and Plait does not delete it; move it away"
 
 
@@ -183,9 +183,9 @@ class Explained:
         elif nonce in self.late:
             findings.note(path, f"left by {instant}, which was rolled back; a clean deletes it")
         elif nonce is not None and int(nonce, 16) in self.ended:
-            findings.note(path, f"left by {instant}, which was rolled back long ago; {_BY_HAND}")
+            findings.note(path, f"left by {instant}, which was rolled back long ago; {_REMOVE}")
         elif nonce is not None and int(nonce, 16) in self.committed:
-            message = f"left by {instant}, which committed without naming it; {_BY_HAND}"
+            message = f"left by {instant}, which committed without naming it; {_REMOVE}"
             findings.note(path, message)
         else:
             message = listing.unknown(path, named=instant is not None)
