@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from plait.read.scan import Pinned, Scan
 from plait.read.wanted import wanted_where
 from plait.services.contract import change_contract
 from plait.services.operations import Services
+from plait.services.upkeep import keep_in_shape
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
 from plait.txn.read_pin import release_with
@@ -53,7 +55,7 @@ class Table(Writes, Services):
     """
 
     def __init__(self, handle: TableHandle) -> None:
-        self._handle = handle
+        self._handle = replace(handle, upkeep=keep_in_shape)
 
     # --- open and create -------------------------------------------------------------------
 

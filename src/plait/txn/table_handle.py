@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from plait.errors import CapabilityMissingError
@@ -11,6 +12,7 @@ from plait.locks import open_lock
 from plait.locks.identity import require_identity
 from plait.locks.port import LockProvider, SlotLender
 from plait.model.contract import Contract
+from plait.model.decision import Decision
 from plait.model.instant import Instant, after, time_ms
 from plait.ports import Ports
 from plait.state.cache import StateCache
@@ -32,6 +34,8 @@ class TableHandle:
     lock: LockProvider
     contract: Contract | None = None
     """What this client was opened under; None: whatever the table says."""
+    upkeep: Callable[[TableHandle, Decision], None] | None = None
+    """Called after each commit of this client, which stands; it raises nothing."""
     sightings: Sightings = field(default_factory=Sightings)
     doubts: Doubts = field(default_factory=Doubts)
 

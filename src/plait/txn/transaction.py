@@ -314,6 +314,8 @@ class OptimisticTransaction:
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s were not deleted", self.instant, exc_info=True)
         maintain(self.handle)
+        if self.handle.upkeep is not None:
+            self.handle.upkeep(self.handle, decision)
         return self.result
 
     def _remove_records(self) -> None:

@@ -1,0 +1,89 @@
+"""Upkeep by writers: after a commit, its client compacts what falls due where it wrote."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from plait.model.bucket import BucketId
+from plait.model.decision import Decision
+from plait.services.compaction import compact, plan_compaction
+from plait.txn.conflict import touched_buckets
+from plait.txn.matrix import DATA
+from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
+
+
+def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
+    """Do what the option ``compact`` says after a commit of rows.
+
+    The commit stands, whatever this meets: no error is raised.
+    """
+    mode = handle.cache.known().table.options.choice("compact")
+    if mode == "off" or decision.operation not in DATA:
+        return
+    buckets = touched_buckets(decision.changes)
+    if mode == "inline":
+        _compact(handle, buckets)
+    else:
+        _LATER.submit(handle, buckets)
+
+
+def finish_upkeep() -> None:
+    """Wait until all that was left for later is done."""
+    _LATER.wait()
+
+
+def _compact(handle: TableHandle, buckets: frozenset[BucketId]) -> None:
+    try:
+        plan = plan_compaction(handle, buckets=buckets)
+        if plan.tasks:
+            compact(handle, plan)
+    except Exception:  # noqa: BLE001 - the commit stands; what falls due stays due
+        _log.warning("the compaction after a commit failed; the next one does it", exc_info=True)
+
+
+class _Later:
+    """One thread of the process, with at most one compaction waiting for each table.
+
+    The interpreter waits for it when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._due: dict[str, tuple[TableHandle, frozenset[BucketId]]] = {}
+        self._last: Future[None] | None = None
+
+    def reset(self) -> None:
+        """Forget the thread of the parent, in a forked child."""
+        self.__init__()  # type: ignore[misc]  # as new
+
+    def submit(self, handle: TableHandle, buckets: frozenset[BucketId]) -> None:
+        uri = handle.store.spec.uri
+        with self._lock:
+            _, waiting = self._due.get(uri, (handle, frozenset[BucketId]()))
+            self._due[uri] = handle, waiting | buckets
+            if waiting:
+                return
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="plait-upkeep")
+            self._last = self._pool.submit(self._run, uri)
+
+    def wait(self) -> None:
+        last = self._last
+        if last is not None:
+            last.result()
+
+    def _run(self, uri: str) -> None:
+        with self._lock:
+            handle, buckets = self._due.pop(uri)
+        _compact(handle, buckets)
+
+
+_LATER = _Later()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_LATER.reset)

@@ -1,0 +1,82 @@
+"""A table whose writers compact stays in shape, whoever writes and however often."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import OptionError
+from plait.services import upkeep
+from plait.services.upkeep import finish_upkeep
+
+NAMES = map(str, itertools.count())
+
+
+def rows(*ids: int, value: int = 0) -> pa.Table:
+    return pa.table({"id": list(ids), "value": [value] * len(ids)})
+
+
+def make(mode: str, **properties: object) -> Table:
+    table = Table.create(
+        f"memory://upkeep-{next(NAMES)}",
+        "id bigint, value bigint",
+        record_key="id",
+        table_type="mor",
+        buckets=2,
+        properties={"compact": mode, **properties},
+    )
+    table.upsert(rows(*range(400)))
+    return table
+
+
+def files(table: Table) -> list[int]:
+    found = table.handle.cache.snapshot().files
+    return [found["bucket"].to_pylist().count(number) for number in (0, 1)]
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_look_up_opens_two_files_at_most_after_any_number_of_upserts(mode: str) -> None:
+    """INV-08, INV-14: a base and one log a bucket, and the rows of the last upsert of each key."""
+    table = make(mode)
+    for value in range(1, 30):
+        table.upsert(rows(*range(value, value + 12), value=value))
+        finish_upkeep()
+        assert max(files(table)) <= 2
+    held = dict(zip(*table.scan().to_arrow().to_pydict().values(), strict=True))
+    expected = dict.fromkeys(range(400), 0)
+    for value in range(1, 30):
+        expected |= dict.fromkeys(range(value, value + 12), value)
+    assert held == expected
+    assert not table.verify().problems
+    assert any(entry.operation == "compact" for entry in table.history())
+
+
+def test_without_the_option_nobody_compacts() -> None:
+    table = make("off")
+    for value in range(4):
+        table.upsert(rows(*range(20 * value, 20 * value + 20), value=value))
+    finish_upkeep()
+    assert not [entry for entry in table.history() if entry.operation == "compact"]
+
+
+def test_a_compaction_that_fails_leaves_the_commit_as_it_is(monkeypatch, caplog) -> None:
+    """INV-10: it is not reported as failed."""
+    table = make("inline")
+
+    def broken(*_: object) -> None:
+        message = "a compaction that fails"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(upkeep, "compact", broken)
+    for value in range(3):
+        result = table.upsert(rows(*range(40 * value, 40 * value + 40), value=value))
+        assert result.version == table.version
+    assert "the compaction after a commit failed" in caplog.text
+
+
+def test_what_writers_compact_is_one_of_three_words() -> None:
+    with pytest.raises(OptionError, match="off, inline, async"):
+        make("sometimes")
