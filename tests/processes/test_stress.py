@@ -22,6 +22,25 @@ def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type:
     assert seen["rebased"], "no two ever met: the test showed nothing"
 
 
+@pytest.mark.parametrize("policy", ["key", "merge"])
+def test_writers_lose_no_update_beside_compactions_that_are_killed(
+    tmp_path: Path, policy: str
+) -> None:
+    """INV-01 to INV-10, INV-14, INV-15: a compaction is nobody's conflict."""
+    seen = Stress(
+        str(tmp_path / "t"),
+        tmp_path,
+        processes=5,
+        services=2,
+        commits=60,
+        table_type="mor",
+        policy=policy,
+        seed=5,
+    ).run()
+    assert seen["compactions"]
+    assert seen["carried"], "no writer ever met a compaction: the test showed nothing"
+
+
 @pytest.mark.s3
 @pytest.mark.parametrize("lock", [None, "lease"])
 def test_processes_lose_no_update_on_s3(

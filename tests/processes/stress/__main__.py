@@ -75,6 +75,7 @@ def main() -> int:
     )
     parser.add_argument("places", nargs="*", default=["local"], choices=PLACES, metavar="PLACE")
     parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--services", type=int, default=0)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--type", default="cow", choices=["cow", "mor"])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
@@ -98,6 +99,7 @@ def run(name: str, asked: argparse.Namespace) -> tuple[dict[str, object], int]:
             Path(folder),
             processes=asked.processes,
             commits=asked.commits,
+            services=asked.services,
             options=place.options,
             lock=place.lock,
             slowness=place.slowness,

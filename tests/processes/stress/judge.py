@@ -33,6 +33,8 @@ def judge(table: Table, journals: list[Path]) -> dict[str, object]:
         "versions": table.version,
         "rebased": sum(int(str(e.client.get("rebased", 0))) for e in history),
         "reservations": sum(e.operation == "reserve" for e in history),
+        "compactions": sum(e.operation == "compact" for e in history),
+        "carried": sum("carried" in e.client for e in history),
         "rollbacks": sum(e.action == "rollback" for e in history),
         "refused": dict(refusals),
         "unknown": sum("unknown" in line for line in every),
@@ -102,6 +104,7 @@ def _refusals_are_confirmed(
         if kind.endswith("ConflictError"):
             winner = by_version[int(str(facts["version"]))]
             assert str(winner.instant) == facts["theirs"], f"{line}: somebody else won"
+            assert winner.operation != "compact", f"{line}: INV-15"
             _reaches(table, winner.version, [str(name) for name in facts["file_groups"]])
         elif kind == "RolledBackError":
             assert nonce in ended, f"{line}: nobody rolled it back"

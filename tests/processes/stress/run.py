@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from plait import Table
 from tests.processes.stress.judge import judge
-from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, work
+from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, serve, work
 from tests.services.forked import CONTEXT
 
 PROPERTIES = {
@@ -47,6 +47,8 @@ class Stress:
     commits: int
     options: Mapping[str, object] = field(default_factory=dict)
     lock: str | None = None
+    services: int = 0
+    """Further processes, which compact and clean and are killed like the others."""
     table_type: str = "cow"
     policy: str = "key"
     seed: int = 0
@@ -137,7 +139,7 @@ class _Fleet:
         self._landed, self._harmed = -1, 0.0
 
     def start(self) -> None:
-        for number in range(self._stress.processes):
+        for number in range(self._stress.processes + self._stress.services):
             self._start(number)
 
     def _start(self, number: int) -> None:
@@ -150,7 +152,8 @@ class _Fleet:
             stress.folder / f"{number}.jsonl",
             stress.seed * 100_003 + self._starts,
         )
-        process = CONTEXT.Process(target=work, args=(job,), daemon=True)
+        target = work if number < stress.processes else serve
+        process = CONTEXT.Process(target=target, args=(job,), daemon=True)
         process.start()
         self._living[number] = process
 
@@ -168,7 +171,7 @@ class _Fleet:
         if landed == self._landed and now - self._harmed < HUSH_S:
             return
         self._landed, self._harmed = landed, now
-        number = chance.randrange(self._stress.processes)
+        number = chance.randrange(self._stress.processes + self._stress.services)
         draw = chance.random()
         if draw < 0.15:
             self._kill(number, signals)

@@ -6,6 +6,7 @@ the commit repeatable, so a process that was killed goes on with its last intent
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Mapping
@@ -91,6 +92,18 @@ def work(job: Job) -> None:
             kind = None
         if chance.random() < 0.02:
             _upkeep(table, chance)
+
+
+def serve(job: Job) -> None:
+    """Keep the table in shape until killed."""
+    die_with_parent()
+    chance = random.Random(job.seed)
+    table = _opened(job)
+    while True:
+        with contextlib.suppress(TableError):  # another one does it
+            table.compact(full=chance.random() < 0.7)
+            if chance.random() < 0.2:
+                table.clean()
 
 
 def _resumed(journal: Journal, done: list[dict[str, object]]) -> tuple[int, str | None]:
