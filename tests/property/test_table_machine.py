@@ -127,6 +127,12 @@ class TableMachine(RuleBasedStateMachine):
             del left[3]
         self._landed(version, left, wrote)
 
+    @rule(full=st.booleans())
+    def compact(self, full: bool) -> None:
+        """INV-14, INV-15: no row changes, and whoever is at work does not notice."""
+        self.table.compact(full=full)
+        self._remember()
+
     @rule(keys=KEYS, gone=st.integers(0, 6))
     def transaction(self, keys: set[int], gone: int) -> None:
         value = next(self.values)

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from plait import Table
 from plait.errors import TableNotFoundError
 from plait.files.sidecar import encode_hashes
-from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, PATHS, TOUCHED, Changes
+from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, MASKED, PATHS, TOUCHED, Changes
 from plait.model.decision import Decision, ReadSet, RolledBack
 from plait.model.instant import Action, Instant, Operation
 from plait.services.clean import clean
@@ -589,6 +590,29 @@ def test_verify_notes_files_that_a_committed_instant_does_not_name(copy: Copy) -
 
 
 # --- INV-07 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["fewer rows", "unnamed source", "unnamed target"])
+def test_verify_reports_a_rewrite_that_changed_rows(copy: Copy, fault: str) -> None:
+    """INV-14: what it takes away is what it brings."""
+    store = copy("mor")
+    Table.open(store.spec.uri).compact(full=True)
+    newest = StateCache(store, sim_ports()).refresh().version
+    assert not verify(client(store)).problems
+
+    def change(decision: Decision) -> Decision:
+        changes = decision.changes
+        if fault == "unnamed source":
+            changes = replace(changes, moved=changes.moved.slice(1))
+        elif fault == "unnamed target":
+            changes = replace(changes, placed=changes.placed.slice(1))
+        else:
+            mask = {"path": changes.added["path"][0].as_py(), "rows": 1, "inline": b"x"}
+            changes = replace(changes, masked=pa.Table.from_pylist([mask], schema=MASKED))
+        return replace(decision, changes=changes)
+
+    path = reseal(store, newest, change)
+    assert [place for invariant, place in found(store) if invariant == "INV-14"] == [path]
 
 
 def test_verify_reports_a_commit_with_a_conflicting_decision_in_its_window(copy: Copy) -> None:

@@ -1,4 +1,4 @@
-"""Verify: check INV-01 to INV-09 on storage, without changing anything."""
+"""Verify: check INV-01 to INV-09 and INV-14 on storage, without changing anything."""
 
 from __future__ import annotations
 

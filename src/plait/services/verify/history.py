@@ -171,6 +171,8 @@ class LiveFiles:
     def take(self, decision: Decision) -> None:
         """Take the next decision."""
         changes = decision.changes
+        if decision.operation in REWRITES:
+            self._judge_rewrite(decision)
         for path, key in _keys(changes.removed):
             if self._live.pop(key, None) is None:
                 self._bad(decision, f"it removes {path}, which is not live")
@@ -186,6 +188,26 @@ class LiveFiles:
                 self._bad(decision, f"it unmasks rows of {path}")
             else:
                 self._live[key] = masked
+
+    def _judge_rewrite(self, decision: Decision) -> None:
+        """Compare what a rewrite takes away with what it brings: it changes no row (INV-14)."""
+        self.findings.count("rewrites")
+        changes = decision.changes
+        moved, placed, masked = (
+            dict(zip(table["path"].to_pylist(), table["rows"].to_pylist(), strict=True))
+            for table in (changes.moved, changes.placed, changes.masked)
+        )
+        added = dict(zip(*(changes.added[n].to_pylist() for n in ("path", "rows")), strict=True))
+        before = sum(moved.get(p, 0) - self._live.get(k, 0) for p, k in _keys(changes.removed))
+        after = sum(rows - masked.get(path, 0) for path, rows in added.items())
+        named = moved.keys() >= set(changes.removed["path"].to_pylist())
+        if not named or any(placed.get(path) != rows for path, rows in added.items()):
+            message = "it replaces files without saying where their rows went"
+        elif before != after:
+            message = f"it replaces {before} visible rows by {after}"
+        else:
+            return
+        self.findings.problem("INV-14", paths.slot(decision.version), message)
 
     def _bad(self, decision: Decision, message: str) -> None:
         self.findings.problem("INV-04", paths.slot(decision.version), message)
