@@ -59,7 +59,7 @@ def filled(uri: str, buckets: int) -> Table:
     paths, texts, numbers = zip(*names, strict=True)
     count = len(names)
     low = np.arange(count) * 1_000
-    stats = [f'{{"2":[{n},{n + 999_999},0]}}' for n in low.tolist()]
+    stats = [f'{{"2":["{n}","{n + 999_999}",0]}}' for n in low.tolist()]
     columns = [paths, texts, numbers, [BASE] * count, [1_000] * count, [1 << 20] * count]
     added = pa.table([*columns, [True] * count, [0] * count, [0] * count, stats], schema=ADDED)
     keys = [[KEYS_FILES] * count, [1_000] * count, [None] * count, [None] * count]

@@ -15,7 +15,7 @@ from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
 from plait.model.request import WriteRequest
 from plait.model.schema import names_of
-from plait.queries.describe import describe, load_locks, load_timeline
+from plait.queries.describe import describe, load_history, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
 from plait.queries.moments import Bound, Moment
 from plait.queries.opening import create_handle, open_expected, reopen
@@ -319,8 +319,7 @@ class Table(Writes, Services):
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the decisions, newest first."""
-        entries = self.timeline.decided
-        return list(reversed(entries))[:limit]
+        return load_history(self._handle, limit)
 
     @property
     def timeline(self) -> TimelineView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from collections.abc import Iterator
 from unittest import mock
 
@@ -25,6 +26,7 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.property.test_state_fold import STEPS
+from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, Step
 from tests.support.protocol import listed, memory
 
@@ -148,6 +150,25 @@ def harm(store: Store, path: str, body: bytes, damage: str, at: int) -> None:
         store.put(path, body[: len(body) // 2])
     else:
         store.put(path, body[:at] + bytes([body[at] ^ 4]) + body[at + 1 :])
+
+
+@pytest.mark.parametrize(("place", "lie"), [(2, 7), (3, 7), (4, 7)], ids=["rows", "size", "footer"])
+def test_a_part_that_is_not_what_its_reference_says_is_not_believed(place: int, lie: int) -> None:
+    """INV-11: a lying checkpoint costs time only."""
+    with everything_is_large():
+        history = made([("add", 2, 1)] * 6, [*[""] * 5, "checkpoint"])
+        path = paths.checkpoint(6)
+        parts = json.loads(json.loads(history.store.find(path) or b"")["state"])["parts"]
+        for entry in parts[0]["files"]:
+            if entry[0] == "added":
+                entry[place] += lie
+        reseal_checkpoint(history.store, 6, parts=parts)
+        state = opened(history.store)
+        assert state.checkpoint == 6
+        with mock.patch.object(selected, "recover_part", wraps=selected.recover_part) as asked:
+            known = state.snapshot(history.store, wants=wanted_in([("a",)]))
+        assert shown(known) == within(history.live[-1], {("a",)})
+        assert asked.called
 
 
 def test_a_part_that_is_not_sorted_is_not_believed() -> None:

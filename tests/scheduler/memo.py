@@ -6,6 +6,7 @@ follows from the checksum alone. What is remembered is what the real code comput
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import cast
 
@@ -15,6 +16,7 @@ from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.read.wanted import Wants
 from plait.state.cache import StateCache
+from plait.state.events import COMMITS
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline.log import Timeline
@@ -76,12 +78,14 @@ class MemoState(TableState):
             self.memo.keep(key, found)
         return cast("Snapshot", found)
 
-    def commits(self, store: Store, *, since: int = -1) -> pa.Table:
+    def commits(
+        self, store: Store, *, since: int = -1, columns: Sequence[str] = tuple(COMMITS.names)
+    ) -> pa.Table:
         """Load one row a decision after a version."""
-        key = ("commits", self.checksum, since)
+        key = ("commits", self.checksum, since, columns)
         found = None if self.parts else self.memo.known.get(key)
         if found is None:
-            found = TableState.commits(self, store, since=since)
+            found = TableState.commits(self, store, since=since, columns=columns)
             self.memo.keep(key, found)
         return found
 

@@ -20,6 +20,13 @@ def load_timeline(handle: TableHandle) -> TimelineView:
     return TimelineView(tuple(map(_entry, rows)), show_pending(handle))
 
 
+def load_history(handle: TableHandle, limit: int | None) -> list[HistoryEntry]:
+    """Load the newest decisions, all by default, newest first."""
+    state = handle.cache.refresh()
+    since = -1 if limit is None else max(-1, state.version - limit)
+    return [_entry(row) for row in reversed(state.commits(handle.store, since=since).to_pylist())]
+
+
 def load_locks(handle: TableHandle) -> LockState:
     """Return who holds the table's lock now, and who decides its slots.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import bisect
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,7 @@ PLACES: Final = pa.schema(
 PART_TABLES: Final[Mapping[str, pa.Schema]] = {**TABLES, "places": PLACES}
 """The tables of events, and where the files in ``added`` lie, if they are many."""
 _ROWS_MAX: Final = 1 << 31
+Key = TypeVar("Key", str, int)
 _ORDER: Final = ("directory", "path", "version")
 _IN_TIME: Final = ("commits", "tokens")
 _COLD: Final = ("stats",)
@@ -154,24 +155,32 @@ class PieceReader:
         Raises:
             CorruptMetadataError: the file is damaged, or not sorted.
         """
+        if directories is None:
+            return self._read(schema, range(self._footer.num_row_groups))
+        return below(self._read(schema, self._groups(directories)), directories)
+
+    def read_after(self, schema: pa.Schema, version: int) -> pa.Table:
+        """Read columns of the rows of later versions, and maybe of some before.
+
+        Raises:
+            CorruptMetadataError: the file is damaged, or not sorted.
+        """
+        _, most = self._ends("version", int)
+        return self._read(schema, range(bisect.bisect_right(most, version), len(most)))
+
+    def _read(self, schema: pa.Schema, groups: Sequence[int]) -> pa.Table:
         path, size = self._file.path, self._file.size
-        groups = None if directories is None else self._groups(directories)
         with readable(schema, where=path):
             source = open_parquet(self._input, schema, footer=self._footer)
             rows = read_groups(source, schema, size=size, where=path, groups=groups)
-        expected = self._rows_of(groups)
+        expected = sum(self._footer.row_group(group).num_rows for group in groups)
         if rows.num_rows != expected:
             raise corrupt(path, f"{expected} rows", f"{rows.num_rows} rows")
-        return rows if directories is None else below(rows, directories)
-
-    def _rows_of(self, groups: list[int] | None) -> int:
-        if groups is None:
-            return self._file.rows
-        return sum(self._footer.row_group(group).num_rows for group in groups)
+        return rows
 
     def _groups(self, directories: Iterable[str]) -> list[int]:
         """Return the row groups in which files of these directories may be."""
-        least, most = self._ends()
+        least, most = self._ends("path", str)
         found: set[int] = set()
         for directory in directories:
             first = bisect.bisect_left(most, f"{directory}/")
@@ -179,18 +188,15 @@ class PieceReader:
             found.update(range(first, end))
         return sorted(found)
 
-    def _ends(self) -> tuple[list[str], list[str]]:
-        """Return the least and the greatest path of each row group."""
-        leaf = self._footer.schema.names.index("path")
-        least, most = [], []
-        for number in range(self._footer.num_row_groups):
-            told = self._footer.row_group(number).column(leaf).statistics
-            if told is None or not told.has_min_max:
-                raise corrupt(self._file.path, "the bounds of its paths", "none")
-            least.append(str(told.min))
-            most.append(str(told.max))
-        if least != sorted(least) or most != sorted(most):
-            raise corrupt(self._file.path, "sorted paths", "others")
+    def _ends(self, column: str, kind: type[Key]) -> tuple[list[Key], list[Key]]:
+        """Return the least and the greatest value of each row group, in a sorted file."""
+        leaf = self._footer.schema.names.index(column)
+        groups = (self._footer.row_group(each) for each in range(self._footer.num_row_groups))
+        told = [group.column(leaf).statistics for group in groups]
+        known = [each for each in told if each is not None and each.has_min_max]
+        least, most = [kind(each.min) for each in known], [kind(each.max) for each in known]
+        if len(known) < len(told) or least != sorted(least) or most != sorted(most):
+            raise corrupt(self._file.path, f"rows in the order of {column}", "others")
         return least, most
 
 

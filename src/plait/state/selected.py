@@ -18,7 +18,7 @@ from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
 from plait.files.bounds import Kinds
 from plait.read.wanted import Wanted
-from plait.state.events import Events, joined
+from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (
     PartFile,
     PieceReader,
@@ -86,6 +86,29 @@ def load_wanted(
     if directories is not None:
         recent = _below(recent, directories)
     return Events.concat([*pieces, recent])
+
+
+def load_commits(
+    store: Store, part: Part, *, since: int, columns: Sequence[str], cache: PartCache
+) -> pa.Table:
+    """Load columns of what a part says of decisions after a version, and maybe of some before.
+
+    Raises:
+        CorruptMetadataError: the part is damaged, and so are its decisions.
+    """
+    file = part.file("commits")
+    schema = pa.schema([TABLES["commits"].field(name) for name in columns])
+    if file is None or file.small:
+        return recover_part(store, part, ("commits",)).commits.select(columns)
+
+    def load() -> pa.Table:
+        with PieceReader(store, file) as reader:
+            return reader.read_after(schema, since)
+
+    try:
+        return cache.get((file.path, tuple(columns), since), load)
+    except CorruptMetadataError:
+        return recover_part(store, part, ("commits",)).commits.select(columns)
 
 
 def _directories(places: pa.Table, wanted: Callable[[pa.Array], Flags]) -> frozenset[str] | None:

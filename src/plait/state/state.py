@@ -6,7 +6,7 @@ parts (on storage, loaded when first needed) and a tail (since then).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -25,10 +25,10 @@ from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
 from plait.read.wanted import Wants
 from plait.state.definition import TableDef
-from plait.state.events import Events, Folded, LiveEntry, compact, fold, gathered
+from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold, gathered
 from plait.state.horizons import Horizons
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
-from plait.state.selected import PartCache, is_large, load_wanted
+from plait.state.selected import PartCache, is_large, load_commits, load_wanted
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -213,11 +213,11 @@ class TableState:
         """Count the files that are live at a version."""
         if version == self.version:
             return self.files
-        since = self.commits(store, since=version)["files"]
+        since = self.commits(store, since=version, columns=("version", "files"))["files"]
         return self.files - int(pc.sum(since).as_py() or 0)
 
     def _schema_id(self, store: Store, version: int) -> int:
-        rows = self.commits(store)
+        rows = self.commits(store, since=version - 1, columns=("version", "schema_id"))
         listed = rows.filter(pc.equal(rows["version"], version))
         if listed.num_rows != 1:
             message = f"version {version} is listed {listed.num_rows} times"
@@ -238,11 +238,19 @@ class TableState:
 
     # --- commits ---------------------------------------------------------------------------
 
-    def commits(self, store: Store, *, since: int = -1) -> pa.Table:
-        """Load one row a decision after a version: COMMITS, oldest first."""
+    def commits(
+        self, store: Store, *, since: int = -1, columns: Sequence[str] = tuple(COMMITS.names)
+    ) -> pa.Table:
+        """Load one row a decision after a version: COMMITS, oldest first.
+
+        ``columns``: those that are looked at, ``version`` among them.
+        """
         parts = [part for part in self.parts if part.last > since]
-        tables = [recover_part(store, part, ("commits",)).commits for part in parts]
-        tables.append(gathered([e for e in self.tail if e.version > since]).commits)
+        tables = [
+            load_commits(store, part, since=since, columns=columns, cache=self.cache)
+            for part in parts
+        ]
+        tables.append(gathered([e for e in self.tail if e.version > since]).commits.select(columns))
         rows = pa.concat_tables(tables)
         return rows.filter(pc.greater(rows["version"], since))
 
@@ -260,7 +268,7 @@ class TableState:
 
     def find_commit(self, store: Store, commit_id: str) -> int | None:
         """Find the version of a commit id; newest parts first, each loaded only if needed."""
-        for rows in self._commits_backwards(store):
+        for rows in self._commits_backwards(store, "commit_id"):
             listed = rows.filter(pc.equal(rows["commit_id"], commit_id))
             if listed.num_rows:
                 return int(listed["version"][0].as_py())
@@ -273,7 +281,7 @@ class TableState:
 
     def find_instant(self, store: Store, instant: Instant) -> int | None:
         """Find the version that an instant became, maybe under a later time than it began."""
-        for rows in self._commits_backwards(store):
+        for rows in self._commits_backwards(store, "instant"):
             listed = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
             if listed.num_rows:
                 return int(listed["version"][0].as_py())
@@ -281,17 +289,18 @@ class TableState:
 
     def find_version_at(self, store: Store, time_ms: int) -> int | None:
         """Find the newest version completed at or before a time."""
-        for rows in self._commits_backwards(store):
+        for rows in self._commits_backwards(store, "completed_ms"):
             listed = rows.filter(pc.less_equal(rows["completed_ms"], time_ms))
             if listed.num_rows:
                 return int(pc.max(listed["version"]).as_py())
         return None
 
-    def _commits_backwards(self, store: Store) -> Iterator[pa.Table]:
+    def _commits_backwards(self, store: Store, column: str) -> Iterator[pa.Table]:
+        columns = ("version", column)
         if self.tail:
-            yield gathered(self.tail).commits
+            yield gathered(self.tail).commits.select(columns)
         for part in reversed(self.parts):
-            yield recover_part(store, part, ("commits",)).commits
+            yield load_commits(store, part, since=-1, columns=columns, cache=self.cache)
 
     # --- upkeep ----------------------------------------------------------------------------
 

@@ -166,11 +166,13 @@ def open_parquet(
     source: pa.NativeFile, schema: pa.Schema, *, footer: pq.FileMetaData | None = None
 ) -> pq.ParquetFile:
     """Open a metadata table; nothing but its footer is read."""
-    texts = [f.name for f in schema if f.type in (pa.string(), pa.binary())]
+    known = pq.read_metadata(source) if footer is None else footer
+    there = set(known.schema.names)
+    texts = [f.name for f in schema if f.type in (pa.string(), pa.binary()) and f.name in there]
     # texts are kept as a dictionary until it is known how large they become
     return pq.ParquetFile(
         source,
-        metadata=footer,
+        metadata=known,
         read_dictionary=texts,
         pre_buffer=True,
         page_checksum_verification=True,

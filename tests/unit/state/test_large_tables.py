@@ -1,0 +1,151 @@
+"""What opening and planning costs does not follow the size of the table (INV-04, INV-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from plait.model.bucket import Partition, partition_path, partition_text
+from plait.model.changes import BASE
+from plait.model.plan import LIVE, Snapshot
+from plait.read.plan import plan_scan
+from plait.read.wanted import Wants, wanted_in, wanted_where
+from plait.state import part_file
+from plait.state.cache import StateCache
+from plait.state.checkpoint import MERGED_ROWS_MAX, write_checkpoint
+from plait.state.events import TABLES, Events, LiveEntry, gathered
+from plait.state.part_file import GROUP_ROWS
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
+from plait.testing import CountingStore, sim_ports
+from tests.support.histories import History
+from tests.support.protocol import memory
+
+T = TypeVar("T")
+
+
+class Weighing(CountingStore):
+    """Counts the bytes that are read, those of pieces too."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.bytes = 0
+
+    def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
+        result = super().call(operation, path, run)
+        if operation == "find" and isinstance(result, bytes):
+            self.bytes += len(result)
+        if operation == "open_input":
+            return pa.PythonFile(_Weighed(result, self), "rb")  # type: ignore[return-value]  # a file
+        return result
+
+
+class _Weighed:
+    """A file whose reads are counted."""
+
+    def __init__(self, inner: object, store: Weighing) -> None:
+        self._inner, self._store = inner, store
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        body: bytes = self._inner.read(size)  # type: ignore[attr-defined]  # a file
+        self._store.bytes += len(body)
+        return body
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def files_in(place: Partition, version: int) -> pa.Table:
+    """Give the entries of a row group full of files of one partition."""
+    numbers = range(GROUP_ROWS)
+    text = pa.repeat(partition_text(place), GROUP_ROWS)
+    columns: dict[str, object] = {
+        "path": [f"{partition_path(place)}/{number:06d}.base.parquet" for number in numbers],
+        "partition": text,
+        "kind": pa.repeat(BASE, GROUP_ROWS),
+        "sorted": pa.repeat(pa.scalar(value=False), GROUP_ROWS),
+        "rows": pa.repeat(100, GROUP_ROWS),
+        "stats": [f'{{"1":["{number}","{number + 9}",0]}}' for number in numbers],
+        "version": pa.repeat(version, GROUP_ROWS),
+    }
+    zeros = pa.repeat(0, GROUP_ROWS)
+    schema = TABLES["added"]
+    return pa.table([columns.get(name, zeros) for name in schema.names], schema.names).cast(schema)
+
+
+def place_of(number: int) -> Partition:
+    return (f"p{number:03d}",)
+
+
+def table_of(partitions: int) -> Store:
+    """Make a table of so many partitions, each with 4,096 files, in one part."""
+    history = History.begin(memory())
+    known = history.state
+    added = pa.concat_tables(files_in(place_of(number), 0) for number in range(partitions))
+    events = Events(added=added, commits=gathered(known.tail).commits)
+    state = replace(known, files=added.num_rows, tail=(LiveEntry(0, None, events),))
+    write_checkpoint(history.store, state, sim_ports())
+    return history.store
+
+
+def weighed(store: Store, wants: Wants) -> tuple[Weighing, Snapshot]:
+    """Open, and load what is wanted."""
+    weighing = Weighing(store)
+    state = StateCache(weighing, sim_ports()).refresh()
+    return weighing, state.snapshot(weighing, wants=wants)
+
+
+def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls are equal; bytes grow by entries in the footer, and by names of partitions."""
+    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
+    wants = wanted_in([place_of(3)])
+    some, one = weighed(table_of(5), wants)
+    more, other = weighed(table_of(20), wants)
+    assert one.files.num_rows == other.files.num_rows == GROUP_ROWS
+    assert (one.total, other.total) == (5 * GROUP_ROWS, 20 * GROUP_ROWS)
+    assert more.counts() == some.counts()
+    assert more.count("open_input") == 1
+    assert more.bytes < 2 * some.bytes
+
+
+def test_bounds_are_loaded_of_the_columns_of_a_predicate_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No JSON is loaded, and no column that nobody asked for."""
+    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
+    store = table_of(5)
+    _, plain = weighed(store, wanted_in([place_of(3)]))
+    assert plain.files.schema.equals(LIVE)
+    assert plain.files["stats"].null_count == plain.files.num_rows
+    _, bounded = weighed(store, wanted_where("id < 10"))
+    assert set(bounded.files.schema.names) - set(LIVE.names) == {"lower.1", "upper.1", "nulls.1"}
+    assert bounded.files["stats"].null_count == bounded.files.num_rows
+    assert plan_scan(bounded, where="id < 10").files.num_rows == 5 * 10
+
+
+def test_a_checkpoint_after_a_small_change_writes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer does not take in a part that is large, whatever it adds itself."""
+    store = table_of(20)
+    state = StateCache(store, sim_ports()).refresh()
+    written: list[int] = []
+    real = MemoryStore.put_if_absent
+
+    def put(self: MemoryStore, path: str, body: bytes) -> bool:
+        written.append(len(body))
+        return real(self, path, body)
+
+    monkeypatch.setattr(MemoryStore, "put_if_absent", put)
+    for version in range(1, 8):
+        events = Events(added=files_in(("new",), version).slice(0, 10))
+        tail = (*state.tail, LiveEntry(version, None, events))
+        state = write_checkpoint(store, replace(state, version=version, tail=tail), sim_ports())
+    assert state.parts[0].rows > MERGED_ROWS_MAX
+    assert len(state.parts) <= 3
+    assert sum(written) < 1 << 17
