@@ -93,6 +93,7 @@ def _small() -> Iterator[None]:
     with (
         mock.patch("plait.timeline.log.INLINE_ROWS_MAX", 1),
         mock.patch("plait.files.deletion.INLINE_BYTES_MAX", 8),
+        mock.patch("plait.files.row_map.INLINE_BYTES_MAX", 8),
         contextlib.ExitStack() as stack,
     ):
         for module in _users_of("INLINE_KEYS_MAX"):
@@ -138,6 +139,9 @@ def build(root: str, kind: str, *, seed: int) -> Model:
                 table.append(rows_of(rows))
                 model.upsert(rows)
             model.note(table.version)
+            if number == 5:
+                table.compact(full=True)
+                model.note(table.version)
         with table.stream("app").writer(after=None, end="1") as writer:
             rows = [(50 + n, "a", seed + n) for n in range(3)]
             writer.write(rows_of(rows))

@@ -19,7 +19,8 @@ from tests.fuzz.judge import judge
 from tests.fuzz.run import Fuzz, fuzz
 
 KINDS = {
-    "checkpoint", "checkpoint part", "data base", "data dv", "data keys", "data log", "heartbeat",
+    "checkpoint", "checkpoint part", "data base", "data dv", "data keys", "data log",
+    "data map", "heartbeat",
     "hint", "identity", "lease", "lock", "manifest", "pending inflight", "pending requested",
     "slot", "slot first", "slot newest",
 }  # fmt: skip
