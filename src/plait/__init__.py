@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
+    from plait.services.runner import OptimizeReport
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.participant import Participant
@@ -141,6 +142,7 @@ __all__ = [
     "MissingDependencyError",
     "Note",
     "OffsetGapError",
+    "OptimizeReport",
     "OptionError",
     "Participant",
     "PendingEntry",
@@ -191,6 +193,7 @@ _LAZY = {
     "CompactionPlan": "plait.services.compaction",
     "CompactionReport": "plait.services.compaction",
     "CompactionTask": "plait.services.compaction",
+    "OptimizeReport": "plait.services.runner",
     "CommitResult": "plait.model.decision",
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",

@@ -18,6 +18,7 @@ from plait.cli.render import Streams
 _CONCURRENCY = "plait.cli.commands.concurrency"
 _TABLES = "plait.cli.commands.tables"
 _TIMELINE = "plait.cli.commands.timeline"
+_COMPACTION = "plait.cli.commands.compaction"
 _SERVICES = "plait.cli.commands.services"
 
 ENTRIES = {
@@ -39,9 +40,11 @@ ENTRIES = {
         _CONCURRENCY, "List the readers that keep old versions from being cleaned."
     ),
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
+    "optimize": CommandEntry(_COMPACTION, "Do all upkeep of a table that falls due."),
+    "services": CommandEntry(_COMPACTION, "Keep tables in shape until it is stopped."),
     "clean": CommandEntry(_SERVICES, "Let go of old versions, and delete files that nobody needs."),
     "compact": CommandEntry(
-        "plait.cli.commands.compaction",
+        _COMPACTION,
         "Merge log files, small files, and files with many hidden rows.",
     ),
     "foreign": CommandEntry(

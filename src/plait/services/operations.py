@@ -24,6 +24,7 @@ from plait.services.compaction import (
 )
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
+from plait.services.runner import OptimizeReport, optimize
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties
 from plait.txn.read_pin import list_readers
@@ -93,6 +94,14 @@ class Services:
             CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         """
         return compact(self._handle, plan or plan_compaction(self._handle, full=full))
+
+    def optimize(self) -> OptimizeReport:
+        """Do all upkeep that falls due: roll the dead back, compact by policy, and clean.
+
+        Raises:
+            TableError: one of them failed; what was done before stands.
+        """
+        return optimize(self._handle)
 
     def plan_clean(self, *, now: bool = False) -> CleanPlan:
         """Plan a clean; write nothing.

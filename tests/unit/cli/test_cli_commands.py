@@ -496,3 +496,21 @@ def test_probe_ends_in_its_own_code_where_no_table_can_be_written(tablectl, tmp_
     ran = tablectl("probe", f"local://{tmp_path}")
     assert ran.code == 8
     assert "not known to have an atomic put-if-absent" in ran.out
+
+
+# --- optimize, services ----------------------------------------------------------------------
+
+
+def test_optimize_reports_what_it_did(tablectl, table):
+    done = _documented(tablectl("optimize", table, "--json"), table, "optimize")
+    assert set(done) == {"rollback", "compaction", "clean", "idle"}
+    assert "files deleted" in tablectl("optimize", table).out
+
+
+def test_services_look_at_every_table_and_say_which_failed(tablectl, table, tmp_path):
+    ran = tablectl("services", "run", table, tmp_path / "nowhere", "--once", "--json")
+    assert ran.code == 8
+    first, second = (json.loads(line) for line in ran.out.splitlines() if line.startswith("{"))
+    assert first["data"]["error"] is None
+    assert second["data"]["report"] is None
+    assert tablectl("services", "run", table, "--once").code == 0

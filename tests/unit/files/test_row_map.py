@@ -109,6 +109,8 @@ def test_a_map_that_does_not_fit_its_files_is_refused(store: Store) -> None:
     refused(store, row_of(entry, 3), target_rows=1)
     twice = RowMap(2, positions([]), np.array([5, 5], dtype=np.uint32))
     refused(store, row_of(encode(twice), 2), target_rows=9)
+    wide = RowMap(1, positions([]), positions([2**32 + 1]))  # type: ignore[arg-type]
+    refused(store, row_of(encode(wide), 1), target_rows=9)
     beyond = RowMap(2, positions([7]), np.array([0], dtype=np.uint32))
     refused(store, row_of(encode(beyond), 2), target_rows=9)
 

@@ -1,13 +1,16 @@
-"""What keeps a table's files in shape: compact."""
+"""What keeps the files of tables in shape: compact, optimize, services."""
 
 from __future__ import annotations
 
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command
+from plait.cli.command import bare_command, command, storage_option
+from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
+from plait.ports import SystemClock
+from plait.services.runner import OptimizeReport, ServiceRun, serve
 
 _SHOWN = 50
 
@@ -44,3 +47,81 @@ def compact(
         )
     )
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
+
+
+@command("optimize", "optimize ./flights", "optimize ./flights --json")
+def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
+    """Do all upkeep of a table that falls due.
+
+    Rolls dead writers back, compacts by the properties compact.*, and cleans by the properties
+    clean.*. Writers and readers go on meanwhile.
+    """
+    report = open_table(app, uri, storage).optimize()
+    app.show(report.to_dict(), Facts(_done(report)))
+
+
+def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
+    return (
+        ("instants rolled back", number(len(report.rollback.ended))),
+        ("files replaced", number(report.compaction.files_removed)),
+        ("files written", number(report.compaction.files_added)),
+        ("files deleted", number(len(report.clean.deleted))),
+    )
+
+
+@bare_command(
+    "services",
+    "services run ./flights ./bookings",
+    "services run ./flights --once --json",
+)
+@click.argument("action", type=click.Choice(["run"]))
+@click.argument("uris", nargs=-1, required=True)
+@click.option("--once", is_flag=True, help="Look at each table once, then end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Seconds between two looks at the tables.",
+)
+@storage_option
+@click.pass_obj
+def services(
+    app: Application,
+    action: str,
+    uris: tuple[str, ...],
+    storage: dict[str, str],
+    *,
+    once: bool,
+    interval: float,
+) -> None:
+    """Keep tables in shape until it is stopped.
+
+    Does for each table what `optimize` does, again and again. Any number of processes on any hosts
+    may run it for the same tables: they share the work. It prints a result for each table at which
+    something was done, or which failed; a table that fails does not stop the others. With --once
+    the exit code is 8 if one failed.
+    """
+    del action  # there is one
+    while True:
+        failed = 0
+        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle):
+            failed += run.error is not None
+            if once or run.error is not None or (run.report is not None and not run.report.idle):
+                _show(app, run)
+        if once:
+            break
+        SystemClock().sleep(interval)
+    if failed:
+        message = f"{failed} of {len(uris)} tables were not served"
+        raise CheckFailedError(message, hint="see the errors above")
+
+
+def _show(app: Application, run: ServiceRun) -> None:
+    app.uri = run.uri
+    facts: tuple[tuple[str, object], ...] = (("table", run.uri),)
+    if run.report is not None:
+        facts += _done(run.report)
+    if run.error is not None:
+        facts += (("error", str(run.error)),)
+    app.show(run.to_dict(), Facts(facts))

@@ -1,0 +1,111 @@
+"""Keep tables in shape by their policies, in one process or in many on many hosts.
+
+Runners share the work without a server. A partition with a living rewrite is left to whoever is at
+it, by its pending record; that saves work, and nothing hangs on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from plait.errors import TableError
+from plait.model.bucket import Partition
+from plait.services.clean import CleanReport, clean
+from plait.services.compaction import CompactionReport, compact, plan_compaction
+from plait.timeline.pending import load_pending
+from plait.txn.liveness import is_alive
+from plait.txn.matrix import REWRITES
+from plait.txn.recovery import RollbackReport, roll_back_failed
+from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeReport:
+    """What was done to keep a table in shape."""
+
+    rollback: RollbackReport
+    compaction: CompactionReport
+    clean: CleanReport
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to do."""
+        return not (
+            self.rollback.ended
+            or self.compaction.commits
+            or self.clean.version is not None
+            or self.clean.deleted
+            or self.clean.late
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "rollback": self.rollback.to_dict(),
+            "compaction": self.compaction.to_dict(),
+            "clean": self.clean.to_dict(),
+            "idle": self.idle,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRun:
+    """One look at one table."""
+
+    uri: str
+    report: OptimizeReport | None
+    error: TableError | None = None
+    """What kept the table from being served; the others go on."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "table": self.uri,
+            "report": None if self.report is None else self.report.to_dict(),
+            "error": None if self.error is None else self.error.to_dict(),
+        }
+
+
+def optimize(handle: TableHandle) -> OptimizeReport:
+    """Roll the dead back, compact what falls due by the table's policy, and clean.
+
+    Raises:
+        TableError: one of them failed; what was done before stands.
+    """
+    rollback = roll_back_failed(handle, reason="found dead by a service")
+    plan = plan_compaction(handle)
+    claimed = _claimed(handle)
+    tasks = tuple(task for task in plan.tasks if task.bucket[0] not in claimed)
+    compaction = compact(handle, replace(plan, tasks=tasks))
+    return OptimizeReport(rollback, compaction, clean(handle))
+
+
+def _claimed(handle: TableHandle) -> frozenset[Partition]:
+    """Return the partitions in which a living rewrite is at work."""
+    rewrites = [each for each in load_pending(handle.store) if each.operation in REWRITES]
+    if not rewrites:
+        return frozenset()
+    now_ms = handle.store.now_ms()
+    default_s = handle.cache.known().table.options.seconds("heartbeat.timeout")
+    living = (each for each in rewrites if is_alive(handle, each, now_ms, default_s))
+    return frozenset(partition for each in living for partition in each.partitions)
+
+
+def serve(uris: Sequence[str], open_table: Callable[[str], TableHandle]) -> Iterator[ServiceRun]:
+    """Look after each table once, one after the other; a table that fails does not stop others.
+
+    Args:
+        uris: the tables.
+        open_table: opens one; called again for each look, so that a table may come and go.
+    """
+    for uri in uris:
+        try:
+            run = ServiceRun(uri, optimize(open_table(uri)))
+        except TableError as error:
+            _log.warning("%s was not served: %s", uri, error)
+            run = ServiceRun(uri, None, error)
+        yield run
