@@ -292,25 +292,6 @@ def test_rollback_takes_either_an_instant_or_failed(tablectl, table, arguments):
     assert tablectl("rollback", table, *arguments).code == 2
 
 
-# --- compact ---------------------------------------------------------------------------------
-
-
-def test_compact_dry_run_shows_what_the_compaction_then_does(tablectl, tmp_path):
-    uri = str(tmp_path / "logs")
-    held = Table.create(uri, SCHEMA, record_key="id", table_type="mor", buckets=1)
-    for number in range(3):
-        held.upsert(_rows(number))
-    planned = tablectl("compact", uri, "--dry-run", "--json").data
-    assert planned["report"] is None
-    assert [task["files"] for task in planned["plan"]["tasks"]] == [3]
-    assert "log files" in tablectl("compact", uri, "--dry-run").out
-    done = tablectl("compact", uri, "--json").data
-    assert done["plan"]["tasks"] == planned["plan"]["tasks"]
-    assert (done["report"]["files_removed"], done["report"]["files_added"]) == (3, 1)
-    assert tablectl("compact", uri, "--full", "--json").data["plan"]["tasks"] == []
-    assert Table.open(uri).scan().count() == 3
-
-
 # --- clean -----------------------------------------------------------------------------------
 
 
@@ -496,21 +477,3 @@ def test_probe_ends_in_its_own_code_where_no_table_can_be_written(tablectl, tmp_
     ran = tablectl("probe", f"local://{tmp_path}")
     assert ran.code == 8
     assert "not known to have an atomic put-if-absent" in ran.out
-
-
-# --- optimize, services ----------------------------------------------------------------------
-
-
-def test_optimize_reports_what_it_did(tablectl, table):
-    done = _documented(tablectl("optimize", table, "--json"), table, "optimize")
-    assert set(done) == {"rollback", "compaction", "clean", "idle"}
-    assert "files deleted" in tablectl("optimize", table).out
-
-
-def test_services_look_at_every_table_and_say_which_failed(tablectl, table, tmp_path):
-    ran = tablectl("services", "run", table, tmp_path / "nowhere", "--once", "--json")
-    assert ran.code == 8
-    first, second = (json.loads(line) for line in ran.out.splitlines() if line.startswith("{"))
-    assert first["data"]["error"] is None
-    assert second["data"]["report"] is None
-    assert tablectl("services", "run", table, "--once").code == 0

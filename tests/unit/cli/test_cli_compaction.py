@@ -1,0 +1,54 @@
+"""compact, optimize and services on real tables."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from plait import Table
+
+SCHEMA = "id bigint, day string, x double"
+
+
+def _rows(*ids, day="a", x=1.0):
+    return pa.table({"id": list(ids), "day": [day] * len(ids), "x": [x] * len(ids)})
+
+
+def _logs(tmp_path):
+    """Make a table with several files in one bucket."""
+    uri = str(tmp_path / "logs")
+    held = Table.create(uri, SCHEMA, record_key="id", table_type="mor", buckets=1)
+    for number in range(3):
+        held.upsert(_rows(number))
+    return uri
+
+
+def test_compact_dry_run_shows_what_the_compaction_then_does(tablectl, tmp_path):
+    uri = _logs(tmp_path)
+    planned = tablectl("compact", uri, "--dry-run", "--json").data
+    assert planned["report"] is None
+    assert [task["files"] for task in planned["plan"]["tasks"]] == [3]
+    assert "log files" in tablectl("compact", uri, "--dry-run").out
+    done = tablectl("compact", uri, "--json").data
+    assert done["plan"]["tasks"] == planned["plan"]["tasks"]
+    assert (done["report"]["files_removed"], done["report"]["files_added"]) == (3, 1)
+    assert tablectl("compact", uri, "--full", "--json").data["plan"]["tasks"] == []
+    assert Table.open(uri).scan().count() == 3
+
+
+def test_optimize_reports_what_it_did(tablectl, tmp_path):
+    uri = _logs(tmp_path)
+    done = tablectl("optimize", uri, "--json").data
+    assert set(done) == {"rollback", "compaction", "clean", "idle"}
+    assert "files deleted" in tablectl("optimize", uri).out
+
+
+def test_services_look_at_every_table_and_say_which_failed(tablectl, tmp_path):
+    table = _logs(tmp_path)
+    ran = tablectl("services", "run", table, tmp_path / "nowhere", "--once", "--json")
+    assert ran.code == 8
+    first, second = (json.loads(line) for line in ran.out.splitlines() if line.startswith("{"))
+    assert first["data"]["error"] is None
+    assert second["data"]["report"] is None
+    assert tablectl("services", "run", table, "--once").code == 0
