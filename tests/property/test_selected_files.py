@@ -9,16 +9,19 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Insert, Table
+from plait.files.bounds import Kinds, with_bounds
 from plait.model.bucket import Partition, partition_path
 from plait.model.plan import Snapshot
 from plait.read.plan import plan_scan
 from plait.read.wanted import everything, wanted_in, wanted_where
-from plait.state import part_file, parts, selected
+from plait.services.verify import verify
+from plait.state import checkpoint, part_file, parts, selected
 from plait.state.cache import StateCache
 from plait.state.checkpoint import write_checkpoint
 from plait.state.state import TableState
@@ -28,7 +31,7 @@ from plait.timeline import paths
 from tests.property.test_state_fold import STEPS
 from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, Step
-from tests.support.protocol import listed, memory
+from tests.support.protocol import client, listed, memory
 
 PLACES: list[Partition] = [("a",), ("a-b",), ("b",), (None,)]
 CUTS = st.lists(st.sampled_from(["", "checkpoint"]), max_size=16)
@@ -150,6 +153,42 @@ def harm(store: Store, path: str, body: bytes, damage: str, at: int) -> None:
         store.put(path, body[: len(body) // 2])
     else:
         store.put(path, body[:at] + bytes([body[at] ^ 4]) + body[at + 1 :])
+
+
+def test_places_that_are_not_those_of_the_files_are_not_believed() -> None:
+    """INV-11: a file whose directory was forgotten would be overlooked; verify says so."""
+
+    def forgetful(added: pa.Table) -> pa.Table:
+        return part_file.places_of(added)[1:]
+
+    with everything_is_large():
+        with mock.patch.object(parts, "places_of", forgetful):
+            history = made([("add", 2, 1)] * 6, [*[""] * 5, "checkpoint"])
+        state = opened(history.store)
+        for place in PLACES:
+            known = state.snapshot(history.store, wants=wanted_in([place]))
+            assert shown(known) == within(history.live[-1], {place})
+        told = problems_of(history.store)
+    assert ["its directories" in each for each in told] == [True]
+
+
+def test_typed_bounds_that_are_not_those_of_the_decisions_are_found() -> None:
+    """INV-04: verify compares them with the JSON beside them."""
+
+    def shifted(files: pa.Table, kinds: Kinds) -> pa.Table:
+        there = with_bounds(files, kinds)
+        at = there.schema.get_field_index("lower.1")
+        return there.set_column(at, there.schema.field(at), pc.add(there["lower.1"], 1))
+
+    with mock.patch.object(checkpoint, "with_bounds", shifted):
+        history = made([("add", 2, 1)] * 6, [*[""] * 5, "checkpoint"])
+    assert ["lower.1" in each for each in problems_of(history.store)] == [True]
+
+
+def problems_of(store: Store) -> list[str]:
+    """Give what is wrong with checkpoints; these tables have no data files."""
+    found = verify(client(store), data=False).problems
+    return [each.message for each in found if each.path.startswith(paths.CHECKPOINTS)]
 
 
 @pytest.mark.parametrize(("place", "lie"), [(2, 7), (3, 7), (4, 7)], ids=["rows", "size", "footer"])

@@ -32,6 +32,7 @@ PLACES: Final = pa.schema(
     [
         pa.field("directory", pa.string(), nullable=False),
         pa.field("partition", pa.string(), nullable=False),
+        pa.field("files", pa.int64(), nullable=False),  # rows of "added" there
     ]
 )
 PART_TABLES: Final[Mapping[str, pa.Schema]] = {**TABLES, "places": PLACES}
@@ -212,6 +213,25 @@ def directories_of(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def places_of(added: pa.Table) -> pa.Table:
-    """Return the directories of files, and their partitions: PLACES."""
+    """Return the directories of files, their partitions, and how many files are there: PLACES."""
     pairs = pa.table({"directory": directories_of(added), "partition": added["partition"]})
-    return pairs.group_by(["directory", "partition"], use_threads=False).aggregate([]).cast(PLACES)
+    counted = pairs.group_by(["directory", "partition"], use_threads=False).aggregate(
+        [([], "count_all")]
+    )
+    return counted.rename_columns(PLACES.names).cast(PLACES)
+
+
+def require_counted(
+    places: pa.Table, rows: int, path: str, directories: frozenset[str] | None = None
+) -> None:
+    """Compare the files counted in some directories, by default all, with those that were found.
+
+    Raises:
+        CorruptMetadataError: they are not as many; so no file is overlooked.
+    """
+    if directories is not None:
+        chosen = pa.array(sorted(directories), pa.string())
+        places = places.filter(pc.is_in(places["directory"], value_set=chosen))
+    counted = int(pc.sum(places["files"]).as_py() or 0)
+    if counted != rows:
+        raise corrupt(path, f"{counted} files", f"{rows} files")

@@ -26,6 +26,7 @@ from plait.state.part_file import (
     part_schema,
     places_of,
     read_whole,
+    require_counted,
 )
 from plait.state.parts import Part, recover_part
 from plait.storage.port import Store
@@ -126,7 +127,9 @@ def _places(store: Store, part: Part, cache: PartCache) -> pa.Table:
         return places_of(Events().added)
     try:
         if places is not None:
-            return cache.get(places.path, functools.partial(read_whole, store, places))
+            known = cache.get(places.path, functools.partial(read_whole, store, places))
+            require_counted(known, added.rows, added.path)
+            return known
         return places_of(cache.get(added.path, functools.partial(read_whole, store, added)))
     except CorruptMetadataError:
         return places_of(_recovered(store, part, cache).added)
@@ -143,6 +146,9 @@ def _pieces(
     files = [file for file in part.files if file.table in LIVE_TABLES]
     try:
         loaded = {file.table: _piece(store, file, directories, kinds, cache) for file in files}
+        if directories is not None and "added" in loaded:
+            places = _places(store, part, cache)
+            require_counted(places, loaded["added"].num_rows, part.files[0].path, directories)
     except CorruptMetadataError:
         return _below(_recovered(store, part, cache), directories)
     return Events(**loaded)
