@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
+    from plait.services.repair import Finding, RepairPlan, RepairReport
     from plait.services.runner import OptimizeReport
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
@@ -120,6 +121,7 @@ __all__ = [
     "EpochUnknownError",
     "ExplainedConflict",
     "Explanation",
+    "Finding",
     "ForeignFile",
     "ForeignRemoval",
     "FormatError",
@@ -153,6 +155,8 @@ __all__ = [
     "PredicateError",
     "Problem",
     "ReaderEntry",
+    "RepairPlan",
+    "RepairReport",
     "Retry",
     "RetryableConflictError",
     "RollbackReport",
@@ -202,6 +206,9 @@ _LAZY = {
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
     "Explanation": "plait.queries.explain",
+    "Finding": "plait.services.repair",
+    "RepairPlan": "plait.services.repair",
+    "RepairReport": "plait.services.repair",
     "ForeignFile": "plait.services.foreign",
     "ForeignRemoval": "plait.services.foreign",
     "HistoryEntry": "plait.model.history",

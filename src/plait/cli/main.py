@@ -61,6 +61,9 @@ ENTRIES = {
         "plait.cli.commands.probe", "Race calls on a store to test whether it can be written."
     ),
     "verify": CommandEntry(_SERVICES, "Check the invariants on the table as it is."),
+    "repair": CommandEntry(
+        "plait.cli.commands.repair", "Mend what verify finds, where the mend is provably right."
+    ),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }
 

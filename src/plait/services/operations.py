@@ -24,8 +24,10 @@ from plait.services.compaction import (
 )
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
+from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
 from plait.services.runner import OptimizeReport, optimize
 from plait.services.verify import VerifyReport, verify
+from plait.storage import open_store
 from plait.txn.definition import set_properties
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed
@@ -149,3 +151,33 @@ class Services:
             history: check only the timeline: isolation, lost updates, double decisions.
         """
         return verify(self._handle, data=data, history=history)
+
+    def plan_repair(
+        self,
+        *,
+        source: str | None = None,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> RepairPlan:
+        """Verify the table and say what can be done about each finding; write nothing.
+
+        Args:
+            source: the URI of a copy of the table, such as a backup.
+            storage_options: options of the copy's store.
+
+        Raises:
+            OptionError: ``source`` is not a copy of this table.
+        """
+        copy = None if source is None else open_store(source, storage_options)
+        return plan_repair(self._handle, copy)
+
+    def repair(
+        self, plan: RepairPlan, *, storage_options: Mapping[str, object] | None = None
+    ) -> RepairReport:
+        """Make the mends of a plan; each is provably right, and each is judged again first.
+
+        Args:
+            plan: it names the copy from which bytes are taken.
+            storage_options: options of the copy's store.
+        """
+        copy = None if plan.source is None else open_store(plan.source, storage_options)
+        return repair(self._handle, plan, copy)

@@ -6,10 +6,14 @@ import io
 import json
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
+from plait import Table
 from plait.cli.main import main
 from plait.cli.render import Streams
+
+SCHEMA = "id bigint, day string, x double"
 
 
 class Terminal(io.StringIO):
@@ -36,6 +40,23 @@ class Ran:
     def error(self):
         """The ``error`` of the JSON document on stderr."""
         return json.loads(self.err)["error"]
+
+
+def rows(*ids, day="a", x=1.0):
+    return pa.table({"id": list(ids), "day": [day] * len(ids), "x": [x] * len(ids)})
+
+
+@pytest.fixture(name="table")
+def table_fixture(tmp_path):
+    """A partitioned table with two commits."""
+    uri = str(tmp_path / "t")
+    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
+    table = Table.create(
+        uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=properties
+    )
+    table.upsert(rows(1, 2, 3))
+    table.upsert(rows(1, 4, x=2.0), commit_id="second")
+    return uri
 
 
 def tablectl(*arguments: object, answer: str | None = None) -> Ran:

@@ -16,26 +16,9 @@ from plait.model.instant import Instant, Operation, State
 from plait.storage import open_store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, write_requested
+from tests.unit.cli.conftest import SCHEMA, rows
 
-SCHEMA = "id bigint, day string, x double"
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-def _rows(*ids, day="a", x=1.0):
-    return pa.table({"id": list(ids), "day": [day] * len(ids), "x": [x] * len(ids)})
-
-
-@pytest.fixture(name="table")
-def table_fixture(tmp_path):
-    """A partitioned table with two commits."""
-    uri = str(tmp_path / "t")
-    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
-    table = Table.create(
-        uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=properties
-    )
-    table.upsert(_rows(1, 2, 3))
-    table.upsert(_rows(1, 4, x=2.0), commit_id="second")
-    return uri
 
 
 def _documented(ran, uri, command):
@@ -132,7 +115,7 @@ def test_files_are_listed_with_plain_sizes(tablectl, table):
 
 
 def test_files_as_lines_respect_the_limit(tablectl, table):
-    Table.open(table).upsert(_rows(9, day="b"))
+    Table.open(table).upsert(rows(9, day="b"))
     lines = tablectl("files", table, "--jsonl", "--limit", 1).out.splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["kind"] == "base"
@@ -181,8 +164,8 @@ def test_history_says_when_there_is_more(tablectl, table):
 def test_timeline_shows_who_overlapped_whom(tablectl, table):
     slow = Table.open(table)
     with slow.writer("upsert") as writer:
-        writer.write(_rows(7, day="slow"))
-        Table.open(table).upsert(_rows(8, day="quick"))
+        writer.write(rows(7, day="slow"))
+        Table.open(table).upsert(rows(8, day="quick"))
         data = tablectl("timeline", table, "--json").data
         [pending] = data["pending"]
         assert (pending["pid"], pending["alive"]) == (os.getpid(), True)
@@ -290,80 +273,6 @@ def test_rollback_of_an_unknown_instant_ends_in_3(tablectl, table):
 @pytest.mark.parametrize("arguments", [(), ("--failed", "20260101000000000-0123456789abcdef")])
 def test_rollback_takes_either_an_instant_or_failed(tablectl, table, arguments):
     assert tablectl("rollback", table, *arguments).code == 2
-
-
-# --- clean -----------------------------------------------------------------------------------
-
-
-def _data_files(uri):
-    found = [os.path.join(d, f) for d, _, names in os.walk(uri) for f in names if ".meta" not in d]
-    return sorted(os.path.relpath(path, uri) for path in found)
-
-
-def test_clean_dry_run_shows_what_the_clean_then_deletes(tablectl, table):
-    before = _data_files(table)
-    planned = tablectl("clean", table, "--dry-run", "--json").data
-    assert planned["report"] is None
-    assert _data_files(table) == before
-    done = tablectl("clean", table, "--yes", "--json").data
-    assert done["plan"]["condemn"] == planned["plan"]["condemn"]
-    assert set(done["report"]["deleted"]) <= set(planned["plan"]["condemn"])
-    assert sorted(set(before) - set(done["report"]["deleted"])) == _data_files(table)
-    assert len(_data_files(table)) < len(before)
-    assert Table.open(table).scan().to_arrow().num_rows == 4
-
-
-def test_clean_without_yes_is_refused_and_deletes_nothing(tablectl, table):
-    before = _data_files(table)
-    ran = tablectl("clean", table, "--json")
-    assert (ran.code, ran.out) == (9, "")
-    assert _data_files(table) == before
-
-
-def test_clean_with_nothing_to_do_needs_no_yes(tablectl, tmp_path):
-    Table.create(str(tmp_path / "t"), SCHEMA)
-    ran = tablectl("clean", tmp_path / "t")
-    assert (ran.code, ran.err) == (0, "")
-
-
-def test_a_clean_can_be_undone_until_its_grace_is_over(tablectl, table):
-    Table.open(table).set({"clean.grace": "1h"})
-    before = _data_files(table)
-    done = tablectl("clean", table, "--json").data
-    assert (done["report"]["deleted"], done["plan"]["condemn"]) == ([], [])
-    assert done["plan"]["held"] > 0
-    oldest = tablectl("describe", table, "--json").data["horizon"]
-    undone = tablectl("clean", table, "--undo", "--json").data
-    assert (undone["undone"], undone["horizon"]) == ([done["report"]["version"]], 0)
-    assert tablectl("describe", table, "--json").data["horizon"] < oldest
-    again = tablectl("clean", table, "--undo")
-    assert (again.code, "nothing to undo" in again.err) == (0, True)
-    assert _data_files(table) == before
-    assert tablectl("clean", table, "--now", "--yes", "--json").data["report"]["deleted"]
-
-
-@pytest.mark.parametrize("wrong", [("--undo", "--now"), ("--since", "3"), ("--undo", "--dry-run")])
-def test_an_undo_with_options_of_a_clean_is_a_usage_error(tablectl, table, wrong):
-    assert tablectl("clean", table, *wrong).code == 2
-
-
-def test_foreign_files_are_listed_and_removed_when_nobody_needs_them(tablectl, table):
-    place = os.path.join(table, os.path.dirname(_data_files(table)[0]))
-    lost = os.path.join(place, f"00000-20260101000000000-{'e' * 16}-0-0000.base.parquet")
-    notes = os.path.join(place, "notes.txt")
-    for path in (lost, notes):
-        with open(path, "w") as file:
-            file.write("?")
-    listed = tablectl("foreign", "list", table, "--json").data["foreign"]
-    assert {file["owner"] for file in listed} == {"unknown", "strange"}
-    assert "nobody knows its instant" in tablectl("foreign", "list", table).out
-    assert tablectl("foreign", "remove", table, "--json").code == 9
-    planned = tablectl("foreign", "remove", table, "--dry-run", "--json").data["plan"]
-    assert [os.path.join(table, file["path"]) for file in planned] == [lost]
-    done = tablectl("foreign", "remove", table, "--yes", "--json").data["report"]
-    assert (done["removed"], len(done["ended"])) == ([planned[0]["path"]], 1)
-    assert (os.path.exists(lost), os.path.exists(notes)) == (False, True)
-    assert tablectl("foreign", "remove", table).code == 0
 
 
 # --- verify ----------------------------------------------------------------------------------

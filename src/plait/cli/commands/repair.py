@@ -1,0 +1,60 @@
+"""Mend what verify finds: repair."""
+
+from __future__ import annotations
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command, pairs_option
+from plait.cli.exits import Exit
+from plait.cli.opening import open_for_verify
+from plait.cli.view import Facts, Grid, number
+from plait.services.repair import Finding
+
+_SHOWN = 100
+
+
+@command("repair", "repair ./flights --dry-run", "repair ./flights --from s3://backup/flights")
+@click.option("--from", "source", metavar="URI", help="A copy of the table, such as a backup.")
+@pairs_option("--from-option", "source_storage", "Option of the copy's store; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def repair(  # noqa: PLR0913 - one parameter an option
+    context: click.Context,
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    source: str | None,
+    source_storage: dict[str, str],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Mend what verify finds, where the mend is provably right.
+
+    Bytes are taken from a copy only if a decision of this table proves that they are the lost
+    ones. For the rest it says what a person can do, or what is lost. The exit code is 8 if
+    anything is left. Mend the timeline first: run it again until nothing is to be mended.
+    """
+    table = open_for_verify(app, uri, storage)
+    plan = table.plan_repair(source=source, storage_options=source_storage or None)
+    data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
+    if dry_run or not plan.mends:
+        app.show(data, _grid(plan.findings))
+        left = plan.findings
+    else:
+        if not (app.machine and yes):
+            app.renderer.preview(app.view({"plan": plan.to_dict()}, _grid(plan.findings)))
+        app.confirm(f"make {len(plan.mends)} mend(s)?", yes=yes)
+        report = table.repair(plan, storage_options=source_storage or None)
+        done = (("mended", number(len(report.mended))), ("left", number(len(report.left))))
+        app.show({**data, "report": report.to_dict()}, Facts(done), _grid(report.left))
+        left = report.left
+    if left:
+        context.exit(int(Exit.PROBLEMS))
+
+
+def _grid(findings: tuple[Finding, ...]) -> Grid:
+    rows = [[each.answer, each.id, each.problem, each.what] for each in findings[:_SHOWN]]
+    return Grid(("answer", "finding", "problem", "what"), rows)

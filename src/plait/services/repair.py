@@ -1,0 +1,273 @@
+"""Repair: mend what verify found, where the mend is provably right; say what is left.
+
+A finding gets one of four answers. ``mend``: the mend is proven, and ``repair`` makes it.
+``choose``: a person must choose. ``later``: the timeline comes first. ``lost``: nothing mends it.
+Repair never guesses: bytes come from a copy only if something in the table proves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from plait.errors import FormatError, OptionError, StorageError, TableError
+from plait.files.data_file import parse_path
+from plait.model.changes import BASE, LOG
+from plait.services.backup import Backup, data_file
+from plait.services.verify import Problem, verify
+from plait.state.cache import StateCache
+from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.state import TableState
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.txn.table_handle import TableHandle
+
+MEND, CHOOSE, LATER, LOST = "mend", "choose", "later", "lost"
+SLOT, MANIFEST, HISTORY, CHECKPOINT = "slot", "manifest", "history", "checkpoint"
+FILE, VECTOR, KEYS, FOREIGN, OTHER = "file", "vector", "keys", "foreign", "other"
+_TIMELINE: Final = (SLOT, MANIFEST, HISTORY)
+_NO_COPY = "name a copy of the table that has it (--from)"
+_NOT_PROVEN = "the copy does not have the same bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem, and what can be done about it."""
+
+    kind: str
+    """``slot``, ``manifest``, ``history``, ``checkpoint``, ``file``, ``vector``, ``keys``,
+    ``foreign`` or ``other``."""
+    path: str
+    problem: str
+    answer: str
+    """``mend``, ``choose``, ``later`` or ``lost``."""
+    what: str
+    """What is done, or what a person can do."""
+
+    @property
+    def id(self) -> str:
+        """The finding's name, such as ``file:data/...``."""
+        return f"{self.kind}:{self.path}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "path": self.path,
+            "problem": self.problem,
+            "answer": self.answer,
+            "what": self.what,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """The findings of a verification, each with its answer."""
+
+    findings: tuple[Finding, ...]
+    source: str | None = None
+    """The URI of a copy of the table, if there is one."""
+
+    @property
+    def mends(self) -> tuple[Finding, ...]:
+        """The findings that ``repair`` mends."""
+        return tuple(each for each in self.findings if each.answer == MEND)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"findings": [each.to_dict() for each in self.findings], "source": self.source}
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """The result of a repair."""
+
+    mended: tuple[Finding, ...]
+    left: tuple[Finding, ...]
+    """What verify finds afterwards, with its answers."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "mended": [each.to_dict() for each in self.mended],
+            "left": [each.to_dict() for each in self.left],
+        }
+
+
+def plan_repair(handle: TableHandle, source: Store | None = None) -> RepairPlan:
+    """Verify the table, and answer each finding; write nothing.
+
+    Args:
+        handle: the table, which may be too damaged to be opened.
+        source: the store of a copy.
+
+    Raises:
+        OptionError: ``source`` is not a copy of this table.
+    """
+    findings = tuple(finding for finding, _ in _Planner.of(handle, source).steps())
+    return RepairPlan(findings, None if source is None else source.spec.uri)
+
+
+def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -> RepairReport:
+    """Make the mends of a plan that are still right; it is safe to run it twice.
+
+    Each finding is looked for and answered again, so nothing that the plan says is trusted.
+    """
+    wanted = {finding.id for finding in plan.mends}
+    mended = []
+    for finding, mend in _Planner.of(handle, source).steps():
+        if mend is not None and finding.id in wanted:
+            mend()
+            mended.append(finding)
+    return RepairReport(tuple(mended), plan_repair(handle, source).findings)
+
+
+Step = tuple[Finding, Callable[[], None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Answers the problems of one verification."""
+
+    handle: TableHandle
+    problems: tuple[Problem, ...]
+    state: TableState | None
+    """The newest state; None where the timeline is not whole."""
+    backup: Backup
+    copied: bool
+    """Whether there is a copy."""
+
+    @classmethod
+    def of(cls, handle: TableHandle, source: Store | None) -> _Planner:
+        backup = Backup(handle.store, source or handle.store)
+        if source is not None and not backup.is_of_table():
+            uri = source.spec.uri
+            message = f"{uri} is not a copy of this table: their table.json differ"
+            raise OptionError(message, hint="name a copy of this table", key="from", value=uri)
+        problems = verify(handle).problems
+        state = None
+        if not any(kind_of(each) in _TIMELINE for each in problems):
+            state = StateCache(handle.store, handle.ports).refresh()
+        return cls(handle, problems, state, backup, source is not None)
+
+    def steps(self) -> list[Step]:
+        """Answer each problem once."""
+        steps: dict[str, Step] = {}
+        for problem in self.problems:
+            for step in self._answer(problem):
+                steps.setdefault(step[0].id, step)
+        return list(steps.values())
+
+    def _answer(self, problem: Problem) -> list[Step]:
+        kind = kind_of(problem)
+        if kind == SLOT:
+            return self._slots(problem)
+        if kind == MANIFEST:
+            return [self._from_copy(problem, kind, self.backup.find_manifest(problem.path))]
+        if kind == CHECKPOINT:
+            return [self._checkpoint(problem)]
+        if kind in (FILE, VECTOR):
+            return [self._data(problem, kind)]
+        answer, what = _OTHERS[kind]
+        return [(Finding(kind, problem.path, problem.message, answer, what), None)]
+
+    def _slots(self, problem: Problem) -> list[Step]:
+        """Answer for a slot, or for the one before it if that one was replaced."""
+        version = int(problem.path.rpartition("/")[2].removesuffix(".json"))
+        if self.backup.proves(version) and version and not self.backup.proves(version - 1):
+            version -= 1
+        path = paths.slot(version)
+        body = self.backup.find_slot(version) if self.copied else None
+        named = Problem(problem.invariant, path, problem.message)
+        if body is not None and body == self.handle.store.find(path):
+            what = "the next decision names exactly these bytes, so no copy has better ones"
+            return [(Finding(SLOT, path, problem.message, LOST, what), None)]
+        return [self._from_copy(named, SLOT, body)]
+
+    def _from_copy(self, problem: Problem, kind: str, body: bytes | None) -> Step:
+        """Answer with bytes that are proven, or say that nothing but them mends it."""
+        store, path = self.handle.store, problem.path
+        if body is None or not self.copied:
+            what = f"nothing else mends it: {_NOT_PROVEN if self.copied else _NO_COPY}"
+            return Finding(kind, path, problem.message, LOST, what), None
+        proven = body
+        what = f"put back the {len(body):,} bytes of the copy, which the table's metadata proves"
+        finding = Finding(kind, path, problem.message, MEND, what)
+        return finding, lambda: store.put(path, proven)
+
+    def _checkpoint(self, problem: Problem) -> Step:
+        path = problem.path
+        if self.state is None:
+            what = "mend the timeline first: a checkpoint may be all that is left of a decision"
+            return Finding(CHECKPOINT, path, problem.message, LATER, what), None
+        what = "delete the checkpoints that rest on it; a new one is written from the decisions"
+        finding = Finding(CHECKPOINT, path, problem.message, MEND, what)
+        return finding, lambda: _write_anew(self.handle, path)
+
+    def _data(self, problem: Problem, kind: str) -> Step:
+        path, state = problem.path, self.state
+        if state is None:
+            what = "mend the timeline first: it says what the file must be"
+            return Finding(kind, path, problem.message, LATER, what), None
+        find = self.backup.find_file if kind == FILE else self.backup.find_vectors
+        body = find(state, path) if self.copied else None
+        if body is not None:
+            return self._from_copy(problem, kind, body)
+        reason = _NOT_PROVEN if self.copied else _NO_COPY
+        if kind == VECTOR:
+            what = f"an older vector would show deleted rows; {reason}"
+            return Finding(kind, path, problem.message, LOST, what), None
+        file = data_file(self.handle.store, state, path)
+        rows = "its rows" if file is None else f"its {file.live_rows:,} rows"
+        since = "" if file is None else f"; versions before {file.version} do not need it"
+        what = f"{reason}, or write {rows} again from their source{since}"
+        return Finding(kind, path, problem.message, CHOOSE, what), None
+
+
+_OTHERS: Final = {
+    HISTORY: (LOST, "it shows what happened; no later change can make it right"),
+    KEYS: (CHOOSE, "decide which row is right, then delete the key and write that row again"),
+    FOREIGN: (CHOOSE, "`tablectl foreign list` says whose it is"),
+    OTHER: (CHOOSE, "see the message"),
+}
+
+
+def kind_of(problem: Problem) -> str:
+    """Tell what is damaged, by the name of the file and the invariant that is broken."""
+    path, name = problem.path, parse_path(problem.path)
+    if path.startswith(f"{paths.TIMELINE}/"):
+        number = path.rpartition("/")[2].removesuffix(".json")
+        slot = number.isdigit() and paths.slot(int(number)) == path
+        if not slot:
+            return FOREIGN
+        return SLOT if problem.invariant in ("INV-01", "INV-02") else HISTORY
+    if problem.invariant in ("INV-06", "INV-08"):
+        return FOREIGN if problem.invariant == "INV-06" else KEYS
+    if path.startswith(f"{paths.MANIFESTS}/"):
+        return MANIFEST
+    if path.startswith(f"{paths.CHECKPOINTS}/"):
+        return CHECKPOINT
+    if name is not None and name.kind in (BASE, LOG):
+        return FILE
+    return VECTOR if name is not None and name.kind == "dv" else OTHER
+
+
+def _write_anew(handle: TableHandle, path: str) -> None:
+    """Delete the checkpoints that rest on a file, and write one of the newest version."""
+    doomed = {path} if path.endswith("/state.json") else set()
+    for version in list_checkpoints(handle.store):
+        try:
+            state = load_checkpoint(handle.store, version)
+        except (FormatError, StorageError):
+            continue
+        if state is not None and any(f.path == path for part in state.parts for f in part.files):
+            doomed.add(paths.checkpoint(version))
+    handle.store.delete(sorted(doomed))
+    try:
+        cache = StateCache(handle.store, handle.ports)
+        cache.refresh()
+        cache.checkpoint(1)
+    except TableError:  # the next commit writes it
+        return

@@ -1,0 +1,238 @@
+"""Repair mends what is provably right, says what it cannot mend, and never guesses (RFC 0018)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plait.errors import OptionError
+from plait.services.repair import Finding, RepairPlan, plan_repair, repair
+from plait.services.verify import verify
+from plait.state.cache import StateCache
+from plait.state.checkpoint import list_checkpoints
+from plait.storage.local import LocalStore
+from plait.storage.port import Store
+from plait.testing import sim_ports
+from plait.timeline import paths
+from tests.support.forge import flip, reseal, reseal_checkpoint
+from tests.support.protocol import client, create, listed, memory, upsert
+from tests.unit.services.conftest import Copy
+
+
+@pytest.fixture(params=["cow", "mor"])
+def store(request: pytest.FixtureRequest, copy: Copy) -> LocalStore:
+    return copy(request.param)
+
+
+@pytest.fixture
+def backup(tables: Path, store: LocalStore) -> LocalStore:
+    return LocalStore(str(tables / store.spec.uri.rstrip("/").rpartition("/")[2]))
+
+
+def answers(store: Store, backup: Store | None = None) -> dict[str, str]:
+    plan = plan_repair(client(store), backup)
+    return {finding.id: finding.answer for finding in plan.findings}
+
+
+def mended(store: Store, backup: Store | None = None) -> list[str]:
+    """Repair; give what was mended, and see that nothing is left."""
+    report = repair(client(store), plan_repair(client(store), backup), backup)
+    assert report.left == ()
+    assert verify(client(store)).problems == ()
+    return [finding.id for finding in report.mended]
+
+
+def bodies(store: Store) -> dict[str, bytes | None]:
+    return {path: store.find(path) for path in listed(store)}
+
+
+def one_live(store: Store) -> str:
+    rows = StateCache(store, sim_ports()).snapshot().files.to_pylist()
+    return str(max(rows, key=lambda row: int(str(row["rows"])))["path"])
+
+
+def test_a_table_that_is_whole_needs_no_repair(store: LocalStore) -> None:
+    before = bodies(store)
+    assert answers(store) == {}
+    assert repair(client(store), plan_repair(client(store))).mended == ()
+    assert bodies(store) == before
+
+
+def test_a_plan_changes_nothing(store: LocalStore, backup: LocalStore) -> None:
+    flip(store, paths.slot(3), 200)
+    flip(store, paths.checkpoint(4), 200)
+    before = bodies(store)
+    plan_repair(client(store), backup)
+    assert bodies(store) == before
+
+
+@pytest.mark.parametrize("damage", ["state.json", "part", "lie"])
+def test_a_damaged_checkpoint_is_made_again_from_the_decisions(
+    store: LocalStore, damage: str
+) -> None:
+    """INV-11."""
+    state = paths.checkpoint(4)
+    part = next(p for p in listed(store, paths.CHECKPOINTS) if p.endswith("-added.parquet"))
+    path = part if damage == "part" else state
+    if damage == "lie":
+        reseal_checkpoint(store, 4, final=1)
+    else:
+        flip(store, path, 200)
+    assert mended(store) == [f"checkpoint:{path}"]
+    assert list_checkpoints(store)[-1] == 6
+    assert client(store).cache.snapshot().version == 6
+
+
+def test_a_checkpoint_is_not_deleted_while_a_decision_is_missing(store: LocalStore) -> None:
+    """It may be all that is left of that decision."""
+    store.delete([paths.slot(2)])
+    flip(store, paths.checkpoint(4), 200)
+    assert answers(store) == {
+        f"slot:{paths.slot(2)}": "lost",
+        f"checkpoint:{paths.checkpoint(4)}": "later",
+    }
+    assert repair(client(store), plan_repair(client(store))).mended == ()
+    assert list_checkpoints(store) == [4]
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "empty", "replaced", "another"])
+def test_a_slot_comes_back_if_the_next_decision_proves_the_bytes(
+    store: LocalStore, backup: LocalStore, damage: str
+) -> None:
+    """INV-01."""
+    path = paths.slot(3)
+    if damage == "missing":
+        store.delete([path])
+    elif damage == "damaged":
+        flip(store, path, 200)
+    elif damage == "replaced":
+        store.put(path, store.find(paths.slot(2)) or b"")
+    else:
+        store.put(path, b"" if damage == "empty" else backup.find(paths.slot(4)) or b"")
+    assert mended(store, backup)[0] == f"slot:{path}"
+    assert store.find(path) == backup.find(path)
+
+
+def test_a_slot_that_was_replaced_by_another_sealed_decision_comes_back(
+    store: LocalStore, backup: LocalStore
+) -> None:
+    """INV-01: verify names the decision after it, which is right."""
+    path = reseal(store, 3, lambda decision: replace(decision, client={}))
+    assert answers(store) == {f"slot:{path}": "lost"}
+    assert mended(store, backup) == [f"slot:{path}"]
+    assert store.find(path) == backup.find(path)
+
+
+def test_slots_that_are_missing_one_after_the_other_come_back_as_a_chain(
+    store: LocalStore, backup: LocalStore
+) -> None:
+    """INV-01: each proves the one before it, and the first one left proves the last."""
+    lost = [paths.slot(version) for version in (2, 3, 4)]
+    store.delete(lost)
+    plan = plan_repair(client(store), backup)
+    for _ in lost:  # verify names the first that is missing
+        plan = plan_repair(client(store), backup)
+        repair(client(store), plan, backup)
+    assert verify(client(store)).problems == ()
+    assert [store.find(path) for path in lost] == [backup.find(path) for path in lost]
+
+
+def test_the_newest_slot_is_never_guessed(store: LocalStore, backup: LocalStore) -> None:
+    """INV-01: no decision proves it."""
+    path = paths.slot(6)
+    flip(store, path, 200)
+    before = store.find(path)
+    assert answers(store, backup) == {f"slot:{path}": "lost"}
+    repair(client(store), plan_repair(client(store), backup), backup)
+    assert store.find(path) == before
+
+
+def test_bytes_of_a_copy_that_nothing_proves_are_refused(
+    store: LocalStore, backup: LocalStore, tmp_path: Path
+) -> None:
+    """INV-01, INV-04: the copy is damaged in the same places."""
+    live = one_live(store)
+    bad = LocalStore(str(tmp_path / "bad"))
+    for path, body in bodies(backup).items():
+        bad.put(path, body or b"")
+    for path in (paths.slot(3), live):
+        flip(bad, path, 300)
+        store.delete([path])
+    assert answers(store, bad)[f"slot:{paths.slot(3)}"] == "lost"
+    store.put(paths.slot(3), backup.find(paths.slot(3)) or b"")
+    assert answers(store, bad) == {f"file:{live}": "choose"}
+    assert repair(client(store), plan_repair(client(store), bad), bad).mended == ()
+
+
+def test_another_table_is_no_copy(store: LocalStore) -> None:
+    other = memory()
+    create(other)
+    upsert(client(other))
+    with pytest.raises(OptionError):
+        plan_repair(client(store), other)
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
+def test_a_data_file_comes_back_with_the_size_footer_and_rows_of_its_decision(
+    store: LocalStore, backup: LocalStore, damage: str
+) -> None:
+    """INV-04."""
+    path = one_live(store)
+    if damage == "missing":
+        store.delete([path])
+    elif damage == "flipped":
+        flip(store, path, 300)
+    else:
+        store.put(path, (store.find(path) or b"")[:-1])
+    assert answers(store) == {f"file:{path}": "choose"}
+    assert mended(store, backup) == [f"file:{path}"]
+    assert store.find(path) == backup.find(path)
+
+
+def test_a_file_that_only_older_versions_need_comes_back(copy: Copy, tables: Path) -> None:
+    """INV-05."""
+    store, backup = copy("cow"), LocalStore(str(tables / "cow"))
+    live = set(StateCache(store, sim_ports()).snapshot().files["path"].to_pylist())
+    old = [p for p in listed(store, "data") if p.endswith(".base.parquet") and p not in live]
+    assert old
+    store.delete(old)
+    assert sorted(mended(store, backup)) == sorted(f"file:{path}" for path in old)
+
+
+def test_deletion_vectors_come_back_only_as_decisions_name_them(copy: Copy, tables: Path) -> None:
+    """INV-04: an older vector would show deleted rows."""
+    store, backup = copy("mor"), LocalStore(str(tables / "mor"))
+    path = next(p for p in listed(store, "data") if p.endswith(".dv.bin"))
+    store.delete([path])
+    assert answers(store) == {f"vector:{path}": "lost"}
+    assert mended(store, backup) == [f"vector:{path}"]
+
+
+def test_what_a_plan_says_is_not_trusted(store: LocalStore, backup: LocalStore) -> None:
+    live = one_live(store)
+    lie = Finding("file", live, "it is fine", "mend", "overwrite it")
+    before = bodies(store)
+    report = repair(client(store), RepairPlan((lie,)), backup)
+    assert (report.mended, bodies(store)) == ((), before)
+
+
+def test_only_what_the_plan_names_is_mended(store: LocalStore, backup: LocalStore) -> None:
+    plan = plan_repair(client(store), backup)
+    flip(store, paths.checkpoint(4), 200)
+    report = repair(client(store), plan, backup)
+    assert report.mended == ()
+    assert [finding.answer for finding in report.left] == ["mend"]
+
+
+def test_a_sealed_decision_that_is_not_the_lost_one_is_refused(
+    store: LocalStore, backup: LocalStore, tmp_path: Path
+) -> None:
+    """INV-01: its own seal proves nothing; the next decision names another."""
+    other = LocalStore(str(tmp_path / "other"))
+    for path, body in bodies(backup).items():
+        other.put(path, body or b"")
+    path = reseal(other, 3, lambda decision: replace(decision, client={}))
+    store.delete([path])
+    assert answers(store, other) == {f"slot:{path}": "lost"}
