@@ -9,7 +9,7 @@ row of theirs passes through the driver.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.plan import Snapshot
-from plait.model.request import WritePlan
+from plait.model.request import FileSet, WritePlan
 
 GROUP = "plait.engines"
 
@@ -121,6 +121,30 @@ class EngineOfSessions(Protocol):
 
     def within(self, session: object) -> Engine:
         """Return the engine that works in this session; raise OptionError if it is none."""
+        ...
+
+
+@runtime_checkable
+class Rewriting(Protocol):
+    """An engine that rewrites sets of files, in this process or on executors."""
+
+    @property
+    def width(self) -> int:
+        """How many sets it rewrites at once."""
+        ...
+
+    def rewrite(
+        self,
+        plan: WritePlan,
+        snapshot: Snapshot,
+        sets: Sequence[FileSet],
+        announce: Callable[[Iterable[Partition]], None],
+    ) -> WriteStatus:
+        """Put the visible rows of each set into one file; return the status of all of them.
+
+        Sets that are one file without hidden rows by now are left out. Everything is durable on
+        return. ``announce`` is as in ``Engine.staging``.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.output import Output, Staged, changes_of, stats_of
+from plait.arrow.rewrite import rewrite_files
 from plait.arrow.sinks import AppendSink, Incoming, LogSink, RunSink
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester, digest_of
@@ -23,7 +24,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStats, WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import MOR, Snapshot, TableSpec
-from plait.model.request import WritePlan
+from plait.model.request import FileSet, WritePlan
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline.pending import write_inflight
@@ -322,6 +323,22 @@ class ArrowEngine:
     ) -> ArrowStaging:
         """Begin one writer's work."""
         return ArrowStaging(plan, announce, task=self._task, store=self._store)
+
+    @property
+    def width(self) -> int:
+        """One set of files is rewritten at a time."""
+        return 1
+
+    def rewrite(
+        self,
+        plan: WritePlan,
+        snapshot: Snapshot,
+        sets: Sequence[FileSet],
+        announce: Callable[[Iterable[Partition]], None],
+    ) -> WriteStatus:
+        """Put the visible rows of each set of files into one file."""
+        store = self._store or open_store(plan.store)
+        return rewrite_files(plan, snapshot, enumerate(sets), announce, store=store)
 
     def digest(self, data: object, plan: WritePlan) -> Digest:
         """Return the digest of rows; raise SchemaError for those that do not fit the table."""

@@ -6,15 +6,15 @@ record key are merged by it, others follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from plait.arrow.existing import Existing
-from plait.arrow.memory import combined, taken
-from plait.arrow.output import Output, touched_row
+from plait.arrow.memory import MemoryLimits, combined, taken
+from plait.arrow.output import Announce, Output, touched_row
 from plait.files import keys
 from plait.files.data_file import MAP, LiveFile
 from plait.files.row_map import RowMapBuilder, RowMapWriter
@@ -32,7 +32,40 @@ from plait.model.changes import (
     WriteStats,
     WriteStatus,
 )
+from plait.model.plan import Snapshot
+from plait.model.request import FileSet, WritePlan
 from plait.read.join import aligned, repeated_key
+from plait.storage.port import Store
+
+
+def rewrite_files(
+    plan: WritePlan,
+    snapshot: Snapshot,
+    sets: Iterable[tuple[int, FileSet]],
+    announce: Announce,
+    *,
+    store: Store,
+    task: str = "0",
+) -> WriteStatus:
+    """Put the visible rows of each set of files into one file.
+
+    Args:
+        plan: of the instant.
+        snapshot: the table, or the files of these sets.
+        sets: each with its number among those of the instant.
+        announce: see ``Engine.staging``.
+        store: the table's.
+        task: tells those apart that work for one instant.
+    """
+    output = Output(store, plan, MemoryLimits.of(plan.options), task, announce)
+    rewriter = Rewriter(output, Existing(store, snapshot, plan.spec))
+    for number, each in sets:
+        output.check_alive()
+        wanted = set(each.sources)
+        live = [file for file in rewriter.existing.files(each.bucket) if file.path in wanted]
+        if len(live) > 1 or any(file.masked for file in live):
+            rewriter.copy(each.bucket, live, number)
+    return rewriter.status()
 
 
 @dataclass(slots=True)

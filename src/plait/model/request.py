@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plait.model.bucket import Partition
+from plait.model.bucket import BucketId, Partition
 from plait.model.clauses import Clauses
 from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
@@ -63,3 +63,13 @@ class WritePlan:
     def label(self, task: str) -> str:
         """Return a label for the files and records of a task, unique among the steps."""
         return f"s{self.step}-{task}" if self.step else task
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """Files of one bucket that a rewrite puts into one."""
+
+    bucket: BucketId
+    sources: tuple[str, ...]
+    bytes: int = 0
+    """Together, as far as it is known."""

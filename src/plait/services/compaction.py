@@ -15,14 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.arrow.engine import ArrowEngine
+from plait.engine import Rewriting, engine_within
+from plait.errors import OptionError
 from plait.files.data_file import bucket_spans
 from plait.model.bucket import BucketId, partition_parse, partition_path, partition_text
 from plait.model.changes import LOG
 from plait.model.contract import Options
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
+from plait.model.request import FileSet
 from plait.read.wanted import everything, wanted_in
-from plait.services.rewrite import FileSet, rewrite
+from plait.services.rewrite import rewrite
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -119,22 +123,32 @@ def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:
     return files.filter(pa.array([pair in wanted for pair in pairs], pa.bool_()))
 
 
-def compact(handle: TableHandle, plan: CompactionPlan) -> CompactionReport:
-    """Execute a plan, in commits of about ``services.task.size`` each.
+def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -> CompactionReport:
+    """Execute a plan, in commits of about ``services.task.size`` for each that works at once.
 
     It changes no row, and no writer fails or waits because of it. If it is killed, what it has
     committed stands, and the next one plans the rest.
+
+    Args:
+        handle: the table.
+        plan: which files belong together; what is not there any more is left out.
+        session: where the work is done; by default in this process.
 
     Raises:
         RolledBackError: it was taken for dead.
         CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         CommitOutcomeUnknownError: the store does not say; nothing was deleted.
+        OptionError: no engine knows such a session.
     """
-    share_bytes = handle.cache.known().table.options.size("services.task.size")
+    engine = engine_within(session, ArrowEngine(store=handle.store))
+    if not isinstance(engine, Rewriting):
+        message = f"the engine {engine.name} cannot rewrite files"
+        raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
+    share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
     results = []
     for share in _shares(plan.tasks, share_bytes):
-        sets = [FileSet(task.bucket, task.sources) for task in share]
-        result = rewrite(handle, Operation.COMPACT, sets)
+        sets = [FileSet(task.bucket, task.sources, task.bytes) for task in share]
+        result = rewrite(handle, Operation.COMPACT, sets, engine)
         results += [] if result is None else [result]
     return CompactionReport(plan, tuple(results))
 

@@ -81,7 +81,7 @@ class Services:
         return plan_compaction(self._handle, full=full)
 
     def compact(
-        self, plan: CompactionPlan | None = None, *, full: bool = False
+        self, plan: CompactionPlan | None = None, *, full: bool = False, spark: object = None
     ) -> CompactionReport:
         """Merge log files, small files and files with hidden rows; plan first if needed.
 
@@ -90,12 +90,13 @@ class Services:
         Args:
             plan: what to do, whether or not it is the newest.
             full: without a plan: compact every bucket that is not one file without hidden rows.
+            spark: the session whose executors do the work; by default this process does it.
 
         Raises:
             RolledBackError: it was taken for dead.
             CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         """
-        return compact(self._handle, plan or plan_compaction(self._handle, full=full))
+        return compact(self._handle, plan or plan_compaction(self._handle, full=full), spark)
 
     def optimize(self) -> OptimizeReport:
         """Do all upkeep that falls due: roll the dead back, compact by policy, and clean.

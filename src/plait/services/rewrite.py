@@ -14,19 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.arrow.existing import Existing
-from plait.arrow.memory import MemoryLimits
-from plait.arrow.output import Output
-from plait.arrow.rewrite import Rewriter
+from plait.engine import Rewriting
 from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
 from plait.files.roaring import Positions
 from plait.files.row_map import load_row_map
-from plait.model.bucket import BucketId
 from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
-from plait.model.request import WriteRequest
+from plait.model.request import FileSet, WriteRequest
 from plait.read.wanted import wanted_in
 from plait.state.state import TableState
 from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, rows_of_group
@@ -43,16 +39,8 @@ _ALL_GONE = "others changed every row that it copied"
 _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class FileSet:
-    """Files of one bucket that are to become one."""
-
-    bucket: BucketId
-    sources: tuple[str, ...]
-
-
 def rewrite(
-    handle: TableHandle, operation: Operation, sets: Sequence[FileSet]
+    handle: TableHandle, operation: Operation, sets: Sequence[FileSet], engine: Rewriting
 ) -> CommitResult | None:
     """Rewrite sets of files in one commit; None if nothing was left to do.
 
@@ -66,35 +54,23 @@ def rewrite(
     """
     partitions = tuple(dict.fromkeys(each.bucket[0] for each in sets))
     txn = OptimisticTransaction.begin(handle, WriteRequest(operation, partitions=partitions))
-    staged: list[WriteStatus] = []
+    txn.distributed = engine.width > 1
 
     def commit() -> CommitResult:
-        staged.append(_stage(handle, txn, sets))
-        if not staged[0].changes.moved.num_rows:
-            txn.abort(_NO_SOURCE, wrote=False)
+        table, store = txn.base.table, handle.store
+        plan = plan_of(txn.request, table, store.spec, txn.instant)
+        snapshot = txn.base.snapshot(store, wants=wanted_in(partitions))
+        status = engine.rewrite(plan, snapshot, sets, txn.announce)
+        if not status.changes.moved.num_rows:
+            txn.abort(_NO_SOURCE, wrote=txn.distributed)
             raise Obsolete(_NO_SOURCE)
         carrier = FollowMasks(txn.mask_files(), txn.base)
-        return txn.commit(staged[0], Scope(), None, carrier=carrier)
+        return txn.commit(status, Scope(), None, carrier=carrier)
 
     try:
         return commit_or_abort(handle, txn, commit, lambda: True)
     except Obsolete:
         return None
-
-
-def _stage(handle: TableHandle, txn: OptimisticTransaction, sets: Sequence[FileSet]) -> WriteStatus:
-    table, store = txn.base.table, handle.store
-    plan = plan_of(txn.request, table, store.spec, txn.instant)
-    output = Output(store, plan, MemoryLimits.of(table.options), "0", txn.announce)
-    snapshot = txn.base.snapshot(store, wants=wanted_in({each.bucket[0] for each in sets}))
-    rewriter = Rewriter(output, Existing(store, snapshot, table.spec))
-    for number, each in enumerate(sets):
-        txn.check_alive()
-        wanted = set(each.sources)
-        live = [f for f in rewriter.existing.files(each.bucket) if f.path in wanted]
-        if len(live) > 1 or any(file.masked for file in live):
-            rewriter.copy(each.bucket, live, number)
-    return rewriter.status()
 
 
 @dataclass(frozen=True, slots=True)

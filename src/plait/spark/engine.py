@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from plait.arrow.clauses import rows_spec
 from plait.errors import OptionError
 from plait.model.bucket import Partition
-from plait.model.changes import Digest
-from plait.model.request import WritePlan
+from plait.model.changes import Digest, WriteStatus
+from plait.model.plan import Snapshot
+from plait.model.request import FileSet, WritePlan
 from plait.spark.frame import (
     arrow_schema,
     check_frame,
@@ -19,7 +20,8 @@ from plait.spark.frame import (
     require_reachable,
     union,
 )
-from plait.spark.job import run
+from plait.spark.job import cancelled_with, run, tasks_wanted
+from plait.spark.rewrite import rewrite_on
 from plait.spark.staging import SparkStaging
 from plait.spark.task import SumRows
 
@@ -53,6 +55,32 @@ class SparkEngine:
             message = f"not a Spark session: {type(session).__qualname__}"
             raise OptionError(message, hint="pass a SparkSession as spark=", key="spark", value="")
         return SparkEngine(session)
+
+    @property
+    def width(self) -> int:
+        """The number of tasks that rewrite files at once."""
+        return tasks_wanted(self._required(), into_files=True)
+
+    def rewrite(
+        self,
+        plan: WritePlan,
+        snapshot: Snapshot,
+        sets: Sequence[FileSet],
+        announce: Callable[[Iterable[Partition]], None],
+    ) -> WriteStatus:
+        """Put the visible rows of each set of files into one file, on executors."""
+        spark = self._required()
+        require_reachable(plan.store)
+        interval_s = plan.options.seconds("heartbeat.interval")
+        name = str(plan.instant)
+        with cancelled_with(spark, name, lambda: announce(()), interval_s=interval_s):
+            return rewrite_on(spark, plan, snapshot, sets, self.width)
+
+    def _required(self) -> SparkSession:
+        if self._session is None:
+            message = "files are rewritten in a Spark session, and none was given"
+            raise OptionError(message, hint="pass it as spark=", key="spark", value="none")
+        return self._session
 
     def staging(
         self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]

@@ -1,0 +1,100 @@
+"""Compaction by a Spark job over many buckets, beside writers of both engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import OptionError
+from tests.support.protocol import Phases
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("place", pa.string()), ("value", pa.int64())])
+
+
+def rows(ids: range, value: int) -> pa.Table:
+    places = ["ab"[i % 2] for i in ids]
+    return pa.table({"id": list(ids), "place": places, "value": [value] * len(ids)}, schema=SCHEMA)
+
+
+def make(tmp_path: Path, *, keyed: bool) -> Table:
+    table = Table.create(
+        str(tmp_path / "t"),
+        SCHEMA,
+        record_key=["id"] if keyed else [],
+        partition_by=["place"],
+        buckets=3 if keyed else None,
+        table_type="mor",
+    )
+    for value in range(9):
+        ids = range(20 * value, 20 * value + 40) if keyed else range(40 * value, 40 * value + 40)
+        table.upsert(rows(ids, value)) if keyed else table.append(rows(ids, value))
+    return table
+
+
+def content(table: Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+
+def files(table: Table) -> int:
+    return int(table.handle.cache.snapshot().files.num_rows)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_executors_compact_what_one_process_would(spark, tmp_path: Path, keyed: bool) -> None:
+    """INV-14: one commit, and the files and rows of a compaction in this process."""
+    table = make(tmp_path, keyed=keyed)
+    before = content(table)
+    report = table.compact(full=True, spark=spark)
+    assert len(report.commits) == 1
+    assert files(table) == (6 if keyed else 2)
+    assert content(table) == before
+    assert not table.verify().problems
+    assert not table.verify(history=True).problems
+    assert table.compact(full=True, spark=spark).commits == ()
+
+
+def test_writers_go_on_beside_a_compaction_on_spark(spark, tmp_path: Path) -> None:
+    """INV-14, INV-15: rows that were hidden meanwhile are hidden in its files."""
+    table = make(tmp_path, keyed=True)
+    other = Table.open(str(table.describe()["uri"]))
+    done: list[object] = []
+
+    def meanwhile() -> None:
+        if not done:
+            done.append(table.upsert(rows(range(60, 90), 99)))
+            table.delete(where="id < 10")
+
+    ports = replace(other.handle.ports, observer=Phases(on={"publish": meanwhile}))
+    other._handle = replace(other._handle, ports=ports)
+    report = other.compact(full=True, spark=spark)
+    assert [each.rebased for each in report.commits] == [0]
+    assert table.history()[0].operation == "compact"
+    held = {row[0]: row[2] for row in content(table)}
+    assert held == {
+        **{i: i // 20 if i < 180 else 8 for i in range(10, 200)},
+        **dict.fromkeys(range(60, 90), 99),
+    }
+    assert not table.verify().problems
+
+
+def test_a_spark_write_follows_a_compaction(spark, tmp_path: Path) -> None:
+    """INV-14, INV-15: the masks that executors staged are carried over by the driver."""
+    table = make(tmp_path, keyed=True)
+    frame = spark.createDataFrame(rows(range(60, 90), 99).to_pandas())
+    with table.writer("upsert") as writer:
+        writer.write(frame)
+        Table.open(str(table.describe()["uri"])).compact(full=True)
+    assert writer.result.rebased == 0
+    assert {row[2] for row in content(table) if 60 <= row[0] < 90} == {99}
+    assert not table.verify().problems
+
+
+def test_only_a_session_of_spark_is_taken_for_one(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="session"):
+        make(tmp_path, keyed=True).compact(full=True, spark="local[2]")
