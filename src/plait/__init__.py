@@ -42,6 +42,7 @@ from plait.errors import (
     PlanStaleError,
     PolicyError,
     PredicateError,
+    RestoreRefusedError,
     Retry,
     RetryableConflictError,
     RolledBackError,
@@ -54,6 +55,7 @@ from plait.errors import (
     TableExistsError,
     TableNotFoundError,
     TransactionClosedError,
+    UndoneError,
     UnsupportedFeatureError,
 )
 
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting
-    from plait.model.decision import CommitResult, Span, Token
+    from plait.model.decision import CommitResult, Savepoint, SetBack, Span, Token
     from plait.model.history import (
         HistoryEntry,
         LockHolder,
@@ -79,6 +81,8 @@ if TYPE_CHECKING:
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
     from plait.services.repair import Finding, RepairPlan, RepairReport
+    from plait.services.replay import ReplayPlan, ReplayReport
+    from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
     from plait.services.runner import OptimizeReport
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
@@ -157,14 +161,22 @@ __all__ = [
     "ReaderEntry",
     "RepairPlan",
     "RepairReport",
+    "ReplayPlan",
+    "ReplayReport",
+    "RestorePlan",
+    "RestoreRefusedError",
+    "RestoreReport",
+    "RestoredCommit",
     "Retry",
     "RetryableConflictError",
     "RollbackReport",
     "RolledBackError",
     "RolledBackInstant",
+    "Savepoint",
     "Scan",
     "SchemaError",
     "SchemaMismatchError",
+    "SetBack",
     "SingleWriterError",
     "Span",
     "StorageError",
@@ -179,6 +191,7 @@ __all__ = [
     "Token",
     "Transaction",
     "TransactionClosedError",
+    "UndoneError",
     "UnsupportedFeatureError",
     "Update",
     "VerifyReport",
@@ -225,9 +238,16 @@ _LAZY = {
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
     "ReaderEntry": "plait.model.history",
+    "ReplayPlan": "plait.services.replay",
+    "ReplayReport": "plait.services.replay",
+    "RestorePlan": "plait.services.restore",
+    "RestoreReport": "plait.services.restore",
+    "RestoredCommit": "plait.services.restore",
     "RollbackReport": "plait.txn.recovery",
     "RolledBackInstant": "plait.txn.recovery",
+    "Savepoint": "plait.model.decision",
     "Scan": "plait.read.scan",
+    "SetBack": "plait.model.decision",
     "Span": "plait.model.decision",
     "Stream": "plait.stream.stream",
     "StreamProblem": "plait.model.stream",

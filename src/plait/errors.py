@@ -34,12 +34,14 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  |  `- IncompatibleConflictError
     |  |- CommitRetriesExhaustedError     the last conflict, attempts, elapsed_ms
     |  |- CommitOutcomeUnknownError       nothing was deleted; look again
+    |  |- UndoneError                     which restore undid what is sent again
     |  |- RolledBackError                 by whom, when, why
     |  `- TransactionClosedError
     |- LockError
     |  |- LockTimeoutError(TimeoutError)
     |  `- LockUnavailableError
     |- PlanStaleError                     the table changed after a service planned
+    |  `- RestoreRefusedError             commits that the plan did not show
     `- StorageError(OSError)
        |- CapabilityMissingError          e.g. the store lacks put-if-absent
        `- ClockUnavailableError           the store reports no time, or an impossible one
@@ -300,6 +302,13 @@ class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
     """
 
 
+class UndoneError(CommitError, code="undone"):
+    """A restore undid what this commit id or epoch committed. Facts: version, restore.
+
+    Nothing was written. ``Table.replay`` lets it be applied again.
+    """
+
+
 class TransactionClosedError(CommitError, code="closed"):
     """The writer or transaction is used after its end."""
 
@@ -318,6 +327,10 @@ class LockUnavailableError(LockError, code="lock_unavailable"):
 
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
     """The table changed after the service planned. Plan again."""
+
+
+class RestoreRefusedError(PlanStaleError, code="restore_refused", retry=Retry.REPLAN):
+    """Rows were committed since the restore was planned. Facts: planned, version, versions."""
 
 
 class StorageError(TableError, OSError, code="storage", retry=Retry.SAME):

@@ -17,7 +17,6 @@ from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.queries.describe import describe, load_history, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
-from plait.queries.moments import Bound, Moment
 from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.pins import pin, pin_changes
 from plait.read.changes import ChangeScan
@@ -28,6 +27,7 @@ from plait.services.operations import Services
 from plait.services.upkeep import keep_in_shape
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
+from plait.txn.moments import Bound, Moment
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes

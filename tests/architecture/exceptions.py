@@ -13,6 +13,9 @@ NESTED: dict[str, str] = {
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/repair.py:repair": "one for each option of the command",
+    "src/plait/cli/commands/restores.py:replay": "one for each option of the command",
+    "src/plait/cli/commands/restores.py:restore": "one for each option of the command",
+    "src/plait/cli/commands/restores.py:savepoint": "one for each option of the command",
     "src/plait/cli/commands/services.py:rollback": "one for each option of the command",
     "src/plait/cli/commands/services.py:clean": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",

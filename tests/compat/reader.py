@@ -9,7 +9,6 @@ It favours plain code over speed, and refuses what it can: rows are dictionaries
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,11 @@ import pyarrow.parquet as pq
 import pyroaring
 import xxhash
 
-FEATURES = {"slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1"}
+from tests.compat.values import bucket_of, key_hashes, text_of
+
+FEATURES = {
+    "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
+}  # fmt: skip
 PLAIN = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
     "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
@@ -47,7 +50,6 @@ SECTIONS = {
 BINARY = {"inline", "key_inline", "map_inline"}
 INSTANT = re.compile(r"\d{17}-[0-9a-f]{16}")
 VERSION = re.compile(r"\d{20}")
-EPOCH = dt.datetime.fromisoformat("1970-01-01")
 Row = dict[str, Any]
 
 
@@ -70,13 +72,14 @@ class Reader:
         self.version, self.checksum = -1, ""
         self.final, self.raised = 0, []
         self.table: Row = {}
-        self.added: dict[str, Row] = {}
-        self.removed: dict[str, int] = {}
+        self.added: dict[str, list[Row]] = {}
+        self.removed: dict[str, list[int]] = {}
         self.masked: dict[str, list[Row]] = {}
         self.condemned: set[str] = set()
         self.commits: dict[int, Row] = {}
         self.streams: dict[str, Row] = {}
         self.reservations: list[Row] = []
+        self.savepoints: dict[str, int] = {}
         self.touched: list[Row] = []
         identity = parsed(self._read(".meta/table.json"), ".meta/table.json")
         require(identity.get("format") == 1, f"format {identity.get('format')}")
@@ -160,21 +163,26 @@ class Reader:
     def _take(self, state: Row, events: dict[str, list[Row]]) -> None:
         self.version, self.checksum = state["version"], state["decision"]
         self.table, self.final, self.raised = state["table"], state["final"], state["raised"]
-        self.streams = {token["application"]: token for token, _ in state["streams"]}
+        self.streams = {token["application"]: token for token, *_ in state["streams"]}
         self.reservations = [reserved for _, reserved in state["reservations"]]
-        self.added = {row["path"]: row for row in events.get("added", [])}
-        self.removed = {row["path"]: row["version"] for row in events.get("removed", [])}
+        lineage = state.get("lineage", {"savepoints": []})
+        self.savepoints = {each["name"]: each["version"] for each in lineage["savepoints"]}
+        for row in events.get("added", []):
+            self.added.setdefault(row["path"], []).append(row)
+        for row in events.get("removed", []):
+            self.removed.setdefault(row["path"], []).append(row["version"])
         for row in events.get("masked", []):
             self.masked.setdefault(row["path"], []).append(row)
         self.condemned = {row["path"] for row in events.get("condemned", [])}
         self.commits = {row["version"]: row for row in events["commits"]}
-        live = sum(path not in self.removed for path in {*self.added} - self.condemned)
+        kept = ((p, rows) for p, rows in self.added.items() if p not in self.condemned)
+        live = sum(len(rows) > len(self.removed.get(path, [])) for path, rows in kept)
         require(live == state["files"], f"{live} files are live, not {state['files']}")
         self._check_bounds()
 
     def _check_bounds(self) -> None:
         """Compare typed bounds with the JSON beside them."""
-        for row in self.added.values():
+        for row in chain(*self.added.values()):
             told = json.loads(row["stats"] or "{}")
             for number in {name.split(".")[1] for name in row if name.startswith("lower.")}:
                 typed = [row[f"{what}.{number}"] for what in ("lower", "upper", "nulls")]
@@ -199,16 +207,26 @@ class Reader:
         }
         self.table = decision.get("table", self.table)
         for row in changes["added"]:
-            require(row["path"] not in self.added, f"{row['path']} is added twice")
-            self.added[row["path"]] = {**row, "version": version}
-        self.removed |= {row["path"]: version for row in changes["removed"]}
+            times = len(self.removed.get(row["path"], [])) if decision.get("restored") else 0
+            once = len(self.added.get(row["path"], [])) == times
+            require(once, f"{row['path']} is added twice")
+            self.added.setdefault(row["path"], []).append({**row, "version": version})
+        for row in changes["removed"]:
+            self.removed.setdefault(row["path"], []).append(version)
         for row in changes["masked"]:
             self.masked.setdefault(row["path"], []).append({**row, "version": version})
         self.touched += [*changes["touched"], *changes["lookups"]]
         if cleaned := decision.get("cleaned"):
             self._clean(cleaned, version)
             self.condemned |= {path for path, _ in cleaned["condemned"]}
+        for each in decision.get("replay", {"applications": []})["applications"]:
+            self.streams.pop(each["application"], None)
+            self.streams |= {each["application"]: each["token"]} if each["token"] else {}
         self.streams |= {token["application"]: token for token in decision.get("tokens", [])}
+        if savepoint := decision.get("savepoint"):
+            self.savepoints.pop(savepoint["name"], None)
+            if not savepoint["drop"]:
+                self.savepoints[savepoint["name"]] = savepoint["version"]
         ended = [decision, *decision.get("rolled_back", [])]
         nonces = {each["instant"][-16:] for each in ended}
         kept = [each for each in self.reservations if each["instant"][-16:] not in nonces]
@@ -250,12 +268,18 @@ class Reader:
 
     def live(self, version: int) -> list[tuple[Row, Row | None]]:
         """Return the files that are live at a version, each with its deletion vector."""
-        readable = self.horizon <= version <= self.version
+        saved = version in self.savepoints.values()
+        readable = (self.horizon <= version or saved) and 0 <= version <= self.version
         require(readable, f"versions {self.horizon} to {self.version} can be read")
         found = []
-        for path, row in self.added.items():
-            gone = self.removed.get(path, version + 1) <= version or path in self.condemned
-            if row["version"] <= version and not gone:
+        for path, rows in self.added.items():
+            row = max(
+                (row for row in rows if row["version"] <= version),
+                key=lambda row: row["version"],
+                default=None,
+            )
+            ends = [end for end in self.removed.get(path, []) if row and end > row["version"]]
+            if row and path not in self.condemned and min(ends, default=version + 1) > version:
                 masks = [mask for mask in self.masked.get(path, []) if mask["version"] <= version]
                 found.append((row, max(masks, key=lambda mask: mask["version"], default=None)))
         return found
@@ -441,59 +465,3 @@ def fitting(found: pa.Field, wanted: pa.Field) -> Callable[[Any], Any]:
         each = fitting(old.value_field, new.value_field)
         return lambda value: value and [each(item) for item in value]
     return lambda value: value
-
-
-# --- values ------------------------------------------------------------------------------------
-
-
-def text_of(value: object) -> str | None:
-    """Return the canonical text of a value that a partition may have; None for a null."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return f"{value or abs(value):f}"
-        case dt.datetime():
-            zone = "" if value.tzinfo is None else "Z"
-            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
-        case dt.date():
-            return value.isoformat()
-    return str(value)
-
-
-def key_hashes(table: pa.Table, key: list[str]) -> list[int]:
-    """Return the key hash of every row, without a sign."""
-    hashes = [42] * table.num_rows
-    for name in key:
-        for row, value in enumerate(table[name].to_pylist()):
-            if value is not None:
-                body = hashed(value, table[name].type)
-                hashes[row] = xxhash.xxh64_intdigest(body, seed=hashes[row])
-    return hashes
-
-
-def hashed(value: Any, kind: pa.DataType) -> bytes:
-    """Return the bytes of a value that are hashed."""
-    if isinstance(value, (str, bytes)):
-        return value.encode() if isinstance(value, str) else value
-    if isinstance(value, Decimal):
-        sign, digits, _ = value.as_tuple()
-        value = (-1 if sign else 1) * int("".join(map(str, digits)))
-        if kind.precision > 18:
-            size = (value if value >= 0 else ~value).bit_length() // 8 + 1
-            return value.to_bytes(size, "big", signed=True)
-    elif isinstance(value, dt.datetime):
-        value = (value.replace(tzinfo=None) - EPOCH) // dt.timedelta(microseconds=1)
-    elif isinstance(value, dt.date):
-        value = value.toordinal() - EPOCH.toordinal()
-    wide = pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal(kind)
-    return int(value).to_bytes(8 if wide else 4, "little", signed=True)
-
-
-def bucket_of(number: int, count: int) -> int:
-    """Return the bucket of a key hash, which is read with a sign."""
-    return (number - 2**64 if number >> 63 else number) % count

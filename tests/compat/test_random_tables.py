@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait import BadRecordError, DuplicateKeyError, Table
+from plait import (
+    BadRecordError,
+    DuplicateKeyError,
+    InstantExpiredError,
+    InstantNotFoundError,
+    Table,
+)
 from tests.compat.golden import Golden
 from tests.compat.reader import Reader
 from tests.compat.rows import listed
@@ -63,6 +70,16 @@ def _transaction(table: Table, rows: pa.Table, definition: dict[str, Any]) -> No
         tx.delete(where="id = 5")
 
 
+def _restore(table: Table, rows: pa.Table, _definition: dict[str, Any]) -> None:
+    with suppress(InstantExpiredError):
+        table.restore(version=rows.num_rows % (table.version + 1))
+
+
+def _undo(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None:
+    with suppress(InstantExpiredError, InstantNotFoundError):
+        table.undo()
+
+
 ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "upsert": _upsert,
     "upsert again": _upsert,
@@ -71,6 +88,9 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "dynamic": _dynamic,
     "update": lambda table, _rows, _definition: table.update({"v": "v + 1"}, where="id > 30"),
     "transaction": _transaction,
+    "restore": _restore,
+    "undo": _undo,
+    "savepoint": lambda table, _rows, _definition: table.savepoint(f"s{table.version}"),
     "clean": lambda table, _rows, _definition: table.clean(),
 }
 
@@ -103,10 +123,11 @@ def test_second_reader_reads_every_table_alike(
         golden.clock.advance(1)
         scan = golden.table.scan()
         expected[golden.table.version] = listed(scan.to_arrow().to_pylist())
+    saved = {each.version for each in golden.table.savepoints}
     place: Path = tmp_path_factory.mktemp("random")
     golden.save(place)
     for reader in (Reader(str(place / "random")), Reader(str(place / "random"), checkpoints=False)):
-        for version in filter(lambda each: each >= reader.horizon, expected):
+        for version in filter(lambda each: each >= reader.horizon or each in saved, expected):
             assert listed(reader.rows(version)) == expected[version], version
         assert all(len(hashes) == row["key_count"] for row, hashes in reader.key_digests()
                    if row["keys"] in ("inline", "sidecar"))  # fmt: skip

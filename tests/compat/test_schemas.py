@@ -20,9 +20,14 @@ from plait.model.decision import (
     Cleaned,
     Decision,
     ReadSet,
+    Replayed,
     Reserved,
+    Restored,
     RolledBack,
+    Savepoint,
+    SavepointChange,
     Scope,
+    SetBack,
     Span,
     Token,
 )
@@ -127,6 +132,9 @@ def whole(**changes: object) -> dict[str, object]:
         rolled_back=(RolledBack(NOBODY, "why", (("a", None),)),),
         cleaned=Cleaned(0, 0, ((path, 0),), (path,), 0),
         reserved=Reserved(NOBODY, SCOPE, ((("a", None), -1),)),
+        savepoint=SavepointChange(Savepoint("monday", 0)),
+        restored=Restored(0, ((1, 1),)),
+        replayed=Replayed((SetBack("app", Token("app", 0, "", "1"), 1), SetBack("b")), ("id",)),
         table=table.handle.cache.known().table.to_dict(),
     )
     changes = {"changes": replace(decision.changes, **sections), **changes}
@@ -145,6 +153,10 @@ def test_keys_of_a_decision_are_those_of_its_schema() -> None:
         "rolledBack": decision["rolled_back"][0],
         "cleaned": decision["cleaned"],
         "reserved": decision["reserved"],
+        "savepoint": decision["savepoint"],
+        "restored": decision["restored"],
+        "replay": decision["replay"],
+        "setBack": decision["replay"]["applications"][0],
         "stats": decision["stats"],
         "table": decision["table"],
         "bucketSpec": decision["table"]["bucket_spec"],
@@ -195,6 +207,7 @@ def test_every_predicate_fits_the_schema(where: str) -> None:
 def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     uri = "memory://schema-of-records"
     table = Table.create(uri, "id bigint", record_key="id", properties={"checkpoint.interval": "1"})
+    table.savepoint("empty")
     table.upsert(pa.table({"id": [1]}))
     store, found = open_store(uri), {}
     with table.writer("upsert") as writer:

@@ -18,9 +18,14 @@ from plait.model.decision import (
     Cleaned,
     Decision,
     ReadSet,
+    Replayed,
     Reserved,
+    Restored,
     RolledBack,
+    Savepoint,
+    SavepointChange,
     Scope,
+    SetBack,
     Token,
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
@@ -122,6 +127,28 @@ DECISIONS = st.builds(
             INSTANT,
             SCOPES,
             st.lists(st.tuples(PARTITION, st.integers(-1, 100)), max_size=2).map(tuple),
+        ),
+    ),
+    savepoint=st.one_of(
+        st.none(),
+        st.builds(SavepointChange, st.builds(Savepoint, TEXT, COUNT), st.booleans()),
+    ),
+    restored=st.one_of(
+        st.none(),
+        st.builds(Restored, COUNT, st.lists(st.tuples(COUNT, COUNT), max_size=2).map(tuple)),
+    ),
+    replayed=st.one_of(
+        st.none(),
+        st.builds(
+            Replayed,
+            st.lists(
+                st.one_of(
+                    st.builds(SetBack, TEXT),
+                    st.builds(SetBack, TEXT, st.builds(Token, TEXT, COUNT, TEXT, TEXT), COUNT),
+                ),
+                max_size=2,
+            ).map(tuple),
+            st.lists(TEXT, max_size=2).map(tuple),
         ),
     ),
     table=st.one_of(st.none(), OBJECT),

@@ -14,19 +14,20 @@ from plait.testing import sim_ports
 from tests.support.histories import History, Step, seen
 from tests.support.protocol import memory
 
+STEP_KINDS = ["add", "add", "mask", "remove", "replace", "clean", "undo", "restore", "save", "drop"]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "mask", "remove", "replace", "clean", "undo"]),
+        st.sampled_from(STEP_KINDS),
         st.integers(0, 40),
         st.integers(0, 40),
     ),
-    max_size=16,
+    max_size=20,
 )
 CUTS = st.lists(st.sampled_from(["", "", "checkpoint", "squeeze", "reload"]), max_size=16)
 
 
 def same_as_the_model(history: History, state: TableState) -> None:
-    for version in range(state.horizon, state.version + 1):
+    for version in sorted({*range(state.horizon, state.version + 1), *history.saved.values()}):
         assert seen(state, history.store, version) == history.live[version], version
     folded = state.folded(history.store)
     condemned = folded.condemned

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from plait import Delete, Insert, Table, Update
-from plait.errors import DuplicateKeyError, InstantExpiredError, RetryableConflictError
+from plait.errors import (
+    DuplicateKeyError,
+    EpochUnknownError,
+    IncompatibleConflictError,
+    InstantExpiredError,
+    InstantNotFoundError,
+    RetryableConflictError,
+    UndoneError,
+)
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.write.writer import Writer
 
@@ -72,6 +80,17 @@ class TableMachine(RuleBasedStateMachine):
         self.past: dict[int, Rows] = {0: {}}
         self.touched: dict[int, set[int] | None] = {}
         """By version: the keys that a commit wrote; EVERY: any."""
+        self.commits: set[int] = set()
+        """Versions of commits of rows."""
+        self.restores: dict[int, int] = {}
+        """The version of a restore -> the version that it restored."""
+        self.saved: dict[str, int] = {}
+        self.ids: dict[str, list[int]] = {}
+        self.replays: dict[str, list[int]] = {}
+        self.epochs: list[tuple[int, int]] = []
+        """Each applied epoch, and its version."""
+        self.position = (-1, 0)
+        """The last epoch, and the version that decided so."""
         self.open: list[Open] = []
         self.values = itertools.count(1)
 
@@ -161,10 +180,17 @@ class TableMachine(RuleBasedStateMachine):
     @rule(at=st.integers(0, 2))
     def commit(self, at: int) -> None:
         ours = self.open.pop(at % len(self.open))
-        refused = self._refused(ours)
+        met = any(version > ours.base for version in self.restores)
+        restored = met and not (ours.operation == "delete" and not self._is_blind(ours))
+        refused = restored or self._refused(ours)
         try:
             ours.writer.__exit__(None, None, None)
+        except IncompatibleConflictError:
+            assert restored
+            self._remember()
+            return
         except RetryableConflictError:
+            assert not restored
             assert refused, "a conflict that the policy does not have"
             self._remember()
             return
@@ -203,6 +229,154 @@ class TableMachine(RuleBasedStateMachine):
         ours = self.open.pop(at % len(self.open))
         self.table.rollback(ours.writer.instant)
         self._remember()
+
+    # --- restores ----------------------------------------------------------------------------
+
+    def _lineage(self, version: int) -> set[int]:
+        """Return the versions whose commits the table contains there (docs/spec/lineage.tla)."""
+        if version == 0:
+            return {0}
+        return self._lineage(self.restores.get(version, version - 1)) | {version}
+
+    @property
+    def _contained(self) -> set[int]:
+        return self._lineage(max(self.past))
+
+    @rule(back=st.integers(0, 6), name=st.sampled_from("ab"))
+    def savepoint(self, back: int, name: str) -> None:
+        self._remember()
+        version = max(0, self.table.version - back)
+        if name in self.saved:
+            self.table.drop_savepoint(name)
+            del self.saved[name]
+        else:
+            try:
+                self.table.savepoint(name, version=version)
+                self.saved[name] = version
+            except InstantExpiredError:
+                assert back >= 3
+        self._remember()
+
+    @rule(back=st.integers(0, 6), replay=st.booleans())
+    def restore(self, back: int, *, replay: bool) -> None:
+        self._remember()
+        self._restore(max(0, self.table.version - back), replay=replay)
+
+    @precondition(lambda self: self.saved)
+    @rule(at=st.integers(0, 1))
+    def restore_savepoint(self, at: int) -> None:
+        self._remember()
+        self._restore(sorted(self.saved.values())[at % len(self.saved)], replay=False)
+
+    def _restore(self, to: int, *, replay: bool) -> None:
+        try:
+            report = self.table.restore(version=to, replay=replay)
+        except InstantExpiredError:
+            assert self.table.version - to >= 3
+            assert to not in self.saved.values(), "INV-05"
+            return
+        if report.version is None:
+            assert self.now == self.past[to]
+            return
+        self.restores[report.version] = to
+        self._landed(report.version, self.past[to], EVERY)
+        if replay:
+            self._replayed(report.version)
+
+    @rule()
+    def undo(self) -> None:
+        self._remember()
+        commits = [version for version in self.commits if version in self._contained]
+        try:
+            report = self.table.undo()
+        except InstantExpiredError:
+            assert self.table.version - max(commits) >= 2
+        except InstantNotFoundError:
+            assert not commits
+        else:
+            to = max(commits) - 1
+            assert report.version is not None
+            assert report.plan.to == to
+            self.restores[report.version] = to
+            self._landed(report.version, self.past[to], EVERY)
+
+    @rule()
+    def replay(self) -> None:
+        undone = {name for name in self.ids if self._is_undone(name)}
+        report = self.table.replay()
+        assert set(report.plan.commit_ids) == undone
+        assert bool(report.plan.applications) == self._lost
+        self._remember()
+        if report.version is not None:
+            self._replayed(report.version)
+
+    def _replayed(self, version: int) -> None:
+        for name in [name for name in self.ids if self._is_undone(name)]:
+            self.replays.setdefault(name, []).append(version)
+        if self._lost:
+            kept = [epoch for epoch, at in self.epochs if at in self._contained]
+            self.position = (max(kept, default=-1), version)
+
+    def _is_undone(self, name: str) -> bool:
+        versions, contained = self.ids[name], self._contained
+        replays = [at for at in self.replays.get(name, []) if at in contained]
+        return not contained & set(versions) and max(replays, default=-1) < max(versions)
+
+    @rule(keys=KEYS, name=st.sampled_from(["x", "y"]))
+    def identified(self, keys: set[int], name: str) -> None:
+        """INV-16: applied once among the commits that the table contains, or refused."""
+        first = [at for at in self.ids.get(name, []) if at in self._contained]
+        value = next(self.values)
+        try:
+            version = self.table.upsert(rows(keys, value), commit_id=name).version
+        except UndoneError:
+            assert self._is_undone(name)
+            self._remember()
+            return
+        if first:
+            assert [version] == first
+            self._remember()
+            return
+        assert name not in self.ids or not self._is_undone(name), "INV-16"
+        self.ids.setdefault(name, []).append(version)
+        self._landed(version, {**self.now, **dict.fromkeys(keys, value)}, keys)
+
+    @property
+    def _lost(self) -> bool:
+        return self.position[1] not in self._contained
+
+    @rule(back=st.integers(-1, 2))
+    def epoch(self, back: int) -> None:
+        """INV-09, INV-16: each epoch once, in order, unless a replay lets it come again."""
+        number = max(0, max((epoch for epoch, _ in self.epochs), default=-1) + 1 - back)
+        contained = [at for epoch, at in self.epochs if epoch == number and at in self._contained]
+        lost, (last, _) = self._lost, self.position
+        stream = self.table.stream("s")
+        token = stream.token(number, str(number) if number else "", str(number + 1))
+        writer = stream.writer_of(token, "upsert", on_conflict="raise", on_duplicate="raise")
+        key, value = number % 7, 1_000_000 + number
+        try:
+            with writer:
+                writer.write(rows({key}, value))
+        except UndoneError:
+            assert lost
+            assert not contained
+            self._remember()
+        except EpochUnknownError:
+            assert not lost
+            assert number > last + 1
+            self._remember()
+        else:
+            version = writer.result.version
+            if contained:
+                assert version in contained
+                self._remember()
+                return
+            assert not lost, "INV-16"
+            assert number == last + 1, "INV-09"
+            self.epochs.append((number, version))
+            self.position = (number, version)
+            self._landed(version, {**self.now, key: value}, {key})
 
     # --- services and crashes ----------------------------------------------------------------
 
@@ -250,6 +424,7 @@ class TableMachine(RuleBasedStateMachine):
             found = _content(self.table.scan(version=version))
         except InstantExpiredError:
             assert back >= 3
+            assert version not in self.saved.values(), "INV-05"
         else:
             assert found == self.past[version]
 
@@ -271,6 +446,8 @@ class TableMachine(RuleBasedStateMachine):
         self.now = content
         self.past[version] = dict(content)
         self.touched[version] = keys
+        if version == max(self.past) and version not in self.restores:
+            self.commits.add(version)
         self._remember()
 
     def _remember(self, until: int | None = None) -> None:

@@ -18,7 +18,7 @@ from plait.model.changes import (
     TOUCHED,
     Changes,
 )
-from plait.model.decision import Cleaned, Decision
+from plait.model.decision import Cleaned, Decision, Restored, Savepoint, SavepointChange
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -39,8 +39,10 @@ class History:
     live: list[dict[str, int]] = field(default_factory=lambda: [{}])
     """By version: live file -> rows masked."""
     ended: dict[str, int] = field(default_factory=dict)
-    vectors: dict[str, list[int | None]] = field(default_factory=dict)
-    """File of deletion vectors -> the versions that ended the masks in it."""
+    vectors: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+    """File of deletion vectors -> the versions that began and ended the masks in it."""
+    marking: dict[str, dict[str, object]] = field(default_factory=dict)
+    """Live file -> its mask, while a step is taken."""
     masks: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Live file -> its newest mask: where it stands, and its number among those there."""
     sidecars: dict[str, int] = field(default_factory=dict)
@@ -49,6 +51,13 @@ class History:
     number: int = 0
     places: Sequence[Partition] = ((),)
     """The partitions in which files are added, in turn."""
+    rows: dict[str, dict[str, object]] = field(default_factory=dict)
+    """File -> as it was added first."""
+    marks: list[dict[str, dict[str, object]]] = field(default_factory=lambda: [{}])
+    """By version: live file -> its mask."""
+    masked: set[str] = field(default_factory=set)
+    """Files that ever had a mask."""
+    saved: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, store: Store, *, places: Sequence[Partition] = ((),)) -> History:
@@ -67,7 +76,7 @@ class History:
         now = dict(self.live[-1])
         known = sorted(now)
         at = known[one % len(known)] if known else None
-        changes, cleaned = Changes(), None
+        changes, cleaned, restored, saved = Changes(), None, None, None
         if kind == "add":
             changes = self._add(now, 1 + one % 3, sidecar=other % 2 == 0)
         elif kind == "remove" and at is not None:
@@ -78,12 +87,55 @@ class History:
             added = self._add(now, 1, sidecar=False)
             removed = self._remove(now, [at])
             changes = replace(added, removed=removed.removed)
+        elif kind == "restore":
+            changes, restored = self._restore(now, self._readable(one))
+        elif kind == "save":
+            saved = SavepointChange(Savepoint(f"s{other % 3}", self._readable(one)))
+            self.saved[saved.savepoint.name] = saved.savepoint.version
+        elif kind == "drop":
+            saved = SavepointChange(Savepoint(f"s{other % 3}", 0), drop=True)
+            self.saved.pop(saved.savepoint.name, None)
         elif kind == "clean":
             cleaned = self._clean(one, other)
         elif kind == "undo" and self.state.horizons.raised:
             cleaned = self._undo(one)
         self.live.append(now)
-        self._decide(changes, cleaned)
+        self.marks.append(dict(self.marking))
+        self._decide(changes, cleaned, restored, saved)
+
+    def _readable(self, number: int) -> int:
+        """Choose a version that can be read."""
+        versions = sorted({*range(self.state.horizon, self.version + 1), *self.saved.values()})
+        return versions[number % len(versions)]
+
+    def _restore(self, now: dict[str, int], to: int) -> tuple[Changes, Restored]:
+        """Take the files of a version again; of those that were ever masked, name the mask."""
+        then = self.live[to]
+        back = [path for path in then if path not in now]
+        gone = [path for path in now if path not in then]
+        then_masked, now_masked = self.marks[to], self.marks[-1]
+        other = [p for p in then if then_masked.get(p) != now_masked.get(p)]
+        other += [p for p in back if p in self.masked and p not in other]
+        removed = self._remove(now, gone)
+        masks = []
+        for path in other:
+            self._end_mask(path)
+            mark = then_masked.get(path, {"path": path, "rows": 0})
+            self._begin_mask(path, mark)
+            masks.append(mark)
+        for path in back:
+            self.ended.pop(path, None)
+        now.clear()
+        now.update(then)
+        added = [self.rows[path] for path in back]
+        return (
+            Changes(
+                added=pa.Table.from_pylist(added, schema=ADDED),
+                removed=removed.removed,
+                masked=pa.Table.from_pylist(masks, schema=MASKED),
+            ),
+            Restored(to),
+        )
 
     def run(self, steps: Iterable[Step]) -> History:
         for step in steps:
@@ -114,6 +166,7 @@ class History:
             {**row, "path": path, "partition": partition_text(place), "stats": self._stats(path)}
             for path, place in zip(files, places, strict=True)
         ]
+        self.rows |= {str(row["path"]): row for row in rows}
         touched: dict[str, object] = {"partition": "[]", "bucket": 0, "key_count": 1}
         touched["keys"] = KEYS_SIDECAR if sidecar else KEYS_FILES
         if sidecar:
@@ -149,23 +202,37 @@ class History:
                 row["inline"] = b"?"
             else:
                 row |= {"dv_path": where, "dv_offset": 1, "dv_bytes": 2}
-                self.vectors.setdefault(where, []).append(None)
-                self.masks[path] = (where, len(self.vectors[where]) - 1)
             rows.append(row)
+            self._begin_mask(path, row)
         return Changes(masked=pa.Table.from_pylist(rows, schema=MASKED))
 
+    def _begin_mask(self, path: str, row: dict[str, object]) -> None:
+        self.masked.add(path)
+        self.marking[path] = row
+        where = row.get("dv_path")
+        if where is not None:
+            spans = self.vectors.setdefault(str(where), [])
+            spans.append((self.version + 1, None))
+            self.masks[path] = (str(where), len(spans) - 1)
+
     def _end_mask(self, path: str) -> None:
+        self.marking.pop(path, None)
         where = self.masks.pop(path, None)
         if where is not None:
-            self.vectors[where[0]][where[1]] = self.version + 1
+            begun, _ = self.vectors[where[0]][where[1]]
+            self.vectors[where[0]][where[1]] = (begun, self.version + 1)
 
     def _clean(self, one: int, other: int) -> Cleaned:
         horizon = self.state.horizon + one % (self.version - self.state.horizon + 1)
         final = horizon - other % (horizon - self.state.horizons.final + 1)
-        over = [(path, end) for path, end in self.ended.items() if end <= final]
-        for path, ends in self.vectors.items():
-            known = [end for end in ends if end is not None and end <= final]
-            if len(known) == len(ends):
+        saved = [version for version in self.saved.values() if version < horizon]
+        kept = {path for version in saved for path in self.live[version]}
+        over = [(p, end) for p, end in self.ended.items() if end <= final and p not in kept]
+        for path, spans in self.vectors.items():
+            known = [end for begun, end in spans if end is not None and end <= final]
+            if len(known) == len(spans) and not any(
+                begun <= version < (end or 0) for begun, end in spans for version in saved
+            ):
                 over.append((path, max(known)))
         over += [(path, version) for path, version in self.sidecars.items() if version <= final]
         fresh = [entry for entry in sorted(over) if entry[0] not in {*self.condemned, *self.gone}]
@@ -182,7 +249,13 @@ class History:
         horizon = raised[since - 1].horizon if since else self.state.horizons.final
         return Cleaned(horizon, self.state.horizons.final, undo=raised[since].version)
 
-    def _decide(self, changes: Changes, cleaned: Cleaned | None) -> None:
+    def _decide(
+        self,
+        changes: Changes,
+        cleaned: Cleaned | None,
+        restored: Restored | None,
+        saved: SavepointChange | None,
+    ) -> None:
         version = self.version + 1
         decision = Decision(
             version=version,
@@ -195,6 +268,8 @@ class History:
             previous=self.state.checksum,
             changes=changes,
             cleaned=cleaned,
+            restored=restored,
+            savepoint=saved,
         )
         path = paths.slot(version)
         assert self.store.put_if_absent(path, codec.encode(decision))

@@ -90,6 +90,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.StreamError: Exit.REFUSED,
     errors.CommitError: Exit.CONFLICT,
     errors.CommitOutcomeUnknownError: Exit.UNKNOWN,
+    errors.UndoneError: Exit.REFUSED,
     errors.TransactionClosedError: Exit.BUG,
     errors.LockError: Exit.LOCK,
     errors.PlanStaleError: Exit.CONFLICT,

@@ -20,6 +20,7 @@ _TABLES = "plait.cli.commands.tables"
 _TIMELINE = "plait.cli.commands.timeline"
 _COMPACTION = "plait.cli.commands.compaction"
 _SERVICES = "plait.cli.commands.services"
+_RESTORES = "plait.cli.commands.restores"
 
 ENTRIES = {
     "create": CommandEntry(_TABLES, "Create a table."),
@@ -51,6 +52,12 @@ ENTRIES = {
         "plait.cli.commands.foreign",
         "List the files that no decision names, and whose they are; or remove them.",
     ),
+    "savepoint": CommandEntry(
+        _RESTORES, "Keep a version readable under a name, or list the savepoints."
+    ),
+    "restore": CommandEntry(_RESTORES, "Give the table the rows of an older version."),
+    "undo": CommandEntry(_RESTORES, "Undo the newest commit of rows."),
+    "replay": CommandEntry(_RESTORES, "Let what a restore undid be applied again."),
     "conflict": CommandEntry(
         _CONCURRENCY, "Show which commits an instant conflicted with, and the outcome."
     ),

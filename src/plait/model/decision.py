@@ -139,6 +139,73 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A version that stays readable under a name."""
+
+    name: str
+    version: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"name": self.name, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointChange:
+    """A savepoint that a decision sets, or drops."""
+
+    savepoint: Savepoint
+    drop: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**self.savepoint.to_dict(), "drop": self.drop}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore decides, beside its changes of files."""
+
+    to: int
+    """The version whose rows the table has again."""
+    undone: tuple[tuple[int, int], ...] = ()
+    """First and last versions that the table contained before, and does not contain now."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"to": self.to, "undone": [list(span) for span in self.undone]}
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """Where a stream continues after a replay: the last epoch that the table contains."""
+
+    application: str
+    token: Token | None = None
+    """None: from the beginning."""
+    version: int | None = None
+    """The version of that token's decision."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        token = None if self.token is None else self.token.to_dict()
+        return {"application": self.application, "token": token, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a decision lets be applied again, although it was undone."""
+
+    applications: tuple[SetBack, ...] = ()
+    commit_ids: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        applications = [each.to_dict() for each in self.applications]
+        return {"applications": applications, "commit_ids": list(self.commit_ids)}
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSet:
     """The read that the rows of a commit depend on, if that is not its base."""
 
@@ -171,6 +238,9 @@ class Draft:
     """The instants that this decision ends: the writer's own, or those of dead writers."""
     cleaned: Cleaned | None = None
     reserved: Reserved | None = None
+    savepoint: SavepointChange | None = None
+    restored: Restored | None = None
+    replayed: Replayed | None = None
     table: dict[str, object] | None = None
     """The definition of the table, where this decision sets it: schemas, bucket spec, ..."""
     stats: WriteStats = field(default_factory=WriteStats)

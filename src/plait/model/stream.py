@@ -19,6 +19,13 @@ class Position:
 
     token: Token
     version: int
+    since: int | None = None
+    """The version of the replay that set the stream back to this token; None if none did."""
+
+    @property
+    def source(self) -> int:
+        """The version that decided where the stream continues."""
+        return self.version if self.since is None else self.since
 
     @property
     def epoch(self) -> int:
@@ -51,6 +58,8 @@ class EpochEntry:
     """Its offsets in each source, if the source reported them."""
     digest: Digest | None = None
     """The digest of its rows."""
+    undone_by: int | None = None
+    """The restore that undid it, so that the table does not contain it; None if none did."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -64,6 +73,7 @@ class EpochEntry:
             "instant": str(self.instant),
             "completed": iso(self.completed_ms),
             "rows": self.rows,
+            "undone_by": self.undone_by,
         }
 
 
@@ -90,18 +100,23 @@ class Audit:
     problems: tuple[StreamProblem, ...]
 
     @property
+    def contained(self) -> tuple[EpochEntry, ...]:
+        """The epochs that the table contains: those that no restore undid."""
+        return tuple(entry for entry in self.epochs if entry.undone_by is None)
+
+    @property
     def rows(self) -> int:
-        """The number of input rows in all epochs."""
-        return sum(entry.rows for entry in self.epochs)
+        """The number of input rows in all epochs that the table contains."""
+        return sum(entry.rows for entry in self.contained)
 
     @property
     def proven(self) -> int:
-        """The number of epochs whose offsets start where the epoch before ended.
+        """The number of epochs in the table whose offsets start where the epoch before ended.
 
         For the others only the numbers are checked, because the source did not report offsets.
         """
-        before = (None, *self.epochs)
-        pairs = zip(before, self.epochs, strict=False)
+        before = (None, *self.contained)
+        pairs = zip(before, self.contained, strict=False)
         return sum(bool(each.offsets and (last is None or last.offsets)) for last, each in pairs)
 
     def to_dict(self) -> dict[str, object]:

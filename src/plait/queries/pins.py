@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from plait.errors import OptionError
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
-from plait.queries.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.read.wanted import Wants
 from plait.state.delta import IN_ORDER, changed_files
 from plait.state.state import TableState
+from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
@@ -63,7 +63,7 @@ def pin_changes(
     def load() -> ChangeWindow:
         handle.cache.snapshot()  # loads the file events, anew if a checkpoint was collected
         state = handle.cache.known()
-        state.require_readable(low)
+        state.require_readable(low, onwards=True)
         high = state.version if until is None else find_bound(handle, state, until, key="until")
         if high < low:
             message = f"until={until} is before since={since}"

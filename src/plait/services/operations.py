@@ -1,4 +1,4 @@
-"""One-call table services: the half of ``Table`` that changes no rows."""
+"""One-call table services: the half of ``Table`` that writes no rows."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from plait.services.compaction import (
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
 from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
+from plait.services.restores import Restores
 from plait.services.runner import OptimizeReport, optimize
 from plait.services.verify import VerifyReport, verify
 from plait.storage import open_store
@@ -34,8 +35,8 @@ from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_bac
 from plait.txn.table_handle import TableHandle
 
 
-class Services:
-    """One-call table services. None of them changes a row."""
+class Services(Restores):
+    """One-call table services. Only a restore changes rows."""
 
     _handle: TableHandle
 

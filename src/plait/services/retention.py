@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.services.ages import current_before
-from plait.state.events import Folded
+from plait.state.events import Folded, Shown
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -77,33 +77,29 @@ def _since_changes(folded: Folded, count: int, horizon: int) -> int:
     return int(ends["until"].to_numpy()[nth].max()) if len(nth) else horizon
 
 
-def unneeded(folded: Folded, horizon: int) -> list[tuple[str, int]]:
-    """Return files that ended at or before the horizon, masks and sidecars too."""
-    files = folded.files.filter(_ended(folded.files, horizon))
-    result = list(pairs(files, "until"))
+def unneeded(folded: Folded, shown: Shown) -> list[tuple[str, int]]:
+    """Return files that no readable version shows, each with its end; masks and sidecars too."""
+    needed = shown.covers(folded.files)
+    kept = folded.files.filter(needed)["path"].combine_chunks()
+    over = pc.invert(pc.or_(needed, pc.is_in(folded.files["path"], value_set=kept)))
+    ended_with_file: dict[str, int] = {}
+    for path, until in pairs(folded.files.filter(over), "until"):  # a restore may add one again
+        ended_with_file[path] = max(until, ended_with_file.get(path, 0))
     in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
-    ended_with_file = dict(result)
     keep: set[str] = set()
-    over: dict[str, int] = {}
-    rows = zip(
-        in_files["path"].to_pylist(),
-        in_files["dv_path"].to_pylist(),
-        in_files["until"].to_pylist(),
-        strict=True,
-    )
-    for path, dv_path, until in rows:
-        end = ended_with_file.get(path, until)
-        if end is None or end > horizon:
+    vectors: dict[str, int] = {}
+    columns = [in_files[name].to_pylist() for name in ("path", "dv_path", "until")]
+    for path, dv_path, until, seen in zip(
+        *columns, shown.covers(in_files).to_pylist(), strict=True
+    ):
+        if path not in ended_with_file and seen:
             keep.add(dv_path)
         else:
-            over[dv_path] = max(end, over.get(dv_path, 0))
-    result += [(path, end) for path, end in over.items() if path not in keep]
-    aux = folded.aux.filter(pc.less_equal(folded.aux["version"], horizon))
-    return [*result, *pairs(aux, "version")]
-
-
-def _ended(table: pa.Table, horizon: int) -> pa.ChunkedArray:
-    return pc.fill_null(pc.less_equal(table["until"], horizon), False)  # noqa: FBT003 - arrow's fill value
+            end = ended_with_file.get(path, until)
+            vectors[dv_path] = max(end, vectors.get(dv_path, 0))
+    unmasked = [(path, end) for path, end in vectors.items() if path not in keep]
+    aux = folded.aux.filter(pc.less_equal(folded.aux["version"], shown.horizon))
+    return [*ended_with_file.items(), *unmasked, *pairs(aux, "version")]
 
 
 def pairs(table: pa.Table, version: str) -> Iterator[tuple[str, int]]:

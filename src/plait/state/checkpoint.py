@@ -21,12 +21,21 @@ from plait.ports import Ports
 from plait.state.definition import TableDef
 from plait.state.events import Events, compact, gathered
 from plait.state.horizons import Horizons
+from plait.state.lineage import Lineage
 from plait.state.part_file import PART_TABLES
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.state import Late, Reservation, TableState
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import FEATURES, checksum_of, parse_reserved, reserved_to_dict, unique
+from plait.timeline.codec import (
+    FEATURES,
+    KNOWN,
+    RESTORES,
+    checksum_of,
+    parse_reserved,
+    reserved_to_dict,
+    unique,
+)
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
 _NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(PART_TABLES)})\.parquet", re.ASCII)
@@ -57,7 +66,8 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         events = Events.concat([_typed(recover_part(store, older, tables, kinds), kinds), events])
         first = older.first
-    events = compact(events, horizon=state.horizons.final, oldest=not parts)
+    shown = state.lineage.shown(state.horizons.final)
+    events = compact(events, shown=shown, oldest=not parts)
     nonce = ports.ids.nonce()
     part = write_part(store, events, first=first, last=state.version, nonce=nonce)
     known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
@@ -173,7 +183,7 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 def _document(state: TableState) -> dict[str, object]:
     return {
-        "features": list(FEATURES),
+        "features": [*FEATURES, *state.lineage.features],
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,
@@ -181,7 +191,8 @@ def _document(state: TableState) -> dict[str, object]:
         **state.horizons.to_dict(),
         "late": [[e.instant, e.version, [list(p) for p in e.partitions]] for e in state.late],
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
-        "streams": [[p.token.to_dict(), p.version] for p in state.streams.values()],
+        "streams": [_position(p) for p in state.streams.values()],
+        **({"lineage": state.lineage.to_dict()} if state.lineage.features else {}),
         "files": state.files,
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
@@ -190,7 +201,7 @@ def _document(state: TableState) -> dict[str, object]:
 
 def _state(document: Mapping[str, object], version: int, path: str) -> TableState:
     features = document["features"]
-    if not isinstance(features, list) or any(item not in FEATURES for item in features):
+    if not isinstance(features, list) or any(item not in KNOWN for item in features):
         message = f"{path} uses features that this version of Plait does not support: {features}"
         raise CorruptMetadataError(message, path=path)
     table, parts = document["table"], document["parts"]
@@ -211,6 +222,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
         reservations=_reservations(document["reservations"]),
         files=int(str(document["files"])),
         streams=_streams(document["streams"]),
+        lineage=Lineage.from_dict(document["lineage"]) if RESTORES in features else Lineage(),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )
@@ -232,8 +244,16 @@ def _reservations(value: object) -> tuple[Reservation, ...]:
     return tuple(Reservation(int(version), parse_reserved(entry)) for version, entry in value)
 
 
+def _position(position: Position) -> list[object]:
+    since = [] if position.since is None else [position.since]
+    return [position.token.to_dict(), position.version, *since]
+
+
 def _streams(value: object) -> dict[str, Position]:
     if not isinstance(value, list):
         raise TypeError(value)
-    positions = (Position(Token.from_dict(token), int(version)) for token, version in value)
+    positions = [
+        Position(Token.from_dict(token), int(version), *map(int, since))
+        for token, version, *since in value
+    ]
     return {position.token.application: position for position in positions}

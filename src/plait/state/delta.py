@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.model.changes import MASKED
 from plait.model.plan import CHANGED
 from plait.state.events import Folded
-
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from plait.state.succession import Numbers, Succession
 
 _NEVER = np.iinfo(np.int64).max
 IN_ORDER = [
@@ -31,28 +28,40 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
     """Return the files that commits changed, with their masks before and after: CHANGED.
 
     A file that a commit added stands there once, ``after``; one that it removed once, before it;
-    one whose hidden rows it changed stands there twice.
+    one whose hidden rows it changed stands there twice. A restore may add and mask a file again.
 
     Args:
-        folded: every file event; masks sorted by file and version, as ``fold`` leaves them.
+        folded: every file event.
         completed: the commits asked for, by version, and when each was completed.
     """
     files, masks = folded.files.combine_chunks(), folded.masks.combine_chunks()
     wanted = np.array(sorted(completed), dtype=np.int64)
     begun, ended = _numbers(files["version"]), _numbers(files["until"])
-    owner = _numbers(pc.index_in(masks["path"], value_set=files["path"].combine_chunks()))
     masked_at = _numbers(masks["version"])
-    first, last = _ends(owner, files.num_rows)
+    hidden = Succession.of(masks)
 
     added = np.flatnonzero(np.isin(begun, wanted))
     removed = np.flatnonzero(np.isin(ended, wanted))
-    own = _known(first, masked_at)[added] == begun[added]  # rows that were hidden from the start
-    later = np.flatnonzero(
-        np.isin(masked_at, wanted) & (begun[owner] < masked_at) & (ended[owner] > masked_at)
+    later = np.flatnonzero(np.isin(masked_at, wanted))
+    # what a mask is of: the addition before it, if the file is not gone and was there before
+    owner = Succession.of(files).find_last(
+        masks["path"].take(pa.array(later)), masked_at[later] - 1
     )
-    before = np.where(np.arange(len(owner)) > first[owner], np.arange(len(owner)) - 1, -1)[later]
-    file_at = np.concatenate([removed, owner[later], added, owner[later]])
-    mask_at = np.concatenate([last[removed], before, np.where(own, first[added], -1), later])
+    there = (owner >= 0) & (ended[owner] > masked_at[later])
+    later, owner = later[there], owner[there]
+
+    def mask_at(chosen: Numbers, versions: Numbers) -> Numbers:
+        return hidden.find_last(files["path"].take(pa.array(chosen)), versions)
+
+    file_at = np.concatenate([removed, owner, added, owner])
+    mask_of = np.concatenate(
+        [
+            mask_at(removed, ended[removed] - 1),
+            mask_at(owner, masked_at[later] - 1),
+            mask_at(added, begun[added]),
+            later,
+        ]
+    )
     at = np.concatenate([ended[removed], masked_at[later], begun[added], masked_at[later]])
     after = np.arange(len(at)) >= len(removed) + len(later)
     times = np.array([completed[version] for version in wanted.tolist()], dtype=np.int64)
@@ -61,7 +70,7 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
         "completed_ms": pa.array(times[np.searchsorted(wanted, at)] if len(at) else at),
         "after": pa.array(after),
     }
-    columns |= _described(files, masks, file_at, mask_at)
+    columns |= _described(files, masks, file_at, mask_of)
     return pa.table({name: columns[name] for name in CHANGED.names}).cast(CHANGED).sort_by(IN_ORDER)
 
 
@@ -70,26 +79,12 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
     return numbers
 
 
-def _ends(owner: Numbers, files: int) -> tuple[Numbers, Numbers]:
-    """Return for each file the places of its first and last mask; -1 for none."""
-    first, last = np.full(files, -1), np.full(files, -1)
-    places = np.arange(len(owner))
-    last[owner] = places  # of several the last one stays
-    first[owner[::-1]] = places[::-1]
-    return first, last
-
-
-def _known(places: Numbers, values: Numbers) -> Numbers:
-    """Return the values at these places; where there is no place, one that is never met."""
-    return np.append(values, -1)[places]
-
-
 def _described(
-    files: pa.Table, masks: pa.Table, file_at: Numbers, mask_at: Numbers
+    files: pa.Table, masks: pa.Table, file_at: Numbers, mask_of: Numbers
 ) -> dict[str, pa.ChunkedArray]:
     """Return the columns of LIVE for these files with these masks."""
     chosen = files.take(pa.array(file_at))
-    hidden = masks.take(pa.array(mask_at, mask=mask_at < 0))
+    hidden = masks.take(pa.array(mask_of, mask=mask_of < 0))
     columns = {name: chosen[name] for name in chosen.column_names if name != "until"}
     columns["masked"] = pc.fill_null(hidden["rows"], 0)
     columns |= {f.name: hidden[f.name] for f in MASKED if f.name not in ("path", "rows")}

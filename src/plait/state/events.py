@@ -19,6 +19,7 @@ from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_
 from plait.model.decision import Decision, Token
 from plait.model.instant import Instant
 from plait.model.plan import LIVE
+from plait.state.succession import Succession
 
 _VERSION = pa.field("version", pa.int64(), nullable=False)
 PATH_AT = pa.schema([*PATHS, _VERSION])
@@ -237,7 +238,8 @@ def ends(commits: pa.Table, instant: Instant) -> pa.Array:
 class Folded:
     """Events brought together: what is there, and since and until when."""
 
-    files: pa.Table  # added + "until": version that removed it, or null
+    files: pa.Table  # added + "until": version that removed it, or null; a file that a restore
+    # added again has a row for each time
     masks: pa.Table  # masked + "until": version of the next mask of the file, or null
     aux: pa.Table
     condemned: pa.Table
@@ -272,12 +274,12 @@ def fold(events: Events) -> Folded:
     """Bring events together.
 
     A file leaves for good once it is condemned; until then it keeps the version that removed
-    it, so that any version that is retained can be read from the same tables.
+    it, so that any version that is retained can be read from the same tables. A restore adds files
+    again, so additions and removals of a path are paired in the order of versions.
     """
     condemned_paths = events.condemned["path"].combine_chunks()
     kept = events.added.filter(pc.invert(pc.is_in(events.added["path"], condemned_paths)))
-    removed_at = pc.index_in(kept["path"], value_set=events.removed["path"].combine_chunks())
-    files = kept.append_column("until", pc.take(events.removed["version"], removed_at))
+    files = kept.append_column("until", _removed_at(kept, events.removed))
     masks = events.masked.filter(
         pc.is_in(events.masked["path"], value_set=kept["path"].combine_chunks())
     )
@@ -287,6 +289,14 @@ def fold(events: Events) -> Folded:
     bounded = _with_until(masks)
     gone = pc.is_in(bounded["dv_path"], value_set=condemned_paths)  # ended before the horizon
     return Folded(files, bounded.filter(pc.invert(gone)), aux, condemned)
+
+
+def _removed_at(added: pa.Table, removed: pa.Table) -> pa.Array:
+    """Return for each addition the version of the first removal of its path after it, or null."""
+    if not removed.num_rows:
+        return pa.nulls(added.num_rows, pa.int64())
+    at = Succession.of(removed).find_next(added["path"], added["version"].to_numpy())
+    return pc.take(removed["version"].combine_chunks(), pa.array(at, mask=at < 0))
 
 
 def _with_until(masks: pa.Table) -> pa.Table:
@@ -303,13 +313,29 @@ def _with_until(masks: pa.Table) -> pa.Table:
     return ordered.append_column("until", pa.array(until, mask=last))
 
 
-def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
-    """Return fewer events that fold to the same for every version from the horizon on.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The versions that can be read: all from the horizon on, and some before it."""
+
+    horizon: int
+    saved: tuple[int, ...] = ()
+    """Versions before the horizon that savepoints keep, rising."""
+
+    def covers(self, spans: pa.Table) -> pa.ChunkedArray:
+        """Tell which rows hold in one of these versions: from ``version`` to before ``until``."""
+        found = pc.fill_null(pc.greater(spans["until"], self.horizon), True)  # noqa: FBT003 - arrow's fill value
+        for version in self.saved:
+            found = pc.or_(found, _seen(spans, version))
+        return found
+
+
+def compact(events: Events, *, shown: Shown, oldest: bool) -> Events:
+    """Return fewer events that fold to the same for every version that can be read.
 
     ``oldest``: no events lie before these, so what they end can be dropped with its ending.
     """
     folded = fold(events)
-    masks = folded.masks.filter(_still_needed(folded, events, horizon)).drop_columns(["until"])
+    masks = folded.masks.filter(_still_needed(folded, events, shown)).drop_columns(["until"])
     if oldest:
         paths = folded.files["path"].combine_chunks()
         removed = events.removed.filter(pc.is_in(events.removed["path"], paths))
@@ -331,10 +357,9 @@ def compact(events: Events, *, horizon: int, oldest: bool) -> Events:
     )
 
 
-def _still_needed(folded: Folded, events: Events, horizon: int) -> pa.ChunkedArray:
+def _still_needed(folded: Folded, events: Events, shown: Shown) -> pa.ChunkedArray:
     """Tell which masks a readable version sees, or have a file that a clean must still find."""
     masks = folded.masks
-    seen = pc.fill_null(pc.greater(masks["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
     condemned = events.condemned["path"].combine_chunks()
     waiting = pc.invert(pc.is_in(masks["dv_path"], value_set=condemned))
-    return pc.or_(seen, pc.and_(pc.is_valid(masks["dv_path"]), waiting))
+    return pc.or_(shown.covers(masks), pc.and_(pc.is_valid(masks["dv_path"]), waiting))

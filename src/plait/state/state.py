@@ -27,6 +27,7 @@ from plait.read.wanted import Wants
 from plait.state.definition import TableDef
 from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold, gathered
 from plait.state.horizons import Horizons
+from plait.state.lineage import Lineage, streams_after
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.state.selected import PartCache, is_large, load_commits, load_wanted
 from plait.storage.port import Store
@@ -78,6 +79,8 @@ class TableState:
     """How many files are live."""
     streams: Mapping[str, Position] = field(default_factory=dict)
     """The last token of each application that ever wrote: for ever, also where history is gone."""
+    lineage: Lineage = field(default_factory=Lineage)
+    """Savepoints, and what restores undid."""
     parts: tuple[Part, ...] = ()
     tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
@@ -112,7 +115,7 @@ class TableState:
             decision.instant.time,
             table,
             files=_more_files(decision),
-            streams=_streams({}, decision),
+            streams=streams_after({}, decision),
             tail=(LiveEntry(0, decision),),
         )
 
@@ -155,7 +158,8 @@ class TableState:
             late=late,
             reservations=_reservations(self.reservations, decision),
             files=self.files + _more_files(decision),
-            streams=_streams(self.streams, decision),
+            streams=streams_after(self.streams, decision),
+            lineage=self.lineage.apply(decision),
             tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
         )
@@ -224,14 +228,17 @@ class TableState:
             raise InvariantError(message)
         return int(listed["schema_id"][0].as_py())
 
-    def require_readable(self, version: int | None) -> int:
-        """Refuse a version that is not there or no more; None is the newest. Return it."""
+    def require_readable(self, version: int | None, *, onwards: bool = False) -> int:
+        """Refuse a version that is not there or no more; None is the newest. Return it.
+
+        ``onwards``: the versions after it are needed too, so a savepoint is not enough.
+        """
         at = self.version if version is None else version
         hint = f"versions {self.horizon} to {self.version} can be read"
         if not 0 <= at <= self.version:
             message = f"there is no version {at}"
             raise InstantNotFoundError(message, hint=hint, version=at)
-        if at < self.horizon:
+        if at < self.horizon and (onwards or not self.lineage.keeps(at)):
             message = f"version {at} was cleaned"
             raise InstantExpiredError(message, hint=hint, version=at, oldest=self.horizon)
         return at
@@ -266,13 +273,11 @@ class TableState:
         oldest = self.parts[-1].last if self.parts else -1
         return decisions if oldest <= since else None
 
-    def find_commit(self, store: Store, commit_id: str) -> int | None:
-        """Find the version of a commit id; newest parts first, each loaded only if needed."""
+    def find_commits(self, store: Store, commit_id: str) -> Iterator[int]:
+        """Find the versions of a commit id, newest first; each part is loaded only if needed."""
         for rows in self._commits_backwards(store, "commit_id"):
             listed = rows.filter(pc.equal(rows["commit_id"], commit_id))
-            if listed.num_rows:
-                return int(listed["version"][0].as_py())
-        return None
+            yield from sorted(listed["version"].to_pylist(), reverse=True)
 
     def tokens(self, store: Store) -> pa.Table:
         """Load every token of every application, oldest first: TOKENS."""
@@ -306,7 +311,8 @@ class TableState:
 
     def squeezed(self) -> TableState:
         """Return the same state with a short tail, for long-lived clients: one table a kind."""
-        events = compact(gathered(self.tail), horizon=self.horizons.final, oldest=not self.parts)
+        shown = self.lineage.shown(self.horizons.final)
+        events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
 
 
@@ -318,13 +324,6 @@ def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[
         return before
     ended = {decision.instant.nonce, *(each.instant.nonce for each in decision.rolled_back)}
     return tuple(each for each in before if each.reserved.holder.nonce not in ended)
-
-
-def _streams(before: Mapping[str, Position], decision: Decision) -> Mapping[str, Position]:
-    if not decision.tokens:
-        return before
-    fresh = {t.application: Position(t, decision.version) for t in decision.tokens}
-    return {**before, **fresh}
 
 
 def _more_files(decision: Decision) -> int:

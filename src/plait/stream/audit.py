@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from plait.model.decision import Decision, Token
 from plait.model.stream import Audit, EpochEntry, StreamProblem, find_gap
+from plait.state.lineage import Lineage
 from plait.txn.table_handle import TableHandle
 
 
@@ -20,7 +22,12 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
     epochs: list[EpochEntry] = []
     problems: list[StreamProblem] = []
     last: Token | None = None
+    lineage, head = Lineage(), 0
     for decision in decisions:
+        lineage, head = lineage.apply(decision), decision.version
+        for back in () if decision.replayed is None else decision.replayed.applications:
+            if back.application == application:
+                last = back.token
         for token in decision.tokens:
             if token.application != application:
                 continue
@@ -29,7 +36,8 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
             if kind is not None:
                 problems.append(StreamProblem(kind, decision.version, told(kind, last, token)))
             last = token
-    return Audit(application, tuple(epochs), tuple(problems))
+    marked = [replace(each, undone_by=lineage.undone_by(each.version, head)) for each in epochs]
+    return Audit(application, tuple(marked), tuple(problems))
 
 
 def _entry(token: Token, decision: Decision) -> EpochEntry:

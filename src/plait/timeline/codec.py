@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,9 +30,14 @@ from plait.model.decision import (
     Decision,
     Draft,
     ReadSet,
+    Replayed,
     Reserved,
+    Restored,
     RolledBack,
+    Savepoint,
+    SavepointChange,
     Scope,
+    SetBack,
     Token,
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
@@ -43,7 +48,9 @@ FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
 """What a client must know to read any table that this one writes."""
 ROW_MAPS = "row-maps-1"
 """What it must know to read a decision that rewrote files."""
-KNOWN = (*FEATURES, ROW_MAPS)
+RESTORES = "restores-1"
+"""What it must know from the first savepoint, restore or replay of a table on."""
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES)
 SLOT_BYTES_MAX = 64 << 20
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
@@ -77,9 +84,19 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
     return data
 
 
-def features_of(decision: Draft) -> tuple[str, ...]:
-    """Return what a client must know to read a decision."""
-    return (*FEATURES, ROW_MAPS) if decision.changes.moved.num_rows else FEATURES
+def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
+    """Return what a client must know to read a decision.
+
+    Args:
+        decision: the decision, or the draft of one.
+        held: what the table needs since an earlier decision.
+    """
+    used = set(held)
+    if decision.changes.moved.num_rows:
+        used.add(ROW_MAPS)
+    if decision.savepoint or decision.restored or decision.replayed:
+        used.add(RESTORES)
+    return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
 
 
 def checksum_of(body: bytes) -> str:
@@ -165,7 +182,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "completed_ms": decision.completed_ms,
         "attempt": decision.attempt,
         "previous": decision.previous,
-        "features": list(features_of(decision)),
+        "features": list(features_of(decision, decision.features)),
         "schema_id": decision.schema_id,
         "bucket_spec_id": decision.bucket_spec_id,
         "scope": _scope(decision.scope),
@@ -181,6 +198,9 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "rolled_back": [_rolled_back(each) for each in decision.rolled_back] or None,
         "cleaned": _cleaned(decision.cleaned),
         "reserved": None if decision.reserved is None else reserved_to_dict(decision.reserved),
+        "savepoint": decision.savepoint and decision.savepoint.to_dict(),
+        "restored": decision.restored and decision.restored.to_dict(),
+        "replay": decision.replayed and decision.replayed.to_dict(),
     }
     document.update({key: value for key, value in optional.items() if value is not None})
     return document  # type: ignore[return-value]  # "changes" is the one entry that is filled in
@@ -239,9 +259,35 @@ def _cleaned(value: Cleaned | None) -> dict[str, object] | None:
     }
 
 
+def _parse_savepoint(each: Mapping[str, object]) -> SavepointChange:
+    savepoint = Savepoint(_typed(each["name"], str), _typed(each["version"], int))
+    return SavepointChange(savepoint, _typed(each["drop"], bool))
+
+
+def _parse_restored(value: Mapping[str, object]) -> Restored:
+    pairs = [_typed(item, list) for item in _typed(value["undone"], list)]
+    undone = tuple((_typed(first, int), _typed(last, int)) for first, last in pairs)
+    return Restored(_typed(value["to"], int), undone)
+
+
+def _parse_replayed(value: Mapping[str, object]) -> Replayed:
+    applications = tuple(_set_back(_typed(e, dict)) for e in _typed(value["applications"], list))
+    return Replayed(applications, tuple(_typed(e, str) for e in _typed(value["commit_ids"], list)))
+
+
+def _set_back(value: Mapping[str, object]) -> SetBack:
+    token, version = value["token"], _optional(value["version"], int)
+    if (token is None) != (version is None):
+        raise ValueError(value)
+    token = None if token is None else _token(token)
+    return SetBack(_typed(value["application"], str), token, version)
+
+
 def _decision(document: Mapping[str, object], path: str, load: Section) -> Decision:
     back, cleaned = document.get("rolled_back", []), document.get("cleaned")
     read, reserved = document.get("read_set"), document.get("reserved")
+    savepoint, restored = document.get("savepoint"), document.get("restored")
+    replayed = document.get("replay")
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
@@ -261,6 +307,9 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         rolled_back=tuple(_parse_rolled_back(_typed(each, dict)) for each in _typed(back, list)),
         cleaned=None if cleaned is None else _parse_cleaned(_typed(cleaned, dict)),
         reserved=None if reserved is None else parse_reserved(_typed(reserved, dict)),
+        savepoint=None if savepoint is None else _parse_savepoint(_typed(savepoint, dict)),
+        restored=None if restored is None else _parse_restored(_typed(restored, dict)),
+        replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
         table=_optional(document.get("table"), dict),
         stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
         client=_typed(document["client"], dict),

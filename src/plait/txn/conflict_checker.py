@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from plait.errors import CorruptMetadataError, StreamError
+from plait.errors import CorruptMetadataError, StreamError, UndoneError
 from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
 from plait.model.contract import Contract
@@ -76,14 +76,14 @@ class ConflictChecker:
 
         Raises:
             AlreadyCommitted: it was applied, by whomever.
-            Refused: it does not continue its stream.
+            Refused: it does not continue its stream, or a restore undid it.
         """
         if self.request.token is None:
             return
         token = sealed(self.request.token, digest)
         try:
             applied = find_applied(self.handle.store, state, token)
-        except StreamError as error:
+        except (StreamError, UndoneError) as error:
             raise Refused(error) from None
         if applied is not None:
             raise AlreadyCommitted(applied)

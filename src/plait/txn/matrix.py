@@ -72,6 +72,7 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.CLEAN: Kind.NOTE,
     Operation.ARCHIVE: Kind.NOTE,
     Operation.SAVEPOINT: Kind.NOTE,
+    Operation.REPLAY: Kind.NOTE,
     Operation.ROLLBACK: Kind.NOTE,
     Operation.PROPERTY: Kind.NOTE,
     Operation.RESERVE: Kind.NOTE,

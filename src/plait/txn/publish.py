@@ -66,8 +66,10 @@ def publish(
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
+    held = codec.features_of(draft, state.lineage.features)
+    decision = replace(decision, features=held)
     body = codec.encode(decision, manifests)
-    won = replace(decision, checksum=codec.sealed_checksum(body), features=codec.features_of(draft))
+    won = replace(decision, checksum=codec.sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
     error: StorageError | None = None
     backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
-from plait.errors import CommitRetriesExhaustedError
+from plait.errors import CommitRetriesExhaustedError, StorageError
 from plait.model.decision import Decision, Draft
+from plait.model.instant import State
 from plait.state.state import TableState
-from plait.txn.publish import Lost, publish
-from plait.txn.table_handle import TableHandle
+from plait.timeline.log import INLINE_ROWS_MAX
+from plait.timeline.pending import PendingInstant, write_requested
+from plait.txn.liveness import process_mark
+from plait.txn.publish import Lost, Won, publish
+from plait.txn.table_handle import TableHandle, client
 
 _PAUSE_S, _PAUSE_S_MAX = 0.001, 0.1
 
@@ -31,7 +36,7 @@ def publish_service(
         draft = make(state)
         if draft is None:
             return None
-        outcome = publish(handle, state, draft)
+        outcome = _publish(handle, state, draft)
         if not isinstance(outcome, Lost):
             handle.cache.advance(outcome.decision)
             return outcome.decision
@@ -47,3 +52,32 @@ def publish_service(
                 elapsed_ms=int(elapsed * 1000),
             )
         backoff.pause()
+
+
+def _publish(handle: TableHandle, state: TableState, draft: Draft) -> Won | Lost:
+    """Publish a draft; write its large sections before, under a record that recovery finds."""
+    sections = draft.changes.tables()
+    if all(table.num_rows <= INLINE_ROWS_MAX for table in sections.values()):
+        return publish(handle, state, draft)
+    us = client()
+    record = PendingInstant(
+        draft.instant,
+        State.REQUESTED,
+        draft.operation,
+        state.version,
+        (),
+        host=str(us["host"]),
+        pid=int(str(us["pid"])),
+        started_ms=draft.instant.time_ms,
+        timeout_s=state.table.options.seconds("heartbeat.timeout"),
+        process=process_mark(),
+    )
+    doomed = [write_requested(handle.store, record)]
+    references = handle.cache.timeline.write_manifests(draft.instant, "a1", sections)
+    outcome = publish(handle, state, draft, references)
+    if isinstance(outcome, Lost):  # the next draft is another instant
+        written = [str(e["manifest"]) for e in references.values() if isinstance(e, dict)]
+        doomed = [*written, *doomed]  # the record last: it calls recovery
+    with contextlib.suppress(StorageError):  # recovery finds the record
+        handle.store.delete(doomed)
+    return outcome

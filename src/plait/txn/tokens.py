@@ -17,6 +17,7 @@ from plait.model.decision import Token
 from plait.model.stream import Position, find_gap
 from plait.state.state import TableState
 from plait.storage.port import Store
+from plait.txn.undone import contains, find_lost, undone_error
 
 _SHOWN = 120
 _NEW = (
@@ -40,8 +41,12 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
         EpochRewoundError: its epoch was applied with other offsets or other rows.
         EpochUnknownError: it does not follow the last epoch, or there is none to follow.
         OffsetGapError: it does not start where the last one ended.
+        UndoneError: a restore undid it, or the last epoch of its stream, and no replay followed.
     """
     last = state.streams.get(token.application)
+    lost = find_lost(state, token.application)
+    if lost is not None:
+        return _require_kept(store, state, token, lost)
     if last is None:
         if token.start:
             hint = (
@@ -66,6 +71,15 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
     return None
 
 
+def _require_kept(store: Store, state: TableState, token: Token, lost: int) -> int:
+    """Find a token that the table still contains, in a stream whose last position was undone."""
+    found = _look_up(store, state, token)
+    if found is not None:
+        return _require_same(store, state, token, found)
+    what = f"the position of stream {token.application!r}"
+    raise undone_error(what, state, lost, token=token.to_dict())
+
+
 def _require_same(store: Store, state: TableState, token: Token, last: Position) -> int:
     position = last if token.epoch == last.epoch else _look_up(store, state, token)
     if position is None:  # begin_at took the stream over after it
@@ -87,12 +101,20 @@ def _require_same(store: Store, state: TableState, token: Token, last: Position)
 
 
 def _look_up(store: Store, state: TableState, token: Token) -> Position | None:
+    """Find an epoch that the table contains; raise UndoneError if it was undone."""
     rows = state.tokens(store)
     same = pc.and_(
         pc.equal(rows["application"], token.application), pc.equal(rows["epoch"], token.epoch)
     )
+    undone: list[int] = []
     for row in rows.filter(same).to_pylist():
-        return Position(Token.from_dict(json.loads(row["token"])), int(row["version"]))
+        version = int(row["version"])
+        if contains(state, version):
+            return Position(Token.from_dict(json.loads(row["token"])), version)
+        undone.append(version)
+    if undone:
+        what = f"epoch {token.epoch} of stream {token.application!r}"
+        raise undone_error(what, state, undone[-1], token=token.to_dict())
     return None
 
 

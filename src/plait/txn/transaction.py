@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-import pyarrow.compute as pc
-
 from plait.errors import (
     CommitOutcomeUnknownError,
     ContractError,
@@ -108,10 +106,9 @@ class OptimisticTransaction:
         """
         pending = [entry for entry in load_pending(handle.store) if entry.instant == instant]
         if not pending:
-            rows = handle.cache.refresh().commits(handle.store)
-            mine = rows.filter(pc.ends_with(rows["instant"], instant.nonce))
-            if mine.num_rows:
-                raise AlreadyCommitted(int(mine["version"][0].as_py()))
+            version = handle.cache.refresh().find_instant(handle.store, instant)
+            if version is not None:
+                raise AlreadyCommitted(version)
             raise rolled_back(instant, None, "its records are gone")
         return cls._at_base(handle, request, pending[0], list(pending[0].records), resumed=True)
 

@@ -199,7 +199,7 @@ def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> R
         raise OptionError(message, hint=hint, key="read_from", value=version)
     known = handle.cache.known()
     state = known if version <= known.version else handle.cache.refresh()
-    state.require_readable(version)
+    state.require_readable(version, onwards=True)
     read = read_from.read_predicate if isinstance(read_from, Scan) else None
     return ReadSet(version, (read,))
 

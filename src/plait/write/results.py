@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from plait.errors import (
     CorruptMetadataError,
     InvariantError,
     StreamError,
+    UndoneError,
 )
 from plait.model.changes import Digest
 from plait.model.decision import CommitResult, Token
@@ -18,16 +20,17 @@ from plait.model.request import WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
+from plait.txn.undone import find_commit, require_contained
 from plait.write.request import plan_of
 
 
 def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
-    """Return the result of a commit id; None if it did not commit."""
-    state = handle.cache.known()
-    version = state.find_commit(handle.store, commit_id)
-    if version is None:
-        state = handle.cache.refresh()
-        version = state.find_commit(handle.store, commit_id)
+    """Return the result of a commit id; None if it did not commit.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    version = find_commit(handle.store, handle.cache.refresh(), commit_id)
     return None if version is None else result_at(handle, version)
 
 
@@ -36,11 +39,13 @@ def find_epoch(handle: TableHandle, token: Token) -> CommitResult | None:
 
     Raises:
         StreamError: it does not continue the stream.
+        UndoneError: a restore undid it, or the epoch before it.
     """
-    try:
-        version = find_applied(handle.store, handle.cache.known(), token)
-    except StreamError:  # what is known may be old
-        version = find_applied(handle.store, handle.cache.refresh(), token)
+    with contextlib.suppress(StreamError, UndoneError):
+        if find_applied(handle.store, handle.cache.known(), token) is None:
+            return None
+    # What is known may be old: an epoch may have been applied since, or undone (INV-16).
+    version = find_applied(handle.store, handle.cache.refresh(), token)
     return None if version is None else result_at(handle, version)
 
 
@@ -73,7 +78,12 @@ class Replay:
 
 
 def result_at(handle: TableHandle, version: int) -> CommitResult:
-    """Return the result of the commit of a version."""
+    """Return the result of the commit of a version.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    require_contained(handle.cache.known(), version)
     decision = handle.cache.timeline.find(version)
     if decision is None:
         message = f"version {version} has no slot"

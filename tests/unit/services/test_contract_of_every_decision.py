@@ -136,6 +136,26 @@ def _remove_foreign(table: Table) -> Prepared:
     return lambda: table.remove_foreign(table.foreign())
 
 
+def _savepoint(table: Table) -> Prepared:
+    return lambda: table.savepoint("kept")
+
+
+def _drop_savepoint(table: Table) -> Prepared:
+    table.savepoint("kept")
+    return lambda: table.drop_savepoint("kept")
+
+
+def _restore(table: Table) -> Prepared:
+    table.upsert(ROWS)
+    return table.undo
+
+
+def _replay(table: Table) -> Prepared:
+    table.upsert(ROWS, commit_id="undone")
+    table.undo()
+    return table.replay
+
+
 def _change_contract(table: Table) -> Prepared:
     return lambda: table.change_contract(lock="process")
 
@@ -179,6 +199,10 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
     "services.contract.change_contract": (_change_contract,),
+    "services.savepoint.set_savepoint": (_savepoint,),
+    "services.savepoint.drop_savepoint": (_drop_savepoint,),
+    "services.restore.restore": (_restore,),
+    "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),

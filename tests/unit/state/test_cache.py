@@ -301,8 +301,8 @@ def test_commits_are_found_by_id_and_time(store: MemoryStore) -> None:
         handle.cache.checkpoint(5)
     state = cache(store).refresh()
     for number in range(12):
-        found = state.find_commit(store, f"c{number}")
-        assert found == (number + 1 if number % 2 else None)
+        found = list(state.find_commits(store, f"c{number}"))
+        assert found == ([number + 1] if number % 2 else [])
     rows = state.commits(store)
     assert rows["version"].to_pylist() == list(range(13))
     assert state.commits(store, since=10)["version"].to_pylist() == [11, 12]

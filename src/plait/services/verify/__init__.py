@@ -65,7 +65,8 @@ class _Verification:
         state = replayed or self._fall_back()
         folded = None if state is None else self._fold(state)
         if state is not None and folded is not None:
-            Needed.of(folded, state.horizons.final).check(listing, self._findings)
+            shown = state.lineage.shown(state.horizons.final)
+            Needed.of(folded, shown).check(listing, self._findings)
         checkpoints = Checkpoints(self._store, self._findings)
         condemned = [] if folded is None else folded.condemned["path"].to_pylist()
         checkpoints.check(replayed, set(condemned))

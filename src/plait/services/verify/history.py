@@ -184,7 +184,7 @@ class LiveFiles:
         for (path, key), masked in zip(_keys(changes.masked), rows, strict=True):
             if key not in self._live:
                 self._bad(decision, f"it masks rows of {path}, which is not live")
-            elif masked < self._live[key]:
+            elif masked < self._live[key] and decision.restored is None:
                 self._bad(decision, f"it unmasks rows of {path}")
             else:
                 self._live[key] = masked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -51,6 +52,8 @@ class Instants:
     ended: _Unique = field(default_factory=_Unique)
     _times: _Unique = field(default_factory=_Unique)
     _commit_ids: _Unique = field(default_factory=_Unique)
+    _replays: Counter[str] = field(default_factory=Counter)
+    """How often each commit id was let through again."""
     _completed_ms: int = -1
     _version: int = -1
 
@@ -59,15 +62,21 @@ class Instants:
         version = decision.version
         self.committed.add(int(decision.instant.nonce, 16), version)
         self._times.add(int(decision.instant.time), version)
+        if decision.replayed is not None:
+            self._replays.update(decision.replayed.commit_ids)
         for ended in decision.rolled_back:
             self.ended.add(int(ended.instant.nonce, 16), version)
         if decision.commit_id is not None:
-            text = decision.commit_id.encode("utf-8", "surrogatepass")
-            self._commit_ids.add(xxhash.xxh3_64_intdigest(text), version)
+            self._commit_ids.add(self._number(decision.commit_id), version)
         if version == self._version + 1 and decision.completed_ms <= self._completed_ms:
             message = f"it completed no later than version {version - 1}"
             findings.problem("INV-03", paths.slot(version), message)
         self._completed_ms, self._version = decision.completed_ms, version
+
+    def _number(self, commit_id: str) -> int:
+        """Return a number for a commit id; another one after each replay that names it."""
+        text = f"{self._replays[commit_id]}/{commit_id}" if self._replays else f"0/{commit_id}"
+        return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
     def judge(self, findings: Findings) -> None:
         """Report everything that was decided twice."""

@@ -20,6 +20,7 @@ from plait.storage.port import Store
 from plait.stream.audit import break_of, told
 from plait.timeline import paths
 from plait.timeline.log import Timeline
+from plait.txn.undone import find_lost
 
 _TAIL_MAX = 64
 _COMPARED = 2
@@ -58,6 +59,9 @@ class StateReplay:
         for token in decision.tokens:
             known = None if self.state is None else self.state.streams.get(token.application)
             last = None if known is None else known.token
+            if self.state is not None and find_lost(self.state, token.application) is not None:
+                message = f"stream {token.application!r} goes on after a restore undid its position"
+                self.findings.problem("INV-16", path, message)
             kind = break_of(last, token)
             if kind is not None:
                 message = f"stream {token.application!r}: {told(kind, last, token)}"
@@ -159,7 +163,7 @@ class Checkpoints:
 def difference(store: Store, one: TableState, other: TableState) -> str | None:
     """Name the first part of two states that differs; None if readers see the same."""
     facts = ["version", "checksum", "completed_ms", "newest_time", "horizons"]
-    facts += ["late", "reservations", "streams"]
+    facts += ["late", "reservations", "streams", "lineage"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name

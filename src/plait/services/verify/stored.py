@@ -15,7 +15,7 @@ from plait.files.data_file import parse_path
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
-from plait.state.events import Folded
+from plait.state.events import Folded, Shown
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -92,17 +92,17 @@ class Needed:
     others: pa.Table  # path, least bytes, live: deletion vectors and sidecars
 
     @classmethod
-    def of(cls, folded: Folded, horizon: int) -> Needed:
-        """Take everything that ended after the horizon, or has not ended."""
-        files = folded.files.filter(_after(folded.files, horizon))
+    def of(cls, folded: Folded, shown: Shown) -> Needed:
+        """Take everything that one of these versions shows."""
+        files = folded.files.filter(shown.covers(folded.files))
         until = files["until"]
         masks = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
-        masks = masks.filter(_after(masks, horizon))
+        masks = masks.filter(shown.covers(masks))
         masks = masks.filter(pc.is_in(masks["path"], value_set=files["path"].combine_chunks()))
         live = files.filter(pc.is_null(until))["path"].combine_chunks()
         masked = pc.and_(pc.is_null(masks["until"]), pc.is_in(masks["path"], value_set=live))
         size = pc.add(pc.add(masks["dv_offset"], masks["dv_bytes"]), _ENTRY_FRAME)
-        aux = folded.aux.filter(pc.greater(folded.aux["version"], horizon))
+        aux = folded.aux.filter(pc.greater(folded.aux["version"], shown.horizon))
         none = pa.chunked_array([pa.repeat(0, aux.num_rows)])
         no = pa.chunked_array([pa.repeat(pa.scalar(False), aux.num_rows)])  # noqa: FBT003 - a value
         names = ["path", "bytes", "live"]
@@ -130,10 +130,6 @@ class Needed:
             elif has < size:
                 message = f"it has {has} bytes, but at least {size} are declared"
                 findings.problem(invariant, path, message)
-
-
-def _after(table: pa.Table, horizon: int) -> pa.ChunkedArray:
-    return pc.fill_null(pc.greater(table["until"], horizon), True)  # noqa: FBT003 - arrow's fill value
 
 
 def _beside(needed: pa.Table, listing: Listing) -> Iterator[tuple[str, int, bool, int | None]]:

@@ -1,0 +1,303 @@
+"""Restore: give the table the rows of an older version, in one decision that changes no other.
+
+Files that were live then are live again, with the rows hidden that were hidden then; the commits
+since are undone (``state/lineage.py``). A restore undoes no commit that its plan did not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import InstantNotFoundError, RestoreRefusedError
+from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
+from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
+from plait.model.history import iso
+from plait.model.instant import Action, Operation
+from plait.services.replay import lost_streams, set_back
+from plait.state.lineage import Versions, minus
+from plait.state.state import TableState
+from plait.txn.matrix import DATA
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
+
+_OF_ROWS = frozenset(operation.value for operation in DATA)
+_OF_LINEAGE = _OF_ROWS | {Operation.RESTORE.value, Operation.REPLAY.value, Operation.SCHEMA.value}
+"""A restore over such a decision changes the table, also where no file differs."""
+_VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCommit:
+    """A commit of rows that a restore undoes, or brings back."""
+
+    version: int
+    operation: str
+    completed_ms: int
+    commit_id: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "operation": self.operation,
+            "completed": iso(self.completed_ms),
+            "commit_id": self.commit_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore would undo, as of a version."""
+
+    version: int
+    """The newest version when it was planned."""
+    to: int
+    """The version whose rows the table gets."""
+    undone: tuple[RestoredCommit, ...]
+    """Commits of rows that it undoes, newest first."""
+    returned: tuple[RestoredCommit, ...]
+    """Commits of rows that an earlier restore undid, and that it brings back, newest first."""
+    applications: tuple[str, ...]
+    """Streams that stop with UndoneError until a replay."""
+    files_added: int
+    files_removed: int
+    files_masked: int
+    """Files of which other rows are hidden then."""
+    rows_before: int
+    rows_after: int
+
+    @property
+    def commit_ids(self) -> tuple[str, ...]:
+        """The commit ids that are undone: to send them again raises UndoneError."""
+        return tuple(each.commit_id for each in self.undone if each.commit_id is not None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "to": self.to,
+            "undone": [each.to_dict() for each in self.undone],
+            "returned": [each.to_dict() for each in self.returned],
+            "applications": list(self.applications),
+            "commit_ids": list(self.commit_ids),
+            "files_added": self.files_added,
+            "files_removed": self.files_removed,
+            "files_masked": self.files_masked,
+            "rows_before": self.rows_before,
+            "rows_after": self.rows_after,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """The result of a restore."""
+
+    plan: RestorePlan
+    """What it undid, as of the version before its own."""
+    version: int | None
+    """The version of its decision; None if the table was as wanted already."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"plan": self.plan.to_dict(), "version": self.version}
+
+
+def plan_restore(handle: TableHandle, to: int) -> RestorePlan:
+    """Plan a restore on the newest version; write nothing.
+
+    Raises:
+        InstantNotFoundError, InstantExpiredError: the version cannot be read.
+    """
+    return _Work.of(handle, handle.cache.refresh(), to).plan
+
+
+def plan_undo(handle: TableHandle) -> RestorePlan:
+    """Plan to undo the newest commit of rows that the table contains; write nothing.
+
+    Raises:
+        InstantNotFoundError: the table contains no commit of rows.
+        InstantExpiredError: the version before it was cleaned.
+    """
+    state = handle.cache.refresh()
+    commits = _commits(handle, state, state.lineage.spans(state.version))
+    if not commits:
+        message = "there is no commit to undo"
+        raise InstantNotFoundError(message, hint="see Table.history()", version=state.version)
+    return _Work.of(handle, state, commits[0].version - 1).plan
+
+
+def restore(handle: TableHandle, plan: RestorePlan, *, replay: bool = False) -> RestoreReport:
+    """Restore what was planned, unless rows were committed since.
+
+    Writers that are at work fail with IncompatibleConflictError. Services go on.
+
+    Args:
+        handle: the table.
+        plan: what is to be undone.
+        replay: let streams and commit ids that it undoes be applied again, in the same decision.
+
+    Raises:
+        RestoreRefusedError: the plan does not show a commit; nothing was written.
+        InstantExpiredError: the version was cleaned meanwhile.
+        ContractError: this client was opened under another contract.
+        CommitOutcomeUnknownError: the store does not say.
+    """
+    done: list[RestorePlan] = []
+
+    def draft(state: TableState) -> Draft | None:
+        _require_shown(handle, state, plan)
+        work = _Work.of(handle, state, plan.to)
+        done[:] = [work.plan]
+        return work.draft(replay=replay)
+
+    decision = publish_service(handle, draft)
+    return RestoreReport(done[0], None if decision is None else decision.version)
+
+
+def _require_shown(handle: TableHandle, state: TableState, plan: RestorePlan) -> None:
+    """Refuse a restore that would undo what the plan did not show."""
+    if state.version == plan.version:
+        return
+    rows = state.commits(handle.store, since=plan.version)
+    pairs = zip(rows["version"].to_pylist(), rows["operation"].to_pylist(), strict=True)
+    newer = [version for version, operation in pairs if operation in _OF_LINEAGE]
+    if newer:
+        message = (
+            f"the restore was planned on version {plan.version}, and {len(newer)} commits came "
+            f"since, the first in version {newer[0]}"
+        )
+        hint = "plan again, and look at what it would undo; stop writers if this happens again"
+        raise RestoreRefusedError(
+            message, hint=hint, planned=plan.version, version=state.version, versions=newer
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One restore on one version."""
+
+    handle: TableHandle
+    state: TableState
+    plan: RestorePlan
+    changes: Changes
+    undone: tuple[Versions, ...]
+    kept: tuple[Versions, ...]
+    """What the table contains after it."""
+    matters: bool
+    schema_id: int
+
+    @classmethod
+    def of(cls, handle: TableHandle, state: TableState, to: int) -> _Work:
+        store, head = handle.store, state.version
+        before = state.snapshot(store)
+        after = state.snapshot(store, version=to)
+        seen, kept = state.lineage.spans(head), state.lineage.spans(to)
+        undone, returned = minus(seen, kept), minus(kept, seen)
+        changes = _changes(before.files, after.files, state.folded(store).masks)
+        plan = RestorePlan(
+            head,
+            to,
+            _commits(handle, state, undone),
+            _commits(handle, state, returned),
+            lost_streams(state, kept),
+            changes.added.num_rows,
+            changes.removed.num_rows,
+            changes.masked.num_rows,
+            _rows(before.files),
+            _rows(after.files),
+        )
+        matters = bool(_listed(handle, state, (*undone, *returned), _OF_LINEAGE).num_rows)
+        return cls(handle, state, plan, changes, undone, kept, matters, after.spec.schema.id)
+
+    def draft(self, *, replay: bool) -> Draft | None:
+        """Return the decision; None if the table is as wanted already."""
+        if not (self.matters or self.changes.rows):
+            return None
+        state, table = self.state, self.state.table
+        if self.schema_id != table.spec.schema.id:
+            spec = replace(table.spec, schema=table.schemas[self.schema_id])
+            table = replace(table, spec=spec)
+        replayed = None
+        if replay and (self.plan.applications or self.plan.commit_ids):
+            back = set_back(self.handle.store, state, self.plan.applications, self.kept)
+            replayed = Replayed(back, tuple(dict.fromkeys(self.plan.commit_ids)))
+        added, removed = self.changes.added.num_rows, self.changes.removed.num_rows
+        return Draft(
+            instant=self.handle.new_instant(state),
+            action=Action.RESTORE,
+            operation=Operation.RESTORE,
+            base=state.version,
+            changes=self.changes,
+            scope=Scope(SCOPE_TABLE),
+            restored=Restored(self.plan.to, self.undone),
+            replayed=replayed,
+            table=None if table is state.table else table.to_dict(),
+            stats=WriteStats(files_added=added, files_removed=removed),
+            client=client(),
+        )
+
+
+def _changes(before: pa.Table, after: pa.Table, masks: pa.Table) -> Changes:
+    """Return what leads from the files of one version to those of another (LIVE).
+
+    A file that comes back has the mask that it had; one that was ever masked says so in any case.
+    """
+    at = pc.index_in(after["path"], value_set=before["path"].combine_chunks())
+    fresh = pc.is_null(at)
+    gone = pc.invert(pc.is_in(before["path"], value_set=after["path"].combine_chunks()))
+    known = pc.is_in(after["path"], value_set=masks["path"].combine_chunks())
+    differs = pc.and_(fresh, known)
+    for name in ("masked", *_VECTOR):
+        differs = pc.or_(differs, pc.and_(pc.invert(fresh), _unlike(after[name], before[name], at)))
+    masked = after.filter(differs)
+    hidden = masked.select(["path", "masked", *_VECTOR]).rename_columns(MASKED.names)
+    return Changes(
+        added=after.filter(fresh).select(ADDED.names).cast(ADDED),
+        removed=before.filter(gone).select(["path"]).cast(PATHS),
+        masked=hidden.cast(MASKED),
+    )
+
+
+def _unlike(one: pa.ChunkedArray, other: pa.ChunkedArray, at: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Tell where values differ from those at other places; two nulls are alike."""
+    there = pc.take(other, at)
+    alike = pc.or_(
+        pc.fill_null(pc.equal(one, there), False),  # noqa: FBT003 - arrow's fill value
+        pc.and_(pc.is_null(one), pc.is_null(there)),
+    )
+    return pc.invert(alike)
+
+
+def _rows(files: pa.Table) -> int:
+    return int(pc.sum(pc.subtract(files["rows"], files["masked"])).as_py() or 0)
+
+
+def _commits(
+    handle: TableHandle, state: TableState, spans: Iterable[Versions]
+) -> tuple[RestoredCommit, ...]:
+    """Return the commits of rows in these versions, newest first."""
+    rows = _listed(handle, state, spans, _OF_ROWS)
+    names = ("version", "operation", "completed_ms", "commit_id")
+    columns = (rows[name].to_pylist() for name in names)
+    found = (RestoredCommit(*values) for values in zip(*columns, strict=True))
+    return tuple(sorted(found, key=lambda each: -each.version))
+
+
+def _listed(
+    handle: TableHandle, state: TableState, spans: Iterable[Versions], operations: frozenset[str]
+) -> pa.Table:
+    """Return the decisions of these versions with some operations (COMMITS)."""
+    spans = tuple(spans)
+    first = min((low for low, _ in spans), default=state.version + 1)
+    rows = state.commits(handle.store, since=first - 1)
+    version = rows["version"].to_numpy()
+    inside = np.zeros(rows.num_rows, np.bool_)
+    for low, high in spans:
+        inside |= (version >= low) & (version <= high)
+    chosen = pc.is_in(rows["operation"], value_set=pa.array(sorted(operations)))
+    return rows.filter(pc.and_(chosen, pa.array(inside)))

@@ -1,0 +1,161 @@
+"""Which commits the table contains: what restores undid, and what stays readable by name.
+
+A restore at version r to version v undoes commits, but takes no decision back. The *lineage* of a
+version is the set of versions whose commits the table contains there: the lineage of r is that of
+v, and r. So restoring r - 1 undoes a restore (RFC 0018; ``docs/spec/lineage.tla``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from plait.model.decision import Decision, Savepoint
+from plait.model.stream import Position
+from plait.state.events import Shown
+from plait.timeline.codec import RESTORES
+
+Versions = tuple[int, int]
+"""The first and the last of some consecutive versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The restores, replays and savepoints of a table."""
+
+    restores: tuple[tuple[int, int], ...] = ()
+    """The version of each restore, and the version that it restored; oldest first."""
+    savepoints: tuple[Savepoint, ...] = ()
+    """Those that were not dropped, by name."""
+    replays: tuple[tuple[int, str], ...] = ()
+    """The version of each replay, and a commit id that it lets be used again; oldest first."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """Applications that a replay set back to their beginning, and its version."""
+    features: tuple[str, ...] = ()
+    """What a client must know since the first of all these."""
+
+    def apply(self, decision: Decision) -> Lineage:
+        """Return the lineage after one more decision."""
+        change, restored, replayed = decision.savepoint, decision.restored, decision.replayed
+        restarts = self.restarts
+        if restarts and decision.tokens:
+            fresh = {token.application for token in decision.tokens}
+            restarts = {name: at for name, at in restarts.items() if name not in fresh}
+        if not (change or restored or replayed):
+            return self if restarts is self.restarts else replace(self, restarts=restarts)
+        savepoints, restores, replays = self.savepoints, self.restores, self.replays
+        if change is not None:
+            named = {each.name: each for each in savepoints if each.name != change.savepoint.name}
+            if not change.drop:
+                named[change.savepoint.name] = change.savepoint
+            savepoints = tuple(named[name] for name in sorted(named))
+        if restored is not None:
+            restores = (*restores, (decision.version, restored.to))
+        if replayed is not None:
+            replays = (*replays, *((decision.version, each) for each in replayed.commit_ids))
+            back = {each.application: each.token for each in replayed.applications}
+            first = {name: decision.version for name, token in back.items() if token is None}
+            kept = {name: at for name, at in restarts.items() if name not in back}
+            restarts = {**kept, **first}
+        return Lineage(restores, savepoints, replays, restarts, (RESTORES,))
+
+    def spans(self, head: int) -> tuple[Versions, ...]:
+        """Return the versions whose commits the table contains at a version, oldest first."""
+        spans: list[Versions] = []
+        for version, to in reversed(self.restores):
+            if version <= head:
+                spans.append((version, head))
+                head = to
+        return ((0, head), *reversed(spans))
+
+    def contains(self, version: int, head: int) -> bool:
+        """Tell whether the table contains, at ``head``, what a version committed."""
+        return any(first <= version <= last for first, last in self.spans(head))
+
+    def undone_by(self, version: int, head: int) -> int | None:
+        """Return the restore that undid a version; None if the table contains it at ``head``."""
+        if self.contains(version, head):
+            return None
+        undoing = [
+            at
+            for at, _ in self.restores
+            if version < at <= head
+            and self.contains(version, at - 1)
+            and not self.contains(version, at)
+        ]
+        return max(undoing, default=None)
+
+    def shown(self, horizon: int) -> Shown:
+        """Return the versions that can be read if all from a horizon on can."""
+        saved = {each.version for each in self.savepoints}
+        return Shown(horizon, tuple(sorted(version for version in saved if version < horizon)))
+
+    def keeps(self, version: int) -> bool:
+        """Tell whether a savepoint keeps a version readable."""
+        return any(each.version == version for each in self.savepoints)
+
+    def find_savepoint(self, name: str) -> Savepoint | None:
+        """Return a savepoint by its name; None if there is none."""
+        return next((each for each in self.savepoints if each.name == name), None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values, the form in checkpoints."""
+        return {
+            "restores": [list(each) for each in self.restores],
+            "savepoints": [each.to_dict() for each in self.savepoints],
+            "replays": [list(each) for each in self.replays],
+            "restarts": dict(self.restarts),
+        }
+
+    @classmethod
+    def from_dict(cls, value: object) -> Lineage:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError if it is none."""
+        if not isinstance(value, dict):
+            raise TypeError(value)
+        restores = tuple((int(at), int(to)) for at, to in value["restores"])
+        if any(to >= at for at, to in restores) or restores != tuple(sorted(restores)):
+            raise ValueError(restores)
+        return cls(
+            restores,
+            tuple(Savepoint(str(e["name"]), int(e["version"])) for e in value["savepoints"]),
+            tuple((int(at), str(commit_id)) for at, commit_id in value["replays"]),
+            {str(name): int(at) for name, at in value["restarts"].items()},
+            (RESTORES,),
+        )
+
+
+def minus(spans: tuple[Versions, ...], other: tuple[Versions, ...]) -> tuple[Versions, ...]:
+    """Return the versions of the first that are not in the second, both rising.
+
+    >>> minus(((0, 9),), ((0, 3), (6, 6)))
+    ((4, 5), (7, 9))
+    """
+    left: list[Versions] = []
+    for first, last in spans:
+        start = first
+        for low, high in other:
+            if high < start or low > last:
+                continue
+            if low > start:
+                left.append((start, low - 1))
+            start = high + 1
+        if start <= last:
+            left.append((start, last))
+    return tuple(left)
+
+
+def streams_after(before: Mapping[str, Position], decision: Decision) -> Mapping[str, Position]:
+    """Return the position of each application after a decision.
+
+    A restore leaves positions as they are: only a replay sets one back.
+    """
+    at = decision.version
+    if decision.replayed is None and not decision.tokens:
+        return before
+    after = dict(before)
+    for back in () if decision.replayed is None else decision.replayed.applications:
+        after.pop(back.application, None)
+        if back.token is not None and back.version is not None:
+            after[back.application] = Position(back.token, back.version, at)
+    after.update({token.application: Position(token, at) for token in decision.tokens})
+    return after

@@ -1,0 +1,58 @@
+"""What happened to a file before and after a version: the events of a table by path and version.
+
+A restore adds files again that were removed. So a path may be added, masked and removed several
+times, and what an event means follows from the order of versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """Events, sorted by path and version; a path has one event at most in each version."""
+
+    places: Numbers
+    """Where each of them stands in its table."""
+    _paths: pa.Array
+    _versions: Numbers
+    """Each version once, rising."""
+    _keys: Numbers
+    """A number for path and version; rising."""
+
+    @classmethod
+    def of(cls, events: pa.Table) -> Succession:
+        """Take a table with the columns ``path`` and ``version``."""
+        encoded = events["path"].combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        versions, ranks = np.unique(events["version"].to_numpy(), return_inverse=True)
+        keys = codes * (len(versions) + 1) + ranks + 1
+        places = np.argsort(keys, kind="stable")
+        return cls(places, encoded.dictionary, versions, keys[places])
+
+    def find_next(self, paths: pa.ChunkedArray, versions: Numbers) -> Numbers:
+        """Return the place of the first event of each path after a version; -1 for none."""
+        return self._found(paths, versions, 0)
+
+    def find_last(self, paths: pa.ChunkedArray, versions: Numbers) -> Numbers:
+        """Return the place of the last event of each path at or before a version; -1 for none."""
+        return self._found(paths, versions, -1)
+
+    def _found(self, paths: pa.ChunkedArray, versions: Numbers, step: int) -> Numbers:
+        width = len(self._versions) + 1
+        known = pc.fill_null(pc.index_in(paths, value_set=self._paths), -1)
+        codes = known.to_numpy().astype(np.int64)
+        ranks = np.searchsorted(self._versions, versions, side="right")
+        at = np.searchsorted(self._keys, codes * width + ranks, side="right") + step
+        keys = np.append(self._keys, -1)  # beyond the last: no path's
+        at = np.clip(at, -1, len(self._keys))
+        same = (keys[at] > codes * width) & (keys[at] < (codes + 1) * width) & (codes >= 0)
+        return np.where(same, np.append(self.places, -1)[at], -1)

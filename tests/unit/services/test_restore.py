@@ -1,0 +1,428 @@
+"""Savepoints, restore, undo and replay: what they show, undo and refuse."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from plait import (
+    EpochRewoundError,
+    EpochUnknownError,
+    IncompatibleConflictError,
+    InstantExpiredError,
+    InstantNotFoundError,
+    OptionError,
+    RestoreRefusedError,
+    Table,
+    UndoneError,
+)
+from plait.model.contract import Contract
+from plait.storage.memory import MemoryStore
+from plait.testing import SimClock, sim_ports
+from plait.timeline import codec
+from plait.txn.definition import Definition, create_table
+from plait.txn.table_handle import open_handle
+
+Rows = list[tuple[int, int]]
+_NUMBERS = itertools.count()
+
+
+def make(table_type: str = "mor", **properties: str) -> Table:
+    return Table.create(
+        f"memory://restore-{next(_NUMBERS)}",
+        "id bigint, v bigint",
+        record_key="id",
+        table_type=table_type,
+        buckets=2,
+        properties={
+            "checkpoint.interval": "4",
+            "clean.retain.time": "0s",
+            "clean.grace": "0s",
+            "clean.retain.versions": "1",
+            **properties,
+        },
+    )
+
+
+def upsert(table: Table, value: int, *ids: int, commit_id: str | None = None) -> int:
+    rows = pa.table({"id": list(ids), "v": [value] * len(ids)})
+    return table.upsert(rows, commit_id=commit_id).version
+
+
+def shown(table: Table, version: int | None = None) -> Rows:
+    rows = table.scan(version=version).to_arrow().to_pylist()
+    return sorted((row["id"], row["v"]) for row in rows)
+
+
+def again(table: Table) -> Table:
+    """Open the table as another process does: from checkpoints and slots."""
+    return Table.open(table.handle.store.spec.uri)
+
+
+def sound(table: Table) -> None:
+    assert table.verify().problems == ()
+
+
+@pytest.fixture(params=["cow", "mor"])
+def table(request: pytest.FixtureRequest) -> Table:
+    return make(request.param)
+
+
+# --- restore -----------------------------------------------------------------------------------
+
+
+def test_a_restore_shows_the_rows_of_its_version_and_every_version_stays_as_it_was(
+    table: Table,
+) -> None:
+    """INV-04, INV-05: also in a process that opens the table afterwards."""
+    upsert(table, 1, 1, 2, 3)
+    upsert(table, 2, 2)
+    table.delete(where="id = 1")
+    upsert(table, 3, 3, 4)
+    before = {version: shown(table, version) for version in range(table.version + 1)}
+    for to in (2, 4, 0, 3, 1, 4):
+        report = table.restore(version=to)
+        assert shown(table) == before[to]
+        assert report.plan.to == to
+        before[table.version] = before[to]
+        upsert(table, 10 + to, 9)
+        before[table.version] = shown(table)
+        for each in (table, again(table)):
+            for version, rows in before.items():
+                assert shown(each, version) == rows, version
+    sound(table)
+
+
+def test_changes_across_restores_lead_from_the_first_rows_to_the_last(table: Table) -> None:
+    """Over every window: applied to the rows before it, they give the rows after it."""
+    upsert(table, 1, 1, 2, 3)
+    table.delete(where="id = 1")
+    upsert(table, 2, 2, 4)
+    table.restore(version=1)
+    upsert(table, 3, 3)
+    table.restore(version=3)
+    table.undo()
+    for since, until in itertools.combinations(range(table.version + 1), 2):
+        rows = dict(shown(table, since))
+        for row in table.changes(since=since, until=until).to_arrow().to_pylist():
+            if row["_change_type"] in ("delete", "update_preimage"):
+                assert rows.pop(row["id"]) == row["v"]
+            else:
+                assert row["id"] not in rows
+                rows[row["id"]] = row["v"]
+        assert rows == dict(shown(table, until)), (since, until)
+
+
+def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> None:
+    upsert(table, 1, 1, commit_id="one")
+    upsert(table, 2, 2, commit_id="two")
+    undone = table.restore(version=1)
+    assert undone.plan.commit_ids == ("two",)
+    back = table.restore(version=undone.version - 1)
+    assert [each.version for each in back.plan.returned] == [2]
+    assert back.plan.undone == ()
+    assert upsert(table, 2, 2, commit_id="two") == 2
+    assert shown(table) == [(1, 1), (2, 2)]
+    sound(table)
+
+
+def test_a_restore_of_what_is_there_decides_nothing(table: Table) -> None:
+    upsert(table, 1, 1)
+    assert table.restore(version=table.version).version is None
+    table.savepoint("here")
+    assert table.restore(savepoint="here").version is None
+
+
+def test_undo_takes_back_one_commit_of_rows_after_the_other(table: Table) -> None:
+    upsert(table, 1, 1)
+    upsert(table, 2, 1, 2)
+    table.set({"commit.retries": 3})
+    assert table.plan_undo().to == 1
+    table.undo()
+    assert shown(table) == [(1, 1)]
+    assert table.properties["commit.retries"] == "3"
+    table.undo()
+    assert shown(table) == []
+    with pytest.raises(InstantNotFoundError):
+        table.undo()
+
+
+def test_a_restore_undoes_no_commit_that_its_plan_did_not_show(table: Table) -> None:
+    upsert(table, 1, 1)
+    plan = table.plan_undo()
+    late = upsert(table, 2, 2)
+    with pytest.raises(RestoreRefusedError) as refused:
+        table.restore(plan)
+    assert refused.value.facts["versions"] == [late]
+    assert shown(table) == [(1, 1), (2, 2)]
+
+
+def test_a_restore_goes_on_over_decisions_that_change_no_row(table: Table) -> None:
+    upsert(table, 1, 1)
+    plan = table.plan_undo()
+    table.set({"commit.retries": 3})
+    table.savepoint("late")
+    assert table.restore(plan).version == table.version
+    assert shown(table) == []
+
+
+def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
+    """INV-07: what it rests on may be gone."""
+    upsert(table, 1, 1)
+    writer = table.writer("upsert", on_conflict="retry").__enter__()
+    writer.write(pa.table({"id": [5], "v": [5]}))
+    again(table).undo()
+    with pytest.raises(IncompatibleConflictError):
+        writer.__exit__(None, None, None)
+    assert shown(table) == []
+    sound(table)
+
+
+@pytest.mark.parametrize("named", [{}, {"version": 0, "savepoint": "x"}, {"version": True}])
+def test_a_restore_wants_exactly_one_version(table: Table, named: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        table.plan_restore(**named)
+
+
+def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
+    wide = Table.create(
+        f"memory://restore-wide-{next(_NUMBERS)}", "id bigint", record_key="id", buckets=400
+    )
+    wide.upsert(pa.table({"id": range(4_000)}))
+    assert wide.undo().plan.files_removed > 256
+    assert wide.scan().count() == 0
+    report = wide.restore(version=1)
+    assert report.plan.files_added > 256
+    assert wide.scan().count() == 4_000
+    assert wide.timeline.pending == ()
+    sound(wide)
+
+
+# --- savepoints --------------------------------------------------------------------------------
+
+
+def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
+    """INV-05: masks too, in checkpoints, and after later cleans; nothing beside it does."""
+    upsert(table, 1, *range(20))
+    upsert(table, 2, 3, 4, 5)
+    kept = shown(table)
+    saved = table.savepoint("monday")
+    for value in range(3, 12):
+        upsert(table, value, 3, value)
+        table.clean()
+    for each in (table, again(table)):
+        assert shown(each, saved.version) == kept
+        with pytest.raises(InstantExpiredError):
+            each.scan(version=saved.version - 1)
+        with pytest.raises(InstantExpiredError):
+            each.changes(since=saved.version)
+        with pytest.raises(InstantExpiredError):
+            each.writer("upsert", read_from=saved.version)
+    sound(table)
+    table.restore(savepoint="monday")
+    assert shown(table) == kept
+    table.clean()
+    assert shown(table, saved.version) == kept
+    sound(table)
+
+
+def test_a_dropped_savepoint_lets_its_files_go(table: Table) -> None:
+    upsert(table, 1, *range(20))
+    table.savepoint("monday")
+    table.overwrite(pa.table({"id": [1], "v": [1]}))
+    upsert(table, 2, 1)
+    table.clean()
+    assert len(shown(table, 1)) == 20
+    table.drop_savepoint("monday")
+    assert table.savepoints == ()
+    assert table.clean().deleted
+    with pytest.raises(InstantExpiredError):
+        table.scan(version=1)
+    with pytest.raises(InstantNotFoundError):
+        table.drop_savepoint("monday")
+    sound(table)
+
+
+def test_a_file_that_came_back_is_not_cleaned_because_it_was_removed_before(table: Table) -> None:
+    """INV-05."""
+    upsert(table, 1, *range(20))
+    table.overwrite(pa.table({"id": [1], "v": [1]}))
+    table.restore(version=1)
+    upsert(table, 2, 30)
+    table.clean()
+    assert len(shown(table)) == 21
+    sound(table)
+
+
+def test_a_savepoint_is_set_once(table: Table) -> None:
+    upsert(table, 1, 1)
+    first = table.savepoint("a", version=1)
+    assert table.savepoint("a") == first
+    assert table.savepoint("a", version=1) == first
+    upsert(table, 2, 1)
+    with pytest.raises(OptionError):
+        table.savepoint("a", version=2)
+    for name in ("", "-a", "a b", "x" * 101):
+        with pytest.raises(OptionError):
+            table.savepoint(name)
+    with pytest.raises(InstantNotFoundError):
+        table.savepoint("b", version=99)
+    assert [each.to_dict() for each in table.savepoints] == [{"name": "a", "version": 1}]
+
+
+def test_only_a_table_that_uses_restores_names_their_feature(table: Table) -> None:
+    """A client that does not know them must refuse the table from then on."""
+    upsert(table, 1, 1)
+    timeline = table.handle.cache.timeline
+    assert timeline.find(table.version).features == codec.FEATURES
+    table.savepoint("a")
+    table.drop_savepoint("a")
+    for value in range(6):
+        upsert(table, value, 1)
+        assert codec.RESTORES in timeline.find(table.version).features
+    assert codec.RESTORES in again(table).handle.cache.refresh().lineage.features
+
+
+# --- commit ids and streams --------------------------------------------------------------------
+
+
+def test_a_commit_id_that_was_undone_raises_until_a_replay_names_it(table: Table) -> None:
+    """INV-16."""
+    first = upsert(table, 1, 1, commit_id="a")
+    stale = again(table)
+    assert stale.find_commit("a").version == first
+    restore = table.undo().version
+    for each in (table, stale, again(table)):
+        with pytest.raises(UndoneError) as undone:
+            upsert(each, 1, 1, commit_id="a")
+        assert (undone.value.facts["version"], undone.value.facts["restore"]) == (first, restore)
+        with pytest.raises(UndoneError):
+            each.find_commit("a")
+    assert table.replay(commit_ids=["a"]).plan.commit_ids == ("a",)
+    assert stale.find_commit("a") is None
+    second = upsert(stale, 1, 1, commit_id="a")
+    assert upsert(table, 1, 1, commit_id="a") == second > first
+    table.undo()
+    with pytest.raises(UndoneError):  # the replay was for the first
+        upsert(table, 1, 1, commit_id="a")
+    sound(table)
+
+
+def test_a_restore_may_contain_the_replay(table: Table) -> None:
+    upsert(table, 1, 1, commit_id="a")
+    epoch(table, "", "1")
+    table.restore(version=0, replay=True)
+    assert upsert(table, 1, 1, commit_id="a") == table.version
+    assert epoch(table, "", "1") == table.version
+    sound(table)
+
+
+def epoch(table: Table, start: str, end: str, value: int = 0) -> int:
+    """Apply the epoch that ends there."""
+    number = int(end) - 1
+    token = table.stream("loader").token(number, start, end)
+    rows = pa.table({"id": [100 + number], "v": [value]})
+    stream = table.stream("loader")
+    writer = stream.writer_of(token, "upsert", on_conflict="raise", on_duplicate="raise")
+    with writer:
+        writer.write(rows)
+    return writer.result.version
+
+
+def test_a_stream_whose_last_epoch_was_undone_stops_until_a_replay(table: Table) -> None:
+    """INV-09, INV-16: neither the epoch nor the next one is applied; an older one is known."""
+    first = epoch(table, "", "1")
+    second = epoch(table, "1", "2")
+    stale = again(table)
+    assert epoch(stale, "1", "2") == second
+    restored = table.restore(version=first)
+    assert restored.plan.applications == ("loader",)
+    for each in (table, stale, again(table)):
+        for start, end in (("1", "2"), ("2", "3"), ("7", "9")):
+            with pytest.raises(UndoneError):
+                epoch(each, start, end)
+        assert epoch(each, "", "1") == first
+    report = table.replay(applications=["loader"])
+    assert [each.version for each in report.plan.applications] == [first]
+    assert table.stream("loader").position.end == "1"
+    with pytest.raises(EpochUnknownError):
+        epoch(stale, "2", "3")
+    third = epoch(stale, "1", "2", value=5)
+    assert epoch(table, "1", "2", value=5) == third
+    with pytest.raises(EpochRewoundError):  # the rows that were undone
+        epoch(table, "1", "2")
+    audit = table.stream("loader").audit()
+    assert audit.problems == ()
+    assert [(each.epoch, each.undone_by) for each in audit.epochs] == [
+        (0, None),
+        (1, restored.version),
+        (1, None),
+    ]
+    sound(table)
+
+
+def test_a_restore_that_undoes_a_replay_stops_the_stream_again(table: Table) -> None:
+    """INV-09: else an epoch would be applied twice (the model ``lineage``)."""
+    epoch(table, "", "1")
+    undone = table.restore(version=0).version
+    table.replay()
+    assert table.stream("loader").position is None
+    table.restore(version=undone - 1)
+    assert epoch(table, "", "1") == 1  # the table contains it again
+    with pytest.raises(UndoneError):
+        epoch(table, "1", "2")
+    table.replay(applications=["loader"])
+    assert table.stream("loader").position.version == 1
+    epoch(table, "1", "2")
+    assert table.scan().count() == 2
+    sound(table)
+
+
+def test_a_replay_names_only_what_is_undone(table: Table) -> None:
+    upsert(table, 1, 1, commit_id="a")
+    epoch(table, "", "1")
+    assert table.replay().version is None
+    for named in ({"applications": ["loader"]}, {"commit_ids": ["a"]}, {"commit_ids": ["b"]}):
+        with pytest.raises(OptionError):
+            table.replay(**named)
+    table.restore(version=0)
+    plan = table.plan_replay()
+    assert [each.application for each in plan.applications] == ["loader"]
+    assert plan.commit_ids == ("a",)
+
+
+def test_positions_and_lineage_are_in_checkpoints() -> None:
+    """INV-09: a client that opens the table from a checkpoint knows what was undone."""
+    table = make("cow", **{"checkpoint.interval": "1"})
+    epoch(table, "", "1")
+    upsert(table, 1, 1, commit_id="a")
+    table.restore(version=0)
+    table.replay(applications=["loader"])
+    upsert(table, 2, 2)
+    known, opened = table.handle.cache.refresh(), again(table).handle.cache.refresh()
+    assert opened.checkpoint == opened.version
+    assert (known.lineage, known.streams) == (opened.lineage, opened.streams)
+    with pytest.raises(UndoneError):
+        again(table).find_commit("a")
+    sound(table)
+
+
+def test_time_travel_reads_undone_versions_and_times_before_a_restore() -> None:
+    clock = SimClock(1_700_000_000_000)
+    uri = f"memory://restore-{next(_NUMBERS)}"
+    store = MemoryStore(uri, clock=clock)
+    definition = Definition(("id",), contract=Contract(lock="process"))
+    create_table(store, sim_ports(clock=clock), definition.table("id bigint, v bigint"))
+    table = Table(open_handle(store, sim_ports(clock=clock)))
+    times = []
+    for value in range(1, 4):
+        upsert(table, value, value)
+        times.append(table.history(limit=1)[0].completed_ms)
+        clock.advance(1)
+    table.restore(as_of=times[0])
+    assert shown(table) == [(1, 1)]
+    assert len(table.scan(as_of=times[1]).to_arrow()) == 2
+    assert len(table.scan(as_of=times[2]).to_arrow()) == 3
+    assert len(table.scan(version=2).to_arrow()) == 2
