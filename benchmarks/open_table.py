@@ -238,7 +238,12 @@ def checkpoint(place: str) -> dict[str, object]:
         added=_table(TABLES["added"], CHANGED, fixed, varied),
         commits=pa.Table.from_pylist([commit], schema=COMMITS),
     )
-    fresh = replace(state, version=last, tail=(*state.tail, LiveEntry(last, None, events)))
+    fresh = replace(
+        state,
+        version=last,
+        files=state.files + CHANGED,
+        tail=(*state.tail, LiveEntry(last, None, events)),
+    )
     return {"parts": len(write_checkpoint(handle.store, fresh, Ports()).parts)}
 
 

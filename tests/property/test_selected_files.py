@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from unittest import mock
 
 import pyarrow as pa
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from plait import Insert, Table
 from plait.files.bounds import Kinds, with_bounds
 from plait.model.bucket import Partition, partition_path
-from plait.model.plan import Snapshot
+from plait.model.plan import Snapshot, TableSpec
 from plait.read.plan import plan_scan
-from plait.read.wanted import everything, wanted_in, wanted_where
+from plait.read.wanted import Wanted, everything, wanted_in, wanted_where
 from plait.services.verify import verify
 from plait.state import checkpoint, part_file, parts, selected
 from plait.state.cache import StateCache
@@ -120,8 +121,29 @@ def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
         state = opened(history.store)
         some = state.snapshot(history.store, wants=wanted_where(where))
     whole = history.replayed().snapshot(history.store)
-    chosen = plan_scan(some, where=where).files["path"].to_pylist()
-    assert chosen == plan_scan(whole, where=where).files["path"].to_pylist()
+    plan, expected = plan_scan(some, where=where), plan_scan(whole, where=where)
+    assert plan.files["path"].to_pylist() == expected.files["path"].to_pylist()
+    assert plan.to_dict() == expected.to_dict()
+
+
+@settings(max_examples=40)
+@given(STEPS, CUTS, CHOSEN, st.integers(0, 60))
+def test_bounds_are_asked_in_chosen_partitions_alone(
+    steps: list[Step], cuts: list[str], chosen: set[Partition], least: int
+) -> None:
+    """INV-04."""
+    where = f"id >= {least} AND id < {least + 5}"
+
+    def wants(spec: TableSpec) -> Wanted:
+        return replace(wanted_where(where)(spec), partitions=wanted_in(chosen)(spec).partitions)
+
+    with everything_is_large():
+        history = made(steps, cuts)
+        some = opened(history.store).snapshot(history.store, wants=wants)
+    whole = plan_scan(history.replayed().snapshot(history.store), where=where).files
+    expected = dict(zip(whole["path"].to_pylist(), whole["masked"].to_pylist(), strict=True))
+    found = shown(replace(some, files=plan_scan(some, where=where).files))
+    assert found == (expected if some.total is None else within(expected, chosen))
 
 
 @pytest.mark.parametrize("damage", ["missing", "rubbish", "cut", "flipped"])

@@ -78,6 +78,8 @@ class Snapshot:
     """Live files (LIVE), or only those that are looked at; with typed bounds (files/bounds.py)."""
     total: int | None = None
     """How many files are live, if these are not all of them."""
+    unmatched: int = 0
+    """How many of the others were left out because of their bounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,11 @@ def plan_scan(
     names = tuple(spec.schema.names if columns is None else columns)
     condition = Condition.of(where, spec.schema.arrow)
     counts = [files.num_rows if snapshot.total is None else snapshot.total]
-    if condition is not None and files.num_rows:
+    if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)
         files = _kept(files, by_partition, counts)
         files = _kept(files, _by_bucket(files, condition.predicate, spec), counts)
+        counts[1:] = [count + snapshot.unmatched for count in counts[1:]]
         if rest is not None:
             bounds = file_bounds(files, rest.columns, spec.schema)
             files = _kept(files, may_match(rest.predicate, bounds, files.num_rows), counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.expr import Where
-from plait.expr.prune import Flags
-from plait.files.bounds import Kinds
+from plait.expr.prune import Flags, may_match
+from plait.files.bounds import Kinds, file_bounds
 from plait.model.bucket import Partition, partition_text
 from plait.model.plan import TableSpec
 from plait.model.value import is_plain
@@ -27,6 +27,8 @@ class Wanted:
     """Given distinct partitions (``partition_text``), which of them; None: every one."""
     kinds: Kinds = field(default_factory=dict)
     """The fields whose bounds are asked for."""
+    matching: Callable[[pa.Table], Flags] | None = None
+    """Given the rows and typed bounds of files, which of them may match; None: every one."""
 
 
 Wants: TypeAlias = Callable[[TableSpec], Wanted]
@@ -57,12 +59,20 @@ def wanted_where(where: Where) -> Wants:
                 return judge_partitions(texts, condition, spec)
 
         schema = spec.schema
-        kinds: Mapping[int, pa.DataType] = {
-            schema.field_id(name): kind
-            for name in looked_at
-            if name not in spec.partition_by and is_plain(kind := schema.arrow.field(name).type)
-        }
-        return Wanted(by_partition, kinds)
+        kinds_of = {name: schema.arrow.field(name).type for name in looked_at}
+        bounded = [
+            n for n, kind in kinds_of.items() if n not in spec.partition_by and is_plain(kind)
+        ]
+        kinds = {schema.field_id(name): kinds_of[name] for name in bounded}
+        if not kinds:
+            return Wanted(by_partition)
+
+        def matching(files: pa.Table) -> Flags:
+            told = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
+            bounds = file_bounds(told, bounded, schema)
+            return may_match(condition.predicate, bounds, files.num_rows)
+
+        return Wanted(by_partition, kinds, matching)
 
     return wants
 

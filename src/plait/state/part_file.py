@@ -9,14 +9,16 @@ from __future__ import annotations
 import bisect
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from plait.expr.prune import Flags
 from plait.files.bounds import Kinds, bound_fields
 from plait.files.data_file import corrupt, reading
 from plait.files.footer import footer_bytes, footer_hash, parse_footer
@@ -37,6 +39,8 @@ PLACES: Final = pa.schema(
 )
 PART_TABLES: Final[Mapping[str, pa.Schema]] = {**TABLES, "places": PLACES}
 """The tables of events, and where the files in ``added`` lie, if they are many."""
+_GROUPS_AT_ONCE: Final = 16
+"""So many are held while it is asked what may match."""
 _ROWS_MAX: Final = 1 << 31
 Key = TypeVar("Key", str, int)
 _ORDER: Final = ("directory", "path", "version")
@@ -157,8 +161,45 @@ class PieceReader:
             CorruptMetadataError: the file is damaged, or not sorted.
         """
         if directories is None:
-            return self._read(schema, range(self._footer.num_row_groups))
+            return self._read(schema, self._all)
         return below(self._read(schema, self._groups(directories)), directories)
+
+    def read_matching(
+        self,
+        schema: pa.Schema,
+        keep: Callable[[pa.Table], Flags],
+        directories: frozenset[str] | None = None,
+    ) -> tuple[pa.Table, int]:
+        """Read columns of the files that may match by their bounds; of the others only those.
+
+        Returns:
+            These files, and how many there are in the directories, by default in all.
+
+        Raises:
+            CorruptMetadataError: the file is damaged, or not sorted.
+        """
+        wanted = {"rows", "path"} if directories is not None else {"rows"}
+        narrow = pa.schema([f for f in schema if f.name in wanted or "." in f.name])
+        groups = self._groups(directories) if directories is not None else self._all
+        found, considered = [schema.empty_table()], 0
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = groups[start : start + _GROUPS_AT_ONCE]
+            told = self._read(narrow, some)
+            inside = np.ones(told.num_rows, dtype=np.bool_)
+            if directories is not None:
+                inside = is_below(told, directories).to_numpy(zero_copy_only=False)
+            considered += int(inside.sum())
+            sizes = [self._footer.row_group(group).num_rows for group in some]
+            flags = np.split(keep(told) & inside, np.cumsum(sizes)[:-1])
+            hits = [group for group, each in zip(some, flags, strict=True) if each.any()]
+            if hits:
+                chosen = pa.array(np.concatenate([each for each in flags if each.any()]))
+                found.append(self._read(schema, hits).filter(chosen))
+        return pa.concat_tables(found), considered
+
+    @property
+    def _all(self) -> list[int]:
+        return list(range(self._footer.num_row_groups))
 
     def read_after(self, schema: pa.Schema, version: int) -> pa.Table:
         """Read columns of the rows of later versions, and maybe of some before.
@@ -203,8 +244,13 @@ class PieceReader:
 
 def below(rows: pa.Table, directories: Iterable[str]) -> pa.Table:
     """Return the rows whose path lies in one of these directories."""
+    return rows.filter(is_below(rows, directories))
+
+
+def is_below(rows: pa.Table, directories: Iterable[str]) -> pa.ChunkedArray:
+    """Tell for each row whether its path lies in one of these directories."""
     chosen = pa.array(sorted(directories), pa.string())
-    return rows.filter(pc.is_in(directories_of(rows), value_set=chosen))
+    return pc.is_in(directories_of(rows), value_set=chosen)
 
 
 def directories_of(rows: pa.Table) -> pa.ChunkedArray:

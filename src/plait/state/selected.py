@@ -10,13 +10,13 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
-from plait.files.bounds import Kinds
 from plait.read.wanted import Wanted
 from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (
@@ -70,23 +70,96 @@ def is_large(parts: Iterable[Part]) -> bool:
     return sum(file.rows for file in files) > WHOLE_ROWS_MAX
 
 
-def load_wanted(
-    store: Store, parts: Sequence[Part], recent: Events, wanted: Wanted, cache: PartCache
-) -> Events:
-    """Return the events of the files wanted, ``recent`` ones included; of other files maybe too.
+@dataclass(slots=True)
+class Selection:
+    """What is loaded for one question."""
 
-    Raises:
-        CorruptMetadataError: a part is damaged, and so are its decisions.
-    """
-    recent = Events(added=recent.added, removed=recent.removed, masked=recent.masked)
-    directories = None
-    if wanted.partitions is not None:
-        places = [_places(store, part, cache) for part in parts]
-        directories = _directories(joined([*places, places_of(recent.added)]), wanted.partitions)
-    pieces = [_pieces(store, part, directories, wanted.kinds, cache) for part in parts]
-    if directories is not None:
-        recent = _below(recent, directories)
-    return Events.concat([*pieces, recent])
+    store: Store
+    cache: PartCache
+    wanted: Wanted
+    unmatched: int = 0
+    """How many files were left out because of their bounds."""
+
+    def load(self, parts: Sequence[Part], recent: Events) -> Events:
+        """Return the events of the files wanted, ``recent`` ones included.
+
+        Raises:
+            CorruptMetadataError: a part is damaged, and so are its decisions.
+        """
+        recent = Events(added=recent.added, removed=recent.removed, masked=recent.masked)
+        directories = None
+        if self.wanted.partitions is not None:
+            places = joined([*map(self._places, parts), places_of(recent.added)])
+            directories = _directories(places, self.wanted.partitions)
+        pieces = [self._pieces(part, directories) for part in parts]
+        return Events.concat([*pieces, _below(recent, directories)])
+
+    def _places(self, part: Part) -> pa.Table:
+        added, places = part.file("added"), part.file("places")
+        if added is None:
+            return places_of(Events().added)
+        try:
+            if places is None:
+                return places_of(self._whole(added))
+            known = self._whole(places)
+            require_counted(known, added.rows, added.path)
+        except CorruptMetadataError:
+            return places_of(self._recovered(part).added)
+        return known
+
+    def _pieces(self, part: Part, directories: frozenset[str] | None) -> Events:
+        """Load what a part says of files in these directories; if it is damaged, from decisions."""
+        try:
+            loaded = {
+                name: self._piece(file, directories)
+                for name in ("removed", "masked")
+                if (file := part.file(name)) is not None
+            }
+            added = part.file("added")
+            if added is not None:
+                loaded["added"], count = self._added(added, directories)
+                if directories is not None:
+                    require_counted(self._places(part), count, added.path, directories)
+                self.unmatched += count - loaded["added"].num_rows
+        except CorruptMetadataError:
+            return _below(self._recovered(part), directories)
+        return Events(**loaded)
+
+    def _added(self, file: PartFile, directories: frozenset[str] | None) -> tuple[pa.Table, int]:
+        """Load files; tell also how many there are in the directories."""
+        matching = self.wanted.matching
+        if file.small or matching is None:
+            rows = self._piece(file, directories)
+            return rows, rows.num_rows
+        schema = part_schema(file.table, self.wanted.kinds, cold=False)
+        with PieceReader(self.store, file) as reader:
+            return reader.read_matching(schema, matching, directories)
+
+    def _piece(self, file: PartFile, directories: frozenset[str] | None) -> pa.Table:
+        if file.small:
+            rows = self._whole(file)
+            return rows if directories is None else below(rows, directories)
+        kinds = self.wanted.kinds if file.table == "added" else {}
+        schema = part_schema(file.table, kinds, cold=False)
+
+        def load() -> pa.Table:
+            with PieceReader(self.store, file) as reader:
+                return reader.read(schema, directories)
+
+        return self.cache.get((file.path, tuple(schema.names), directories), load)
+
+    def _whole(self, file: PartFile) -> pa.Table:
+        return self.cache.get(file.path, lambda: read_whole(self.store, file))
+
+    def _recovered(self, part: Part) -> Events:
+        """Load a part whole, from its decisions if need be; so it is kept."""
+
+        def load(name: str) -> pa.Table:
+            return recover_part(self.store, part, (name,)).tables()[name]
+
+        keys = {name: (part.first, part.last, name) for name in LIVE_TABLES}
+        loads = {name: functools.partial(load, name) for name in LIVE_TABLES}
+        return Events(**{name: self.cache.get(keys[name], loads[name]) for name in LIVE_TABLES})
 
 
 def load_commits(
@@ -119,68 +192,6 @@ def _directories(places: pa.Table, wanted: Callable[[pa.Array], Flags]) -> froze
         return None
     chosen = places["directory"].filter(pa.array(flags[encoded.indices.to_numpy()]))
     return frozenset(chosen.to_pylist())
-
-
-def _places(store: Store, part: Part, cache: PartCache) -> pa.Table:
-    added, places = part.file("added"), part.file("places")
-    if added is None:
-        return places_of(Events().added)
-    try:
-        if places is not None:
-            known = cache.get(places.path, functools.partial(read_whole, store, places))
-            require_counted(known, added.rows, added.path)
-            return known
-        return places_of(cache.get(added.path, functools.partial(read_whole, store, added)))
-    except CorruptMetadataError:
-        return places_of(_recovered(store, part, cache).added)
-
-
-def _pieces(
-    store: Store,
-    part: Part,
-    directories: frozenset[str] | None,
-    kinds: Kinds,
-    cache: PartCache,
-) -> Events:
-    """Load what a part says of files in these directories; if it is damaged, from decisions."""
-    files = [file for file in part.files if file.table in LIVE_TABLES]
-    try:
-        loaded = {file.table: _piece(store, file, directories, kinds, cache) for file in files}
-        if directories is not None and "added" in loaded:
-            places = _places(store, part, cache)
-            require_counted(places, loaded["added"].num_rows, part.files[0].path, directories)
-    except CorruptMetadataError:
-        return _below(_recovered(store, part, cache), directories)
-    return Events(**loaded)
-
-
-def _piece(
-    store: Store,
-    file: PartFile,
-    directories: frozenset[str] | None,
-    kinds: Kinds,
-    cache: PartCache,
-) -> pa.Table:
-    if file.small:
-        rows = cache.get(file.path, lambda: read_whole(store, file))
-        return rows if directories is None else below(rows, directories)
-    schema = part_schema(file.table, kinds if file.table == "added" else {}, cold=False)
-
-    def load() -> pa.Table:
-        with PieceReader(store, file) as reader:
-            return reader.read(schema, directories)
-
-    return cache.get((file.path, tuple(schema.names), directories), load)
-
-
-def _recovered(store: Store, part: Part, cache: PartCache) -> Events:
-    """Load a part whole, from its decisions if need be; so it is kept."""
-
-    def load(name: str) -> pa.Table:
-        return recover_part(store, part, (name,)).tables()[name]
-
-    keys = {name: (part.first, part.last, name) for name in LIVE_TABLES}
-    return Events(**{n: cache.get(key, functools.partial(load, n)) for n, key in keys.items()})
 
 
 def _below(events: Events, directories: frozenset[str] | None) -> Events:

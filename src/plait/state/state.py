@@ -29,7 +29,7 @@ from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage, streams_after
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
-from plait.state.selected import PartCache, is_large, load_commits, load_wanted
+from plait.state.selected import PartCache, Selection, is_large, load_commits
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -197,9 +197,11 @@ class TableState:
         if wants is None or self.loaded or not is_large(self.parts):
             return self._with(store, at, self.folded(store).live(at))
         known = self._with(store, at, LIVE.empty_table())
-        recent = gathered(self.tail)
-        events = load_wanted(store, self.parts, recent, wants(known.spec), self.cache)
-        return replace(known, files=fold(events).live(at), total=self._files_at(store, at))
+        selection = Selection(store, self.cache, wants(known.spec))
+        files = fold(selection.load(self.parts, gathered(self.tail))).live(at)
+        total = self._files_at(store, at)
+        unmatched = max(0, min(selection.unmatched, total - files.num_rows))
+        return replace(known, files=files, total=total, unmatched=unmatched)
 
     def blank(self, store: Store | None = None, *, version: int | None = None) -> Snapshot:
         """Return a snapshot without files, for those who look at none: no file event is loaded."""
