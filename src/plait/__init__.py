@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
+    from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
     from plait.services.repair import Finding, RepairPlan, RepairReport
@@ -103,6 +104,9 @@ __all__ = [
     "CleanReport",
     "CleanUndone",
     "ClockUnavailableError",
+    "ClusteringPlan",
+    "ClusteringReport",
+    "ClusteringTask",
     "CommitError",
     "CommitOutcomeUnknownError",
     "CommitResult",
@@ -150,6 +154,7 @@ __all__ = [
     "OffsetGapError",
     "OptimizeReport",
     "OptionError",
+    "Order",
     "Participant",
     "PendingEntry",
     "Pinned",
@@ -207,6 +212,10 @@ _LAZY = {
     "CleanPlan": "plait.services.clean",
     "CleanReport": "plait.services.clean",
     "CleanUndone": "plait.services.clean",
+    "ClusteringPlan": "plait.services.clustering",
+    "ClusteringReport": "plait.services.clustering",
+    "ClusteringTask": "plait.services.clustering",
+    "Order": "plait.model.request",
     "CompactionPlan": "plait.services.compaction",
     "CompactionReport": "plait.services.compaction",
     "CompactionTask": "plait.services.compaction",

@@ -1,7 +1,7 @@
-"""Copy the visible rows of some files into one, and note where each row goes.
+"""Copy the visible rows of some files into others, and note where each row goes.
 
 Masks have chosen the rows already, so no row is compared with another: rows of a table with a
-record key are merged by it, others follow each other.
+record key are merged by it, others follow each other, or are put in an order.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from plait.arrow.distribute import Distribution
 from plait.arrow.existing import Existing
 from plait.arrow.memory import MemoryLimits, combined, taken
 from plait.arrow.output import Announce, Output, touched_row
+from plait.arrow.sinks import sliced
 from plait.files import keys
 from plait.files.data_file import MAP, LiveFile
 from plait.files.row_map import RowMapBuilder, RowMapWriter
@@ -33,7 +35,7 @@ from plait.model.changes import (
     WriteStatus,
 )
 from plait.model.plan import Snapshot
-from plait.model.request import FileSet, WritePlan
+from plait.model.request import FileSet, Order, WritePlan
 from plait.read.join import aligned, repeated_key
 from plait.storage.port import Store
 
@@ -63,7 +65,9 @@ def rewrite_files(
         output.check_alive()
         wanted = set(each.sources)
         live = [file for file in rewriter.existing.files(each.bucket) if file.path in wanted]
-        if len(live) > 1 or any(file.masked for file in live):
+        if each.order is not None and live:
+            rewriter.cluster(each.bucket, live, number, each.order)
+        elif len(live) > 1 or any(file.masked for file in live):
             rewriter.copy(each.bucket, live, number)
     return rewriter.status()
 
@@ -93,11 +97,44 @@ class Rewriter:
         base = whole or not keyed or any(file.kind == BASE for file in sources)
         builders = [RowMapBuilder(file.rows) for file in sources]
         rows = self._merged(sources, builders) if keyed else self._chained(sources, builders)
-        record = self.output.write(bucket, BASE if base else LOG, rows, sorted_by_key=keyed)
+        kind = BASE if base else LOG
+        self._place(self.output.write(bucket, kind, rows, sorted_by_key=keyed), group, 0)
+        self._replace(bucket, sources, builders, group)
+
+    def cluster(
+        self, bucket: BucketId, sources: Sequence[LiveFile], group: int, order: Order
+    ) -> None:
+        """Sort the visible rows of some files into files of about the target size.
+
+        Raises:
+            CorruptMetadataError: a file is damaged.
+            StorageError: the local disk is full or not there.
+        """
+        limits = self.output.plan.options.size("file.size.target"), self.output.limits.buffer
+        rows = Distribution.plan(self.existing, sources, order, limits=limits)
+        builders = [RowMapBuilder(file.rows) for file in sources]
+        first = 0
+        for target in rows.targets(builders):
+            blocks = sliced(target, self.output.limits.slice)
+            self._place(self.output.write(bucket, BASE, blocks, sorted_by_key=False), group, first)
+            first += target.num_rows
+        self._replace(bucket, sources, builders, group)
+
+    def _place(self, record: pa.Table | None, group: int, first: int) -> None:
+        """Note a target."""
         if record is not None:
             self._added.append(record)
             placed = {"path": record["path"][0].as_py(), "rows": record["rows"][0].as_py()}
-            self._placed.append({**placed, "group": group, "first": 0})
+            self._placed.append({**placed, "group": group, "first": first})
+
+    def _replace(
+        self,
+        bucket: BucketId,
+        sources: Sequence[LiveFile],
+        builders: Sequence[RowMapBuilder],
+        group: int,
+    ) -> None:
+        """Note the sources, and where their rows went."""
         maps = self._open_maps(bucket)
         for file, builder in zip(sources, builders, strict=True):
             maps.add(file.path, group, builder.build())

@@ -41,6 +41,9 @@ ENTRIES = {
         _CONCURRENCY, "List the readers that keep old versions from being cleaned."
     ),
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
+    "cluster": CommandEntry(
+        _COMPACTION, "Put rows that are near in some columns into the same files."
+    ),
     "optimize": CommandEntry(_COMPACTION, "Do all upkeep of a table that falls due."),
     "services": CommandEntry(_COMPACTION, "Keep tables in shape until it is stopped."),
     "clean": CommandEntry(_SERVICES, "Let go of old versions, and delete files that nobody needs."),

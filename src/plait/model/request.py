@@ -66,10 +66,22 @@ class WritePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """An order of rows by columns."""
+
+    columns: tuple[str, ...]
+    kind: str = "sort"
+    """``sort``, the first column the most important; or along a curve, ``zorder`` or ``hilbert``,
+    where all columns count the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files of one bucket that a rewrite puts into one."""
+    """Files of one bucket that a rewrite puts into one, or in an order into several."""
 
     bucket: BucketId
     sources: tuple[str, ...]
     bytes: int = 0
     """Together, as far as it is known."""
+    order: Order | None = None
+    """None: by the record key, or one after the other."""

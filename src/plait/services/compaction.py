@@ -15,9 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.arrow.engine import ArrowEngine
-from plait.engine import Rewriting, engine_within
-from plait.errors import OptionError
 from plait.files.data_file import bucket_spans
 from plait.model.bucket import BucketId, partition_parse, partition_path, partition_text
 from plait.model.changes import LOG
@@ -26,7 +23,7 @@ from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.request import FileSet
 from plait.read.wanted import everything, wanted_in
-from plait.services.rewrite import rewrite
+from plait.services.rewrite import rewrite_sets
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -140,30 +137,8 @@ def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -
         CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         OptionError: no engine knows such a session.
     """
-    engine = engine_within(session, ArrowEngine(store=handle.store))
-    if not isinstance(engine, Rewriting):
-        message = f"the engine {engine.name} cannot rewrite files"
-        raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
-    share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
-    results = []
-    for share in _shares(plan.tasks, share_bytes):
-        sets = [FileSet(task.bucket, task.sources, task.bytes) for task in share]
-        result = rewrite(handle, Operation.COMPACT, sets, engine)
-        results += [] if result is None else [result]
-    return CompactionReport(plan, tuple(results))
-
-
-def _shares(
-    tasks: tuple[CompactionTask, ...], share_bytes: int
-) -> Iterator[tuple[CompactionTask, ...]]:
-    start = size = 0
-    for number, task in enumerate(tasks):
-        if number > start and size + task.bytes > share_bytes:
-            yield tasks[start:number]
-            start, size = number, 0
-        size += task.bytes
-    if tasks:
-        yield tasks[start:]
+    sets = [FileSet(task.bucket, task.sources, task.bytes) for task in plan.tasks]
+    return CompactionReport(plan, rewrite_sets(handle, Operation.COMPACT, sets, session))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from plait.expr import Where
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
@@ -15,6 +16,12 @@ from plait.services.clean import (
     clean,
     plan_clean,
     undo_clean,
+)
+from plait.services.clustering import (
+    ClusteringPlan,
+    ClusteringReport,
+    cluster,
+    plan_clustering,
 )
 from plait.services.compaction import (
     CompactionPlan,
@@ -98,6 +105,42 @@ class Services(Restores):
             CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         """
         return compact(self._handle, plan or plan_compaction(self._handle, full=full), spark)
+
+    def plan_cluster(
+        self, order_by: str | Sequence[str], *, kind: str = "hilbert", where: Where = None
+    ) -> ClusteringPlan:
+        """Plan a clustering; write nothing. See ``cluster``."""
+        return plan_clustering(self._handle, order_by, kind=kind, where=where)
+
+    def cluster(
+        self,
+        order_by: str | Sequence[str] = (),
+        *,
+        kind: str = "hilbert",
+        where: Where = None,
+        plan: ClusteringPlan | None = None,
+        spark: object = None,
+    ) -> ClusteringReport:
+        """Put rows that are near in some columns into the same files; plan first if needed.
+
+        Scans with predicates on these columns then skip files and row groups. It changes no row,
+        and no writer fails, waits or starts again because of it. The table has no record key.
+
+        Args:
+            order_by: the columns.
+            kind: ``sort``, the first column the most important; or along a curve, ``zorder`` or
+                ``hilbert``, where all columns count the same.
+            where: only files in which rows may match.
+            plan: what to do, whether or not it is the newest; then nothing else is needed.
+            spark: the session whose executors do the work; by default this process does it.
+
+        Raises:
+            OptionError: the table has a record key, or there is no such order.
+            RolledBackError: it was taken for dead.
+            CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        """
+        planned = plan or plan_clustering(self._handle, order_by, kind=kind, where=where)
+        return cluster(self._handle, planned, spark)
 
     def optimize(self) -> OptimizeReport:
         """Do all upkeep that falls due: roll the dead back, compact by policy, and clean.

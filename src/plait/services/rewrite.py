@@ -7,14 +7,16 @@ and no writer fails because of it (INV-14, INV-15).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.engine import Rewriting
+from plait.arrow.engine import ArrowEngine
+from plait.engine import Rewriting, engine_within
+from plait.errors import OptionError
 from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
 from plait.files.roaring import Positions
@@ -37,6 +39,41 @@ _NO_SOURCE = "its files are gone"
 _OTHER_BUCKETS = "the table has other buckets now"
 _ALL_GONE = "others changed every row that it copied"
 _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
+
+
+def rewrite_sets(
+    handle: TableHandle, operation: Operation, sets: Sequence[FileSet], session: object
+) -> tuple[CommitResult, ...]:
+    """Rewrite sets of files, in commits of about ``services.task.size`` for each task at work.
+
+    Args:
+        handle: the table.
+        operation: what it is for.
+        sets: the files; what is not there any more is left out.
+        session: where the work is done; None: in this process.
+
+    Raises:
+        OptionError: no engine knows such a session, or it cannot rewrite files.
+        TableError: see ``rewrite``.
+    """
+    engine = engine_within(session, ArrowEngine(store=handle.store))
+    if not isinstance(engine, Rewriting):
+        message = f"the engine {engine.name} cannot rewrite files"
+        raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
+    share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
+    results = (rewrite(handle, operation, each, engine) for each in _shares(sets, share_bytes))
+    return tuple(result for result in results if result is not None)
+
+
+def _shares(sets: Sequence[FileSet], share_bytes: int) -> Iterator[Sequence[FileSet]]:
+    start = size = 0
+    for number, each in enumerate(sets):
+        if number > start and size + each.bytes > share_bytes:
+            yield sets[start:number]
+            start, size = number, 0
+        size += each.bytes
+    if sets:
+        yield sets[start:]
 
 
 def rewrite(

@@ -52,3 +52,18 @@ def test_services_look_at_every_table_and_say_which_failed(tablectl, tmp_path):
     assert first["data"]["error"] is None
     assert second["data"]["report"] is None
     assert tablectl("services", "run", table, "--once").code == 0
+
+
+def test_cluster_dry_run_shows_what_the_clustering_then_does(tablectl, tmp_path):
+    uri = str(tmp_path / "t")
+    held = Table.create(uri, SCHEMA)
+    held.append(_rows(3, 1))
+    held.append(_rows(2, 4))
+    planned = tablectl("cluster", uri, "--by", "id,x", "--dry-run", "--json").data
+    assert planned["report"] is None
+    assert [task["files"] for task in planned["plan"]["tasks"]] == [2]
+    done = tablectl("cluster", uri, "--by", "id", "--kind", "sort", "--json").data
+    assert done["report"]["commits"][0]["stats"]["files_removed"] == 2
+    assert Table.open(uri).scan().to_arrow()["id"].to_pylist() == [1, 2, 3, 4]
+    assert "files replaced" in tablectl("cluster", uri, "--by", "x").out
+    assert tablectl("cluster", uri, "--by", "nobody").code == 2

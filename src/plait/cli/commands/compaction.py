@@ -1,4 +1,4 @@
-"""What keeps the files of tables in shape: compact, optimize, services."""
+"""What keeps the files of tables in shape: compact, cluster, optimize, services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from plait.cli.command import bare_command, command, storage_option
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
+from plait.model.bucket import partition_path
 from plait.ports import SystemClock
+from plait.services.clustering import KINDS
 from plait.services.runner import OptimizeReport, ServiceRun, serve
 
 _SHOWN = 50
@@ -44,6 +46,61 @@ def compact(
             ("commits", number(len(report.commits))),
             ("files replaced", number(report.files_removed)),
             ("files written", number(report.files_added)),
+        )
+    )
+    app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
+
+
+@command(
+    "cluster", "cluster ./trips --by day,city", "cluster ./trips --by city --kind sort --dry-run"
+)
+@click.option("--by", "columns", required=True, help="The columns of the order, with commas.")
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default="hilbert",
+    show_default=True,
+    help="Sorted by the first column, or along a curve.",
+)
+@click.option("--where", help="Only files in which rows may match.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+def cluster(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    columns: str,
+    kind: str,
+    where: str | None,
+    dry_run: bool,
+) -> None:
+    """Put rows that are near in some columns into the same files.
+
+    Scans with predicates on these columns then skip files. No row changes, and writers go on
+    meanwhile. Every file of the table is written anew, or with --where those that may match. The
+    table has no record key.
+    """
+    table = open_table(app, uri, storage)
+    named = [name.strip() for name in columns.split(",")]
+    plan = table.plan_cluster(named, kind=kind, where=where)
+    rows = [
+        [partition_path(task.bucket[0]), len(task.sources), number(task.rows), size(task.bytes)]
+        for task in plan.tasks[:_SHOWN]
+    ]
+    grid = Grid(("partition", ">files", ">rows", ">bytes"), rows)
+    if dry_run or not plan.tasks:
+        app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
+        return
+    report = table.cluster(plan=plan)
+    removed, added = (
+        sum(getattr(each.stats, name) for each in report.commits)
+        for name in ("files_removed", "files_added")
+    )
+    done = Facts(
+        (
+            ("commits", number(len(report.commits))),
+            ("files replaced", number(removed)),
+            ("files written", number(added)),
         )
     )
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)

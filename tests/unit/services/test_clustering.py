@@ -1,0 +1,162 @@
+"""Clustering changes no row, skips files afterwards, and no writer notices it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import OptionError
+from tests.support.protocol import Phases
+
+NAMES = map(str, itertools.count())
+SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.float64()), ("day", pa.string())])
+ROWS = 4_000
+WRITES: dict[str, Callable[[Table], object]] = {
+    "delete": lambda t: t.delete(where="x < 400"),
+    "update": lambda t: t.update({"day": "'changed'"}, where="y > 0.9"),
+    "overwrite where": lambda t: t.overwrite(rows(1, day="n").slice(0, 3), where="day = 'n'"),
+    "append": lambda t: t.append(rows(3, day="m").slice(0, 5)),
+}
+
+
+def rows(seed: int, *, day: str = "a") -> pa.Table:
+    chance = np.random.default_rng(seed)
+    columns = [chance.permutation(ROWS), chance.random(ROWS), [day] * ROWS]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def make(table_type: str = "mor", **properties: object) -> Table:
+    table = Table.create(
+        f"memory://clustering-{next(NAMES)}",
+        SCHEMA,
+        table_type=table_type,
+        properties={"file.size.target": "4KiB", "write.buffer.size": "4MiB", **properties},
+    )
+    whole = rows(0)
+    for start in range(0, ROWS, 1_000):
+        table.append(whole.slice(start, 1_000))
+    return table
+
+
+def content(table: Table) -> pa.Table:
+    order = [("x", "ascending"), ("y", "ascending"), ("day", "ascending")]
+    return table.scan().to_arrow().sort_by(order)
+
+
+def beside(table: Table, act: Callable[[], object]) -> Table:
+    other = Table.open(str(table.describe()["uri"]))
+    done: list[object] = []
+
+    def once() -> None:
+        if not done:
+            done.append(None)
+            act()
+
+    ports = replace(other.handle.ports, observer=Phases(on={"publish": once}))
+    other._handle = replace(other._handle, ports=ports)
+    return other
+
+
+def files(table: Table, where: str) -> int:
+    from plait.read.plan import plan_scan
+
+    return int(plan_scan(table.handle.cache.snapshot(), where=where).files.num_rows)
+
+
+@pytest.mark.parametrize("kind", ["sort", "zorder", "hilbert"])
+def test_clustering_changes_no_row_and_boxes_meet_few_files(kind: str) -> None:
+    """INV-14, INV-04: of every version; predicates on the columns skip files."""
+    table = make()
+    now, version = content(table), table.version
+    report = table.cluster(["x", "y"], kind=kind)
+    assert len(report.commits) == 1
+    assert content(table) == now
+    assert table.scan(version=version).to_arrow().num_rows == ROWS
+    assert table.changes(since=version).count()["insert"] == 0
+    every = files(table, "x >= 0")
+    assert every > 6
+    assert files(table, "x < 200") <= every // 2
+    if kind != "sort":
+        assert files(table, "x < 400 AND y < 0.1") <= every // 3
+    assert not table.verify().problems
+    assert not table.verify(history=True).problems
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_writer_goes_on_over_a_clustering(write: str, table_type: str) -> None:
+    """INV-14, INV-15: rows are followed into several targets, in any order."""
+    plain, table = make(table_type), make(table_type)
+    WRITES[write](plain)
+    writer = beside(table, lambda: table.cluster(["x", "y"]))
+    assert WRITES[write](writer).rebased == 0  # type: ignore[attr-defined]
+    assert content(table) == content(plain)
+    assert not table.verify().problems
+    assert not table.verify(history=True).problems
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_clustering_goes_on_over_a_writer(write: str) -> None:
+    """INV-14, INV-15: it copies nothing again."""
+    plain, table = make(), make()
+    WRITES[write](plain)
+    report = beside(table, lambda: WRITES[write](table)).cluster(["y"], kind="sort")
+    assert [each.rebased for each in report.commits] == [0]
+    assert table.history()[0].operation == "cluster"
+    assert content(table) == content(plain)
+    assert not table.verify().problems
+
+
+def test_a_target_of_which_every_row_is_gone_is_left_out() -> None:
+    """INV-14: and whoever hides its rows once more does no harm."""
+    table = make()
+    clustering = beside(table, lambda: table.delete(where="x < 2000"))
+    clustering.cluster("x", kind="sort")
+    assert table.scan().count() == ROWS // 2
+    every = table.handle.cache.snapshot().files
+    assert all(
+        m < r for m, r in zip(*(every[n].to_pylist() for n in ("masked", "rows")), strict=True)
+    )
+    assert not table.verify().problems
+
+
+def test_a_compaction_and_a_clustering_at_once_harm_nobody() -> None:
+    table = make(**{"compact.small.files": 2})
+    now = content(table)
+    beside(table, lambda: table.compact(full=True)).cluster(["x", "y"])
+    assert content(table) == now
+    assert not table.verify().problems
+
+
+def test_a_clustering_divides_a_partition_by_the_task_size() -> None:
+    table = make(**{"services.task.size": "40KiB"})
+    now = content(table)
+    plan = table.plan_cluster("x", kind="sort")
+    assert len(plan.tasks) > 1
+    assert len(table.cluster(plan=plan).commits) == len(plan.tasks)
+    assert content(table) == now
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "message"),
+    [(["nobody"], "sort", "nobody"), (["x"], "spiral", "spiral"), ([], "sort", "column")],
+)
+def test_what_is_no_order_is_refused_before_anything_is_written(
+    columns: list[str], kind: str, message: str
+) -> None:
+    table = make()
+    with pytest.raises(OptionError, match=message):
+        table.cluster(columns, kind=kind)
+    assert table.version == 4
+
+
+def test_a_table_with_a_record_key_is_refused_with_the_reason() -> None:
+    table = Table.create(f"memory://clustering-{next(NAMES)}", SCHEMA, record_key="x")
+    with pytest.raises(OptionError, match="record key"):
+        table.cluster("y")
