@@ -12,6 +12,7 @@ NESTED: dict[str, str] = {
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
+    "src/plait/cli/commands/compaction.py:cluster": "one for each option of the command",
     "src/plait/cli/commands/repair.py:repair": "one for each option of the command",
     "src/plait/cli/commands/restores.py:replay": "one for each option of the command",
     "src/plait/cli/commands/restores.py:restore": "one for each option of the command",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from plait.expr import Where
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
@@ -17,23 +16,11 @@ from plait.services.clean import (
     plan_clean,
     undo_clean,
 )
-from plait.services.clustering import (
-    ClusteringPlan,
-    ClusteringReport,
-    cluster,
-    plan_clustering,
-)
-from plait.services.compaction import (
-    CompactionPlan,
-    CompactionReport,
-    compact,
-    plan_compaction,
-)
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
+from plait.services.maintenance import Maintenance
 from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
 from plait.services.restores import Restores
-from plait.services.runner import OptimizeReport, optimize
 from plait.services.verify import VerifyReport, verify
 from plait.storage import open_store
 from plait.txn.definition import set_properties
@@ -42,7 +29,7 @@ from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_bac
 from plait.txn.table_handle import TableHandle
 
 
-class Services(Restores):
+class Services(Restores, Maintenance):
     """One-call table services. Only a restore changes rows."""
 
     _handle: TableHandle
@@ -79,76 +66,6 @@ class Services(Restores):
         if instant is None:
             return roll_back_failed(self._handle, reason="found dead by a rollback")
         return roll_back(self._handle, Instant.of(instant), reason="requested")
-
-    def plan_compact(self, *, full: bool = False) -> CompactionPlan:
-        """Plan a compaction by the table's policy; write nothing.
-
-        Args:
-            full: plan every bucket that is not one file without hidden rows.
-        """
-        return plan_compaction(self._handle, full=full)
-
-    def compact(
-        self, plan: CompactionPlan | None = None, *, full: bool = False, spark: object = None
-    ) -> CompactionReport:
-        """Merge log files, small files and files with hidden rows; plan first if needed.
-
-        It changes no row. Writers go on meanwhile: none fails, waits or starts again because of it.
-
-        Args:
-            plan: what to do, whether or not it is the newest.
-            full: without a plan: compact every bucket that is not one file without hidden rows.
-            spark: the session whose executors do the work; by default this process does it.
-
-        Raises:
-            RolledBackError: it was taken for dead.
-            CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
-        """
-        return compact(self._handle, plan or plan_compaction(self._handle, full=full), spark)
-
-    def plan_cluster(
-        self, order_by: str | Sequence[str], *, kind: str = "hilbert", where: Where = None
-    ) -> ClusteringPlan:
-        """Plan a clustering; write nothing. See ``cluster``."""
-        return plan_clustering(self._handle, order_by, kind=kind, where=where)
-
-    def cluster(
-        self,
-        order_by: str | Sequence[str] = (),
-        *,
-        kind: str = "hilbert",
-        where: Where = None,
-        plan: ClusteringPlan | None = None,
-        spark: object = None,
-    ) -> ClusteringReport:
-        """Put rows that are near in some columns into the same files; plan first if needed.
-
-        Scans with predicates on these columns then skip files and row groups. It changes no row,
-        and no writer fails, waits or starts again because of it. The table has no record key.
-
-        Args:
-            order_by: the columns.
-            kind: ``sort``, the first column the most important; or along a curve, ``zorder`` or
-                ``hilbert``, where all columns count the same.
-            where: only files in which rows may match.
-            plan: what to do, whether or not it is the newest; then nothing else is needed.
-            spark: the session whose executors do the work; by default this process does it.
-
-        Raises:
-            OptionError: the table has a record key, or there is no such order.
-            RolledBackError: it was taken for dead.
-            CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
-        """
-        planned = plan or plan_clustering(self._handle, order_by, kind=kind, where=where)
-        return cluster(self._handle, planned, spark)
-
-    def optimize(self) -> OptimizeReport:
-        """Do all upkeep that falls due: roll the dead back, compact by policy, and clean.
-
-        Raises:
-            TableError: one of them failed; what was done before stands.
-        """
-        return optimize(self._handle)
 
     def plan_clean(self, *, now: bool = False) -> CleanPlan:
         """Plan a clean; write nothing.
