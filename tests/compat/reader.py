@@ -294,7 +294,7 @@ class Reader:
         for file, mask in self.live(version):
             try:
                 table = self._data(file, self.commits[version]["schema_id"])
-                hidden = self._hidden(mask, file["rows"]) if mask else ()
+                hidden = self._hidden(mask, file["rows"]) if mask and mask["rows"] else ()
             except (pa.ArrowException, OSError, ValueError, struct.error) as error:
                 message = f"{file['path']} is damaged: {error}"
                 raise RefusedError(message) from error

@@ -73,7 +73,7 @@ def test_second_reader_reads_every_version(name: str, checkpoints: bool) -> None
     expected = versions_of(name)
     assert max(expected) == reader.version
     for version, rows in expected.items():
-        if version < reader.horizon:
+        if version < reader.horizon and version not in reader.savepoints.values():
             with pytest.raises(RefusedError):
                 reader.live(version)
         else:
@@ -90,11 +90,11 @@ def test_second_reader_checks_every_key_digest(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_plait_reads_every_version_alike(name: str, copies) -> None:
     table = Table.open(copies(name))
-    horizon = Reader(str(V1 / name)).horizon
+    reader = Reader(str(V1 / name))
     expected = versions_of(name)
     assert max(expected) == table.version
     for version, rows in expected.items():
-        if version < horizon:
+        if version < reader.horizon and version not in reader.savepoints.values():
             with pytest.raises(InstantExpiredError):
                 table.scan(version=version)
         else:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from plait.errors import InstantExpiredError
+from plait.errors import InstantExpiredError, RestoreRefusedError
 from plait.model.bucket import UNKEYED, BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import CommitResult, Token
+from plait.model.decision import CommitResult, Decision, Token
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.services.clean import clean, undo_clean
 from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.restore import plan_restore, restore
+from plait.services.savepoint import set_savepoint
 from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
@@ -67,6 +69,22 @@ def retrying(mark: str, *buckets: int) -> Writer:
 def undo(handle: TableHandle) -> object:
     """Undo the cleans that are not final."""
     return undo_clean(handle)
+
+
+def save(handle: TableHandle) -> str:
+    """Keep the newest version under a name."""
+    return set_savepoint(handle, "kept").name
+
+
+def take_back(handle: TableHandle) -> object:
+    """Restore the savepoint, or the version before the newest; never what was not shown."""
+    state = handle.cache.refresh()
+    saved = state.lineage.find_savepoint("kept")
+    to = max(0, state.version - 1) if saved is None else saved.version
+    try:
+        return restore(handle, plan_restore(handle, to))
+    except RestoreRefusedError:
+        return "refused"
 
 
 def sweep(handle: TableHandle) -> object:
@@ -229,3 +247,48 @@ class Check:
         unnamed = [n for n in report.notes if not n.path.startswith(paths.CHECKPOINTS)]
         assert unnamed == [], str(unnamed)
         assert load_pending(end.store) == []
+
+
+@dataclass(frozen=True)
+class RestoreCheck:
+    """The marks in the files are those of the commits that the table contains, by its lineage."""
+
+    actors: Mapping[str, Act]
+    old: int
+    verified: bool = True
+
+    def __call__(self, end: End) -> None:
+        handle = end.handle()
+        decisions = list(handle.cache.timeline.load_after(-1, limit=1_000))
+        expected: list[str] = []
+        for version in _lineage(decisions):
+            decision = decisions[version]
+            if decision.operation.value not in WRITES:
+                continue
+            marks = [f"old{version - 1}"] if version <= self.old else []
+            for name, act in self.actors.items():
+                begun = decision.instant.nonce.startswith(end.outcomes[name].nonces)
+                if version > self.old and begun and isinstance(act, Writer):
+                    marks += [act.mark] * len(act.buckets)
+            expected += marks
+        found = marks_of(handle)
+        assert found == sorted(expected), f"{found} are there, {sorted(expected)} are contained"
+        state = handle.cache.refresh()
+        for saved in state.lineage.savepoints:
+            files = state.snapshot(end.store, version=saved.version).files["path"].to_pylist()
+            missing = [path for path in files if end.store.find(path) is None]
+            assert not missing, f"INV-05: the savepoint misses {missing}"
+        if self.verified:
+            report = verify(client(end.store), data=False)
+            assert report.problems == (), str(report.problems[:3])
+
+
+def _lineage(decisions: Sequence[Decision]) -> set[int]:
+    """Return the versions whose commits the table contains, as docs/spec/lineage.tla says it."""
+    found: set[int] = set()
+    version = len(decisions) - 1
+    while version >= 0:
+        found.add(version)
+        restored = decisions[version].restored
+        version = version - 1 if restored is None else restored.to
+    return found

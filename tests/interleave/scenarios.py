@@ -12,6 +12,7 @@ from plait.txn.read_pin import TTL_S
 from tests.interleave.actors import (
     DAY_MS,
     Check,
+    RestoreCheck,
     Writer,
     change_nothing,
     fresh,
@@ -20,8 +21,10 @@ from tests.interleave.actors import (
     recover,
     recover_dead,
     retrying,
+    save,
     start,
     sweep,
+    take_back,
     travel,
     undo,
 )
@@ -55,6 +58,12 @@ def scenario(
         lock_lost=True,
         oracle=oracle(keyed=keyed),
     )
+
+
+def restoring(name: str, acts: Mapping[str, Act]) -> Scenario:
+    """Make a scenario in which commits are undone."""
+    made = scenario(name, acts, writes=3)
+    return replace(made, check=RestoreCheck(acts, 3, verified=VERIFIED))
 
 
 def plain(made: Scenario) -> Scenario:
@@ -147,6 +156,14 @@ def scenarios() -> dict[str, Scenario]:
             "two writers, a recoverer, a remover of foreign files",
             {"a": retrying("a"), "b": Writer("b"), "d": recover_dead, "g": sweep},
         ),
+        restoring(
+            "two writers, a recoverer, a restorer",
+            {"a": retrying("a"), "b": Writer("b"), "d": recover_dead, "r": take_back},
+        ),
+        restoring(
+            "a writer, a cleaner, a savepoint, two restorers",
+            {"a": retrying("a"), "c": clean, "s": save, "r": take_back, "t": take_back},
+        ),
         real("cow"),
         real("mor"),
         compacting(),
@@ -200,6 +217,8 @@ def short_scenarios() -> dict[str, Scenario]:
         plain(scenario("a writer and a remover of foreign files", {"a": Writer("a"), "g": sweep})),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         compacting_one(),
+        plain(restoring("a writer and a restorer", {"a": retrying("a"), "r": take_back})),
+        plain(restoring("a cleaner and a savepoint", {"c": clean, "s": save})),
         replace(
             scenario("a lock that is lost", {"a": retrying("a"), "b": retrying("b")}),
             events=(),

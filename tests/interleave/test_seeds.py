@@ -37,6 +37,8 @@ SHORT = {
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
     "a writer and a compaction": (2, 0),
+    "a writer and a restorer": (1, 1),
+    "a cleaner and a savepoint": (1, 1),
 }
 """How many switches and how many events."""
 

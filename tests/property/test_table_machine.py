@@ -405,6 +405,7 @@ class TableMachine(RuleBasedStateMachine):
             if entry.instant not in {each.writer.instant for each in self.open}:
                 self.table.rollback(entry.instant) if result is None else self.table.rollback()
         if result is not None:
+            self.ids[name] = [result.version]
             self._landed(result.version, {**self.now, **dict.fromkeys(keys, value)}, keys)
         self._remember()
 

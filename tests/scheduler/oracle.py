@@ -44,6 +44,8 @@ SERVICES = (
     Operation.ROLLBACK,
     Operation.ARCHIVE,
     Operation.SAVEPOINT,
+    Operation.RESTORE,
+    Operation.REPLAY,
     Operation.COMPACT,
     Operation.CLUSTER,
 )
@@ -286,10 +288,14 @@ def _times(facts: list[Fact]) -> Iterator[Problem]:
 
 def _files(store: Store, facts: list[Fact]) -> Iterator[Problem]:
     horizon = max(fact.final for fact in facts)  # an undo may make readable what is not final
-    until = {path: fact.version for fact in facts for path in fact.removed}
+    ends: dict[str, list[int]] = {}
+    for fact in facts:
+        for path in fact.removed:
+            ends.setdefault(path, []).append(fact.version)
     for fact in facts:
         for path, _, _ in fact.added:
-            end = until.get(path)
+            # a restore adds a file again: it is live until it is removed after that
+            end = next((end for end in ends.get(path, ()) if end > fact.version), None)
             if (end is None or end > horizon) and store.find(path) is None:
                 kept = "now" if end is None else f"until version {end}"
                 found = f"{path} of version {fact.version}, live {kept}, is missing"
@@ -308,6 +314,9 @@ def _buckets(facts: list[Fact]) -> Iterator[Problem]:
             removed[path] = fact.version
             live.pop(path, None)
         live.update({path: (place, kind) for path, place, kind in fact.added})
+        if fact.operation is Operation.RESTORE:
+            for path, _, _ in fact.added:
+                removed.pop(path, None)
         bases = Counter(p for p, kind in live.values() if kind == BASE and not p.endswith("/-1"))
         for place, count in bases.items():
             if count > 1:

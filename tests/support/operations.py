@@ -133,6 +133,12 @@ CASES = {
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
+    "savepoint": Case(lambda t: t.savepoint("kept"), OLD, OLD),
+    "restore cow": Case(lambda t: t.restore(version=1), OLD, frozenset(range(5))),
+    "restore mor": Case(
+        lambda t: t.restore(version=1, replay=True), OLD, frozenset(range(5)), table_type="mor"
+    ),
+    "undo": Case(lambda t: t.undo(), OLD, OLD),
     "foreign files": Case(without_foreign, OLD, OLD),
     "rollback": Case(roll_back, OLD, OLD, dead=True),
     "read": Case(read, OLD, OLD),
