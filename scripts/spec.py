@@ -53,6 +53,8 @@ RULES = (
     Rule("archive_behind_both", "archive", "INV_11"),
     Rule("clean_replans", "restore", "INV_05"),
     Rule("savepoints_kept", "restore", "INV_05"),
+    Rule("final_before_delete", "grace", "INV_05"),
+    Rule("undo_before_final", "grace", "INV_05"),
     Rule("lease_first", "clean", "INV_05"),
     Rule("missing_is_error", "clean", "INV_04"),
     Rule("services_yield", "services", "ServicesYield"),

@@ -47,6 +47,7 @@ CONSTANTS
   FalseDeath,  \* whether recoverers may take live writers for dead
   PlacesKnown, \* whether writers know at begin which places they will write
   AnyHorizon,  \* whether a clean may keep more than the newest version readable
+  Grace,       \* whether a clean condemns only what an earlier one let go of, and operators undo cleans
   SameToken,   \* whether all writers have the same epoch of one stream
   OtherRows,   \* writers whose rows for that epoch differ from those of the others
   Clocks,      \* the times of the store's clock at a publish: it may be set forward and back
@@ -70,6 +71,8 @@ Rules == {
   "archive_included",       \* a search for a decision includes the archive
   "archive_behind_both",    \* only slots before both kept checkpoints are emptied
   "clean_replans",          \* a clean that loses its slot plans again
+  "final_before_delete",    \* a clean condemns only what an earlier clean let go of, after the grace
+  "undo_before_final",      \* an undo takes back only what is not final
   "savepoints_kept",        \* a clean keeps what a savepoint needs
   "lease_first",            \* a reader writes its lease before it reads the head
   "missing_is_error",       \* a missing file is an error, never fewer rows
@@ -117,7 +120,7 @@ File(w, b, n) == [by |-> w, at |-> b, n |-> n]
 \* A decision.  Every kind has all fields; unused ones are empty.
 Nothing == [kind |-> "none", by |-> "none", time |-> 0, done |-> 0, base |-> 0, buckets |-> {}, adds |-> {},
             drops |-> {}, token |-> "none", rows |-> "none", ends |-> {}, places |-> {}, condemns |-> {},
-            gone |-> {}, upto |-> 0]
+            gone |-> {}, upto |-> 0, final |-> 0]
 
 \* The table's past: created empty, one file written, that file replaced.
 Bucket0 == CHOOSE b \in Buckets : TRUE
@@ -136,7 +139,12 @@ Ended(f, v) == Max({u \in 1..v : f \in log[u].drops})
 Dropped(v) == (UNION {log[u].drops : u \in 1..v}) \ Live(v)
 Condemned(v) == UNION {log[u].condemns : u \in 1..v}
 Noted(v) == UNION {log[u].gone : u \in 1..v} \* condemned files that a decision lists as deleted
-Horizon(v) == Max({1} \cup {log[u].upto : u \in {x \in 1..v : log[x].kind = "clean"}})
+\* The horizon is the oldest readable version. No undo makes a version before Final readable.
+Final(v) == Max({1} \cup {log[u].final : u \in 1..v})
+TakenBack(u, v) == \E x \in (u + 1)..v : log[x].kind = "undo" /\ log[x].upto <= u
+Cleans(v) == {u \in 1..v : log[u].kind = "clean" /\ ~TakenBack(u, v)}
+Raised(v) == {u \in Cleans(v) : log[u].upto > Final(v)}
+Horizon(v) == Max({IF Rule("undo_before_final") THEN Final(v) ELSE 1} \cup {log[u].upto : u \in Cleans(v)})
 Savepoints(v) == {log[u].upto : u \in {x \in 1..v : log[x].kind = "savepoint"}}
 NewestTime(v) == Max({log[u].time : u \in 1..v})
 \* The newest version that was completed by a time.
@@ -505,20 +513,24 @@ InSavepoint(f, v) == Rule("savepoints_kept") /\ \E s \in Savepoints(v) : f \in L
 Condemnable(v, horizon) ==
   {f \in Dropped(v) : Ended(f, v) <= horizon /\ ~InSavepoint(f, v)} \ Condemned(v)
 
+\* With a grace, only a horizon that an earlier clean raised, and that no undo has taken back, can
+\* become final; without one, the clean's own does. How long a grace lasts does not matter.
+Finals(h, horizon) == IF Grace THEN {Final(h)} \cup {log[u].upto : u \in Raised(h)} ELSE {horizon}
+
 \* Files that others condemned may be deleted without a new decision.  A decision moves the
 \* horizon, condemns files, and lists which condemned files are deleted.
 Horizons(h) == IF AnyHorizon THEN Horizon(h)..h ELSE {h}
 CleanPlan(c) ==
   /\ me[c].pc = "idle"
   /\ LET h == HeadFrom(1)
-     IN  \E horizon \in Horizons(h) :
-           LET doomed == Condemnable(h, horizon)
+     IN  \E horizon \in Horizons(h) : \E final \in Finals(h, horizon) :
+           LET doomed == Condemnable(h, IF Rule("final_before_delete") THEN final ELSE horizon)
                news == \/ doomed # {} \/ ~(Condemned(h) \ files \subseteq Noted(h))
-                       \/ AnyHorizon /\ horizon > Horizon(h)
+                       \/ (AnyHorizon \/ Grace) /\ horizon > Horizon(h)
                decided == IF Rule("decision_before_delete") THEN "decide" ELSE "delete"
            IN  \E next \in {"list"} \cup (IF news THEN {decided} ELSE {}) :
                  me' = [me EXCEPT ![c].pc = next, ![c].seen = h, ![c].upto = horizon,
-                          ![c].staged = doomed,
+                          ![c].base = final, ![c].staged = doomed,
                           ![c].listed = IF Rule("list_after_decision") /\ next # "delete"
                                         THEN {} ELSE OfRecords \cup OfLeases]
   /\ UNCHANGED <<slots, records, files, leases, kept, wire>>
@@ -527,7 +539,7 @@ CleanPublish(c) ==
   /\ me[c].pc = "decide"
   /\ Put(me[c].seen + 1,
          [Nothing EXCEPT !.kind = "clean", !.by = c, !.time = NewestTime(me[c].seen) + 1,
-            !.base = me[c].seen, !.upto = me[c].upto, !.condemns = me[c].staged,
+            !.base = me[c].seen, !.upto = me[c].upto, !.final = me[c].base, !.condemns = me[c].staged,
             !.gone = Condemned(me[c].seen) \ files])
   /\ me' = [me EXCEPT ![c].pc = IF Rule("list_after_decision") THEN "list" ELSE "delete",
                       ![c].seen = @ + 1]
@@ -695,13 +707,16 @@ Empty(k) ==
   /\ UNCHANGED <<log, records, files, leases, kept, wire>>
 
 -----------------------------------------------------------------------------
-(* An operator. A savepoint keeps a version; a restore returns to one.     *)
+(* An operator. A savepoint keeps a version; a restore returns to one. An  *)
+(* undo takes back the horizons of a clean and of all cleans after it.     *)
 
+Undoable(h) == IF Rule("undo_before_final") THEN Raised(h) ELSE Cleans(h)
+Acts == IF Grace THEN {"undo"} ELSE {"savepoint", "restore"}
 OperatorPlan(o) ==
   /\ me[o].pc = "idle"
   /\ LET h == HeadFrom(1)
-     IN  \E v \in 1..h : \E kind \in {"savepoint", "restore"} :
-           /\ v >= Horizon(h) \/ v \in Savepoints(h)
+     IN  \E v \in 1..h : \E kind \in Acts :
+           /\ IF kind = "undo" THEN v \in Undoable(h) ELSE v >= Horizon(h) \/ v \in Savepoints(h)
            /\ kind = "restore" => v < h
            /\ kind = "savepoint" => Cleaners # {} \* only a cleaner can delete its files
            /\ me' = [me EXCEPT ![o].pc = "decide", ![o].seen = h, ![o].upto = v, ![o].kind = kind]

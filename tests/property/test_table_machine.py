@@ -58,8 +58,9 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(
         table_type=st.sampled_from(["cow", "mor"]),
         policy=st.sampled_from(["file_group", "key", "merge"]),
+        grace=st.sampled_from(["0s", "1h"]),
     )
-    def create(self, table_type: str, policy: str) -> None:
+    def create(self, table_type: str, policy: str, grace: str) -> None:
         self.uri = f"memory://machine-{next(_NAMES)}"
         self.policy = policy
         self.table = Table.create(
@@ -72,7 +73,7 @@ class TableMachine(RuleBasedStateMachine):
             properties={
                 "checkpoint.interval": 3,
                 "clean.retain.time": "0s",
-                "clean.grace": "0s",
+                "clean.grace": grace,
                 "clean.retain.versions": 3,
             },
         )
@@ -380,9 +381,16 @@ class TableMachine(RuleBasedStateMachine):
 
     # --- services and crashes ----------------------------------------------------------------
 
+    @rule(now=st.booleans())
+    def clean(self, now: bool) -> None:
+        self.table.clean(self.table.plan_clean(now=now))
+        self._remember()
+
     @rule()
-    def clean(self) -> None:
-        self.table.clean()
+    def undo_clean(self) -> None:
+        """INV-05: what is not final can be read again."""
+        undone = self.table.undo_clean()
+        assert undone.horizon == self.table.describe()["horizon"]
         self._remember()
 
     @rule()

@@ -74,6 +74,7 @@ def _config(traces: list[list[Event]]) -> str:
         **dict.fromkeys(("PutIfAbsent", "Stale", "FalseDeath", "PlacesKnown", "AnyHorizon"), True),
         "LostReplies": any(e.facts.get("what") == "unknown" for e in events),
         "SameToken": False,
+        "Grace": False,
         "Clocks": frozenset({0}),
         "Writers": doing["begin"],
         "Readers": doing["lease"],
