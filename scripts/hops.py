@@ -1,4 +1,4 @@
-"""Count the files and calls of Plait that each of six operations passes through.
+"""Count the files and calls of Plait that each of seven operations passes through.
 
 ``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
 the order in which they are entered. These are the files that a reader must know to follow the
@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -18,12 +19,14 @@ import pyarrow as pa
 
 import plait
 from plait import Table
+from plait.ports import NullObserver
 from plait.stream.transport import Hub
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
 
 ROOT = Path(plait.__file__).parent
 ROWS = pa.table({"id": [1, 2], "value": [10, 20]})
+OVERTAKEN_AT = 2
 OTHER_ROWS = pa.table({"id": [3], "value": [30]})
 
 
@@ -136,6 +139,36 @@ def clean(table: Table) -> None:
     require(bool(table.clean().deleted), "no file was deleted")
 
 
+def compaction(table: Table) -> None:
+    """Compact, and meet an upsert on the way."""
+    with uncounted():
+        merged = Table.create(
+            f"{table.describe()['uri']}-logs",
+            "id bigint, value bigint",
+            record_key=["id"],
+            buckets=1,
+            table_type="mor",
+            lock="none",
+        )
+        merged.upsert(ROWS)
+        merged.upsert(OTHER_ROWS)
+        other = another_client(merged)
+
+    class Overtaken(NullObserver):
+        """Lets an upsert be first."""
+
+        def phase(self, name: str, **facts: object) -> None:
+            """Write once, before the compaction publishes."""
+            del facts
+            if name == "publish" and merged.version == OVERTAKEN_AT:
+                with uncounted():
+                    another_client(merged).upsert(ROWS)
+
+    ports = replace(other.handle.ports, observer=Overtaken())
+    report = Table(replace(other.handle, ports=ports)).compact(full=True)
+    require(report.commits[0].attempts > 1, "the compaction met nobody")
+
+
 def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O
     """Stop when an operation did not do what it is to show."""
     if not true:
@@ -149,6 +182,7 @@ OPERATIONS: Mapping[str, Callable[[Table], None]] = {
     "stream epoch": epoch,
     "rollback": rollback,
     "clean": clean,
+    "compaction": compaction,
 }
 
 

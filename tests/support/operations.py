@@ -130,6 +130,7 @@ CASES = {
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
+    "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
