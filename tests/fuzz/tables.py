@@ -91,13 +91,13 @@ KINDS = {"cow": (True, False, "cow"), "mor": (True, True, "mor"), "plain": (Fals
 def _small() -> Iterator[None]:
     """Let everything that can stand in a file of its own stand there."""
     with (
-        mock.patch("plait.timeline.log.INLINE_ROWS_MAX", 1),
         mock.patch("plait.files.deletion.INLINE_BYTES_MAX", 8),
         mock.patch("plait.files.row_map.INLINE_BYTES_MAX", 8),
         contextlib.ExitStack() as stack,
     ):
-        for module in _users_of("INLINE_KEYS_MAX"):
-            stack.enter_context(mock.patch(f"{module}.INLINE_KEYS_MAX", 1))
+        for name in ("INLINE_KEYS_MAX", "INLINE_ROWS_MAX"):
+            for module in _users_of(name):
+                stack.enter_context(mock.patch(f"{module}.{name}", 1))
         yield
 
 
@@ -147,6 +147,7 @@ def build(root: str, kind: str, *, seed: int) -> Model:
             writer.write(rows_of(rows))
         model.upsert(rows)
         model.note(table.version)
+        _restore(table, model)
         _leave_condemned(table, root, model)
         for number in range(3):  # the last two after the newest checkpoint, so that slots count
             rows = [(60 + 2 * number + n, "b", seed + n) for n in range(3)]
@@ -155,6 +156,20 @@ def build(root: str, kind: str, *, seed: int) -> Model:
             model.note(table.version)
     _leave_traces(root, partitioned=partitioned)
     return model
+
+
+def _restore(table: Table, model: Model) -> None:
+    """Keep a version, undo the epoch and bring it back; let a commit id be used again."""
+    last = table.savepoint("kept", version=table.version - 3).version + 3
+    table.undo()
+    model.note(table.version - 1)
+    model.rows = list(model.at[last - 1])
+    model.note(table.version)
+    table.replay()
+    table.restore(version=last)
+    model.note(table.version - 1)
+    model.rows = list(model.at[last])
+    model.note(table.version)
 
 
 def _leave_condemned(table: Table, root: str, model: Model) -> None:

@@ -25,10 +25,8 @@ def find_commit(store: Store, state: TableState, commit_id: str) -> int | None:
         undone.append(version)
     if not undone:
         return None
-    replays = [
-        at for at, name in state.lineage.replays if name == commit_id and contains(state, at)
-    ]
-    if max(replays, default=-1) > undone[0]:
+    replays = [at for at, name in state.lineage.replays if name == commit_id]
+    if any(contains(state, at) and at > undone[0] for at in replays):
         return None
     what = f"commit id {commit_id!r}"
     raise undone_error(what, state, undone[0], commit_id=commit_id)

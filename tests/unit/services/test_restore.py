@@ -380,6 +380,25 @@ def test_a_restore_that_undoes_a_replay_stops_the_stream_again(table: Table) -> 
     sound(table)
 
 
+def test_an_epoch_is_not_applied_twice_when_the_restore_before_its_replay_is_undone(
+    table: Table,
+) -> None:
+    """INV-09: the position comes from the replay, and the replay is undone."""
+    epoch(table, "", "1")
+    second = epoch(table, "1", "2")
+    undone = table.restore(version=1).version
+    table.replay()
+    table.restore(version=undone - 1)
+    assert epoch(table, "1", "2") == second
+    for start, end, value in (("1", "2", 9), ("2", "3", 0)):
+        with pytest.raises((UndoneError, EpochRewoundError)):
+            epoch(table, start, end, value=value)
+    table.replay()
+    assert epoch(table, "2", "3") == table.version
+    assert table.scan().count() == 3
+    sound(table)
+
+
 def test_a_replay_names_only_what_is_undone(table: Table) -> None:
     upsert(table, 1, 1, commit_id="a")
     epoch(table, "", "1")

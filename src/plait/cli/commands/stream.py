@@ -61,23 +61,32 @@ def stream(
 
 
 def _blocks(found: Audit, limit: int) -> list[Block]:
-    last = found.epochs[-1]
+    last = (found.contained or found.epochs)[-1]
     facts = Facts(
         (
             ("application", found.application),
-            ("epochs", number(len(found.epochs))),
+            ("epochs", number(len(found.contained))),
             ("rows", number(found.rows)),
             ("ends at", last.end),
             ("contiguous", not found.problems),
-            ("proven by offsets", f"{found.proven} of {len(found.epochs)} epochs"),
+            ("proven by offsets", f"{found.proven} of {len(found.contained)} epochs"),
         )
     )
-    columns = (">epoch", "from", "to", ">version", "completed (UTC)", ">rows", "digest")
+    columns = (
+        ">epoch",
+        "from",
+        "to",
+        ">version",
+        "completed (UTC)",
+        ">rows",
+        "digest",
+        ">undone by",
+    )
     rows: list[list[object]] = []
     for e in found.epochs[-limit:]:
         digest = "" if e.digest is None else f"{e.digest.hash:016x}"
         done = time_short(e.completed_ms)
-        rows.append([e.epoch, e.start, e.end, e.version, done, number(e.rows), digest])
+        rows.append([e.epoch, e.start, e.end, e.version, done, number(e.rows), digest, e.undone_by])
     blocks: list[Block] = [facts, Grid(columns, rows)]
     sources = [
         [e.epoch, span.source, span.start, span.end]
