@@ -30,6 +30,7 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.property.test_state_fold import STEPS
+from tests.property.test_table_machine import TableMachine
 from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, Step
 from tests.support.protocol import client, listed, memory
@@ -244,7 +245,7 @@ def test_a_part_that_is_not_sorted_is_not_believed() -> None:
             assert shown(known) == within(history.live[-1], {place})
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.sampled_from(["cow", "mor"]), WORK)
 def test_writers_that_load_only_their_partitions_write_what_a_dict_would(
     table_type: str, work: list[tuple[str, set[tuple[int, str]]]]
@@ -306,3 +307,21 @@ def content(rows: pa.Table) -> Content:
     keys = list(zip(rows["id"].to_pylist(), rows["p"].to_pylist(), strict=True))
     assert len(set(keys)) == len(keys)
     return dict(zip(keys, rows["v"].to_pylist(), strict=True))
+
+
+class LargeTableMachine(TableMachine):
+    """The machine of a small table, with every part read in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patched = contextlib.ExitStack()
+        self.patched.enter_context(everything_is_large())
+
+    def teardown(self) -> None:
+        with self.patched:
+            super().teardown()
+
+
+TestLargeTableMachine = LargeTableMachine.TestCase
+TestLargeTableMachine.settings = settings(stateful_step_count=12, max_examples=15, deadline=None)
+del TableMachine  # it is run where it is made

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import pyarrow.compute as pc
+
 from plait.errors import redacted
 from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
+from plait.read.wanted import everything
 from plait.txn.recovery import show_pending
 from plait.txn.table_handle import TableHandle
 
@@ -45,19 +48,19 @@ def load_locks(handle: TableHandle) -> LockState:
 
 def describe(handle: TableHandle) -> dict[str, object]:
     """Return the definition and the size of the table as plain values."""
-    snapshot = handle.cache.snapshot()
+    snapshot = handle.cache.snapshot(wants=everything)
     state = handle.cache.known()
     files = snapshot.files
-    rows = sum(files["rows"].to_pylist()) - sum(files["masked"].to_pylist())
+    rows, masked, size = (pc.sum(files[n]).as_py() or 0 for n in ("rows", "masked", "bytes"))
     table = state.table.to_dict()
     del table["schemas"]
     return {
         "uri": redacted(handle.store.spec.uri),
         "version": snapshot.version,
         "horizon": state.horizon,
-        "rows": rows,
+        "rows": rows - masked,
         "files": files.num_rows,
-        "bytes": sum(files["bytes"].to_pylist()),
+        "bytes": size,
         **table,
         "schema": snapshot.spec.schema.to_dict(),
     }

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from plait.errors import OptionError
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
-from plait.read.wanted import Wants
+from plait.read.wanted import Wants, everything
 from plait.state.delta import IN_ORDER, changed_files
 from plait.state.state import TableState
 from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
@@ -61,8 +61,7 @@ def pin_changes(
     low = find_bound(handle, known, since)
 
     def load() -> ChangeWindow:
-        handle.cache.snapshot()  # loads the file events, anew if a checkpoint was collected
-        state = handle.cache.known()
+        state = handle.cache.loaded()  # anew if a checkpoint was collected
         state.require_readable(low, onwards=True)
         high = state.version if until is None else find_bound(handle, state, until, key="until")
         if high < low:
@@ -110,7 +109,7 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
 
 
 def _all_rows(handle: TableHandle, version: int) -> ChangeWindow:
-    snapshot = handle.cache.snapshot(version=version)
+    snapshot = handle.cache.snapshot(version=version, wants=everything)
     commits = handle.cache.known().commits(handle.store, since=version - 1)
     time_ms = commits.filter(pc.equal(commits["version"], version))["completed_ms"][0]
     count = snapshot.files.num_rows

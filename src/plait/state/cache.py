@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoundError
 from plait.model.decision import Decision
@@ -17,6 +18,7 @@ from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
 
+T = TypeVar("T")
 _NEAR = 64
 """So many decisions are read one by one before a newer checkpoint is looked for."""
 _TAIL_MAX = 512
@@ -88,15 +90,27 @@ class StateCache:
         Raises:
             InstantNotFoundError, InstantExpiredError: no such version, or no more.
         """
+        return self._asked(lambda state: state.snapshot(self.store, version=version, wants=wants))
+
+    def loaded(self) -> TableState:
+        """Look at the head, and load all file events."""
+
+        def load(state: TableState) -> TableState:
+            state.folded(self.store)
+            return state
+
+        return self._asked(load)
+
+    def _asked(self, ask: Callable[[TableState], T]) -> T:
         state = self.refresh()
         try:
-            return state.snapshot(self.store, version=version, wants=wants)
+            return ask(state)
         except CorruptMetadataError:
             if not state.parts:
                 raise
             fresh = self._catch_up(self._open())  # not by way of what others keep meanwhile
             self._keep(fresh, same_version=True)
-            return fresh.snapshot(self.store, version=version, wants=wants)
+            return ask(fresh)
 
     def offer(self, state: TableState) -> TableState:
         """Take in a state that the caller applied itself."""

@@ -10,7 +10,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from plait.state.part_file import (
     read_whole,
     require_counted,
 )
-from plait.state.parts import Part, recover_part
+from plait.state.parts import FILE_TABLES, Part, recover_part
 from plait.storage.port import Store
 
 LIVE_TABLES: Final = ("added", "removed", "masked")
@@ -160,6 +160,33 @@ class Selection:
         keys = {name: (part.first, part.last, name) for name in LIVE_TABLES}
         loads = {name: functools.partial(load, name) for name in LIVE_TABLES}
         return Events(**{name: self.cache.get(keys[name], loads[name]) for name in LIVE_TABLES})
+
+
+def load_whole(store: Store, part: Part) -> Events:
+    """Load all file events of a part.
+
+    Raises:
+        CorruptMetadataError: the part is damaged, and so are its decisions.
+    """
+    return recover_part(store, part, FILE_TABLES)
+
+
+def load_lean(store: Store, part: Part) -> Events:
+    """Load all file events of a part, without the JSON of bounds where that is much.
+
+    Raises:
+        CorruptMetadataError: the part is damaged, and so are its decisions.
+    """
+    added = part.file("added")
+    if added is None or added.small:
+        return load_whole(store, part)
+    try:
+        with PieceReader(store, added) as reader:
+            files = reader.read(part_schema("added", {}, cold=False))
+    except CorruptMetadataError:
+        return load_whole(store, part)
+    others = tuple(name for name in FILE_TABLES if name != "added")
+    return replace(recover_part(store, part, others), added=joined([Events().added, files]))
 
 
 def load_commits(

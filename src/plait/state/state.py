@@ -29,7 +29,14 @@ from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage, streams_after
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
-from plait.state.selected import PartCache, Selection, is_large, load_commits
+from plait.state.selected import (
+    PartCache,
+    Selection,
+    is_large,
+    load_commits,
+    load_lean,
+    load_whole,
+)
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -166,10 +173,19 @@ class TableState:
 
     # --- files -----------------------------------------------------------------------------
 
-    def folded(self, store: Store) -> Folded:
-        """Load what is not loaded yet, and bring all file events together."""
+    def folded(self, store: Store, *, bounds: bool = False) -> Folded:
+        """Load what is not loaded yet, and bring all file events together.
+
+        Of a large table the JSON of bounds is most of it: it is loaded for ``bounds`` alone, and
+        not kept.
+        """
+        large = is_large(self.parts)
+        if large and bounds:
+            parts = [load_whole(store, part) for part in self.parts]
+            return fold(Events.concat([*parts, gathered(self.tail)]))
         if not self.loaded:
-            parts = [recover_part(store, part, FILE_TABLES) for part in self.parts]
+            load = load_lean if large else load_whole
+            parts = [load(store, part) for part in self.parts]
             self.loaded[:] = [Events.concat(parts)]  # not append: threads may come at once
         if not self.seen:
             recent = [entry.events for entry in self.tail]
@@ -194,8 +210,8 @@ class TableState:
             InstantExpiredError: it was cleaned.
         """
         at = self.require_readable(version)
-        if wants is None or self.loaded or not is_large(self.parts):
-            return self._with(store, at, self.folded(store).live(at))
+        if wants is None or not is_large(self.parts):
+            return self._with(store, at, self.folded(store, bounds=True).live(at))
         known = self._with(store, at, LIVE.empty_table())
         selection = Selection(store, self.cache, wants(known.spec))
         files = fold(selection.load(self.parts, gathered(self.tail))).live(at)

@@ -13,7 +13,7 @@ from plait.model.bucket import Partition, partition_path, partition_text
 from plait.model.changes import BASE
 from plait.model.plan import LIVE, Snapshot
 from plait.read.plan import plan_scan
-from plait.read.wanted import Wants, wanted_in, wanted_where
+from plait.read.wanted import Wants, everything, wanted_in, wanted_where
 from plait.state import part_file
 from plait.state.cache import StateCache
 from plait.state.checkpoint import MERGED_ROWS_MAX, write_checkpoint
@@ -128,6 +128,23 @@ def test_bounds_are_loaded_of_the_columns_of_a_predicate_alone(
     assert set(bounded.files.schema.names) - set(LIVE.names) == {"lower.1", "upper.1", "nulls.1"}
     assert bounded.files["stats"].null_count == bounded.files.num_rows
     assert plan_scan(bounded, where="id < 10").files.num_rows == 5 * 10
+
+
+def test_services_load_no_bounds_and_who_asks_for_files_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clean of a large table does not hold the JSON of every file."""
+    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
+    store = table_of(5)
+    state = StateCache(store, sim_ports()).refresh()
+    lean = state.folded(store).files
+    assert lean["stats"].null_count == lean.num_rows == 5 * GROUP_ROWS
+    whole = state.snapshot(store).files
+    assert whole.schema.equals(LIVE)
+    assert whole["stats"].null_count == 0
+    assert whole.drop_columns(["stats"]).equals(
+        state.snapshot(store, wants=everything).files.drop_columns(["stats"])
+    )
 
 
 def test_a_checkpoint_after_a_small_change_writes_little(monkeypatch: pytest.MonkeyPatch) -> None:

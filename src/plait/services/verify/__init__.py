@@ -7,6 +7,7 @@ import pyarrow as pa
 from plait.errors import ClockUnavailableError, FormatError, StorageError, TableNotFoundError
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
+from plait.read.wanted import everything
 from plait.services.verify.contents import check_files, check_keys
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants
@@ -75,7 +76,7 @@ class _Verification:
         if state is not None:
             self._note_future(state)
         if self._data and state is not None and folded is not None:
-            self._read_data(state.snapshot(self._store))
+            self._read_data(state.snapshot(self._store, wants=everything))
         self._instants.judge(self._findings)
         return self._findings.report()
 

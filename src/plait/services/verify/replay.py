@@ -169,8 +169,8 @@ def difference(store: Store, one: TableState, other: TableState) -> str | None:
             return name
     if one.table.to_dict() != other.table.to_dict():
         return "table definition"
-    mine = _tables(one.folded(store), one.horizons.final)
-    theirs = _tables(other.folded(store), one.horizons.final)
+    mine = _tables(one.folded(store, bounds=True), one.horizons.final)
+    theirs = _tables(other.folded(store, bounds=True), one.horizons.final)
     for name, table in mine.items():
         if not _ordered(table).equals(_ordered(theirs[name])):
             return name
