@@ -220,9 +220,9 @@ class _Planner:
             what = f"an older vector would show deleted rows; {reason}"
             return Finding(kind, path, problem.message, LOST, what), None
         file = data_file(self.handle.store, state, path)
-        rows = "its rows" if file is None else f"its {file.live_rows:,} rows"
-        since = "" if file is None else f"; versions before {file.version} do not need it"
-        what = f"{reason}, or write {rows} again from their source{since}"
+        what = f"{reason}, or write its rows again from their source"
+        if file is not None:
+            what += f"; it has {file.rows:,}, and versions before {file.version} do not need it"
         return Finding(kind, path, problem.message, CHOOSE, what), None
 
 
