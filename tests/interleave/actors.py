@@ -261,7 +261,7 @@ class RestoreCheck:
         handle = end.handle()
         decisions = list(handle.cache.timeline.load_after(-1, limit=1_000))
         expected: list[str] = []
-        for version in _lineage(decisions):
+        for version in lineage_of(decisions):
             decision = decisions[version]
             if decision.operation.value not in WRITES:
                 continue
@@ -283,7 +283,7 @@ class RestoreCheck:
             assert report.problems == (), str(report.problems[:3])
 
 
-def _lineage(decisions: Sequence[Decision]) -> set[int]:
+def lineage_of(decisions: Sequence[Decision]) -> set[int]:
     """Return the versions whose commits the table contains, as docs/spec/lineage.tla says it."""
     found: set[int] = set()
     version = len(decisions) - 1

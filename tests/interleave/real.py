@@ -6,17 +6,18 @@ from functools import cache
 
 import pyarrow as pa
 
-from plait import Table
+from plait import RestoreRefusedError, Table
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import Definition, create_table
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
-from tests.interleave.actors import LITTLE, recover_dead
+from tests.interleave.actors import LITTLE, lineage_of, recover_dead
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start
 from tests.support.protocol import client, memory
 
+OLD_FILES = ((1, 2, 3), (4,), (1,))
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 
 
@@ -61,6 +62,47 @@ def compact(handle: TableHandle) -> object:
     return report
 
 
+def undo(handle: TableHandle) -> object:
+    """Undo the newest commit of rows, unless another one came meanwhile."""
+    try:
+        return Table(handle).undo()
+    except RestoreRefusedError:
+        return "refused"
+
+
+def redo(handle: TableHandle) -> object:
+    """Undo the restore that is the newest decision, if one is."""
+    table = Table(handle)
+    newest = table.history(limit=1)[0]
+    if newest.operation != "restore":
+        return "nothing"
+    try:
+        return table.restore(version=newest.version - 1)
+    except RestoreRefusedError:
+        return "refused"
+
+
+def check_contained(end: End) -> None:
+    """What is there follows from the commits that the table contains, in their order."""
+    handle = end.handle()
+    written: dict[str, dict[int, str]] = {"a": {2: "new", 5: "new"}, "b": {}}
+    oldest = [{}, *(dict.fromkeys(ids, "old") for ids in OLD_FILES)]
+    decisions = list(handle.cache.timeline.load_after(-1, limit=1_000))
+    expected: dict[int, str] = {}
+    for version in sorted(lineage_of(decisions)):
+        decision = decisions[version]
+        if version < len(oldest):
+            expected |= oldest[version]
+        elif decision.operation.value in ("upsert", "delete"):
+            name = next(
+                n for n in written if decision.instant.nonce.startswith(end.outcomes[n].nonces)
+            )
+            expected |= written[name]
+            if name == "b":
+                expected.pop(4, None)
+    assert values(Table(handle)) == expected
+
+
 def check(end: End) -> None:
     """What is there follows from who committed, in any order."""
     handle = end.handle()
@@ -97,7 +139,7 @@ def start(table_type: str, *, files: int = 1) -> Start:
         table.upsert(rows("older", 1, 2))
         table.upsert(rows("old", 1, 2, 3, 4))
     else:
-        for ids in ((1, 2, 3), (4,), (1,)):
+        for ids in OLD_FILES:
             table.upsert(rows("old", *ids))
     assert table.handle.cache.snapshot().files.num_rows == files
     return Start.of(store)
@@ -125,6 +167,21 @@ def compacting() -> Scenario:
         start("mor", files=3),
         {**acts, "c": clean, "d": recover_dead, "f": scan},
         check=check,
+        events=CALL_EVENTS,
+        jumps=(TTL_S / 5 + 1,),
+        beats=1,
+        lock_lost=True,
+    )
+
+
+def undoing() -> Scenario:
+    """Make a scenario of writers beside a compaction and restores."""
+    acts = {"a": put_two, "b": drop_one, "e": compact, "u": undo, "v": redo}
+    return Scenario(
+        "restores beside writers and a compaction",
+        start("mor", files=3),
+        {**acts, "d": recover_dead},
+        check=check_contained,
         events=CALL_EVENTS,
         jumps=(TTL_S / 5 + 1,),
         beats=1,

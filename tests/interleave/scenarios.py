@@ -28,7 +28,7 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
-from tests.interleave.real import compacting, compacting_one, real
+from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 
 VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -167,6 +167,7 @@ def scenarios() -> dict[str, Scenario]:
         real("cow"),
         real("mor"),
         compacting(),
+        undoing(),
     )
     return {each.name: each for each in every}
 

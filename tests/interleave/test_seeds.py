@@ -22,6 +22,7 @@ FEWER = {
     "real cow writers": 150,
     "real mor writers": 150,
     "compactions beside writers": 150,
+    "restores beside writers and a compaction": 150,
 }
 """Real Parquet takes its time."""
 SHORT = {
