@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from plait import CoordinatorFencedError, RolledBackError, StreamError, Table
+from plait import (
+    CoordinatorFencedError,
+    InstantNotFoundError,
+    RestoreRefusedError,
+    RolledBackError,
+    StreamError,
+    Table,
+    UndoneError,
+)
 from plait.model.bucket import UNKEYED
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult, Token
@@ -19,7 +27,7 @@ from plait.stream.transport import Endpoint, Hub
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted
 from plait.write.results import find_epoch
-from tests.interleave.actors import Check, Writer, oracle, recover, start
+from tests.interleave.actors import Check, RestoreCheck, Writer, lineage_of, oracle, recover, start
 from tests.scheduler import Act, End, Report, Scenario, each_schedule
 from tests.support.protocol import Hand
 
@@ -39,7 +47,9 @@ class Epoch(Writer):
             return super().__call__(handle)
         except AlreadyCommitted:
             found = find_epoch(handle, replace(self.token, digest=ROWS[self.mark]))
-            assert found is not None
+            if found is None:  # undone since, and let through again
+                message = "undone"
+                raise UndoneError(message) from None
             return found.version
 
 
@@ -86,15 +96,36 @@ def version_of(result: object) -> int:
     return result if isinstance(result, int) else result.version  # type: ignore[union-attr]
 
 
-def run(acts: dict[str, object], *, keyed: bool, switches: int = 2 + MORE) -> list[End]:
+def take_back(handle: TableHandle) -> str:
+    """Undo the newest epoch, if there is one and no other comes meanwhile."""
+    try:
+        Table(handle).undo()
+    except (InstantNotFoundError, RestoreRefusedError):
+        return "nothing"
+    return "undone"
+
+
+def replay(handle: TableHandle) -> str:
+    """Let what is undone be applied again."""
+    Table(handle).replay()
+    return "replayed"
+
+
+def run(
+    acts: dict[str, object],
+    *,
+    keyed: bool,
+    switches: int = 2 + MORE,
+    check: type[Check | RestoreCheck] = Check,
+) -> list[End]:
     judge = oracle(keyed=keyed)
     scenario = Scenario(
         ", ".join(acts),
         start(keyed=keyed),
         acts,  # type: ignore[arg-type]
-        check=Check(acts, 0),  # type: ignore[arg-type]
+        check=check(acts, 0),  # type: ignore[arg-type]
         # A token that does not fit is refused before a file is written, so no decision says so.
-        oracle=replace(judge, natural=(*judge.natural, StreamError)),
+        oracle=replace(judge, natural=(*judge.natural, StreamError, UndoneError)),
     )
     report = Report(scenario.name)
     ends = list(each_schedule(scenario, report, switches=switches))
@@ -180,3 +211,20 @@ def test_of_two_coordinators_one_stays_whatever_comes_in_between() -> None:
                 assert isinstance(outcome.error, CoordinatorFencedError), repr(outcome.error)
                 fenced |= {name}
     assert fenced == {"a", "b"}
+
+
+def test_an_epoch_is_applied_again_only_after_a_replay_of_what_was_undone() -> None:
+    """INV-09, INV-16: as ``AppliedAgain`` and ``OnceInOrder`` of docs/spec/lineage.tla say it."""
+    acts = {name: epoch(name, FIRST, keyed=False) for name in "ab"}
+    seen = set()
+    for end in run({**acts, "u": take_back, "p": replay}, keyed=False, check=RestoreCheck):
+        decisions = list(end.handle().cache.timeline.load_after(-1, limit=1_000))
+        applied_in = [each.version for each in decisions if each.tokens]
+        contained = lineage_of(decisions)
+        assert len(contained & set(applied_in)) <= 1
+        for first, again in itertools.pairwise(applied_in):
+            replays = [each.version for each in decisions[first:again] if each.replayed]
+            assert any(first not in lineage_of(decisions[: at + 1]) for at in replays)
+        undone = [isinstance(each.error, UndoneError) for each in end.outcomes.values()]
+        seen |= {(len(applied_in), any(undone))}
+    assert seen >= {(1, False), (1, True), (2, False)}

@@ -69,11 +69,13 @@ class Replay:
 
         Raises:
             EpochRewoundError: it was applied with other rows.
+            UndoneError: a restore undid it meanwhile, and a replay lets it be applied again.
         """
         result = find_epoch(self.handle, replace(self.token, digest=self.digest))
         if result is None:
-            message = f"epoch {self.token.epoch} was applied, but the table no longer has it"
-            raise InvariantError(message)
+            message = f"epoch {self.token.epoch} was applied, and undone while it was compared"
+            hint = "nothing was written; a replay allows it again, so run the write again"
+            raise UndoneError(message, hint=hint, token=self.token.to_dict())
         return result
 
 

@@ -399,6 +399,24 @@ def test_an_epoch_is_not_applied_twice_when_the_restore_before_its_replay_is_und
     sound(table)
 
 
+def test_an_epoch_that_is_undone_while_its_rows_are_compared_is_not_called_applied(
+    table: Table,
+) -> None:
+    """INV-16."""
+    epoch(table, "", "1")
+    stream = table.stream("loader")
+    token = stream.token(0, "", "1")
+    writer = stream.writer_of(token, "upsert", on_conflict="raise", on_duplicate="raise")
+    writer.__enter__()
+    writer.write(pa.table({"id": [100], "v": [0]}))
+    other = again(table)
+    other.undo()
+    other.replay()
+    with pytest.raises(UndoneError):
+        writer.__exit__(None, None, None)
+    assert epoch(table, "", "1") == table.version
+
+
 def test_a_replay_names_only_what_is_undone(table: Table) -> None:
     upsert(table, 1, 1, commit_id="a")
     epoch(table, "", "1")
