@@ -35,6 +35,8 @@ class HistoryEntry:
     """Every instant that it rolled back."""
     stats: dict[str, int]
     client: dict[str, object]
+    undone_by: int | None = None
+    """The restore that undid it, so that the table does not contain it; None if none did."""
 
     @property
     def began(self) -> int:
@@ -56,6 +58,7 @@ class HistoryEntry:
             "ended": [str(instant) for instant in self.ended],
             "stats": self.stats,
             "client": self.client,
+            "undone_by": self.undone_by,
         }
 
 

@@ -12,6 +12,7 @@ from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
 from plait.read.wanted import everything
+from plait.state.state import TableState
 from plait.txn.recovery import show_pending
 from plait.txn.table_handle import TableHandle
 
@@ -20,14 +21,15 @@ def load_timeline(handle: TableHandle) -> TimelineView:
     """Load every decision and the pending instants."""
     state = handle.cache.refresh()
     rows = state.commits(handle.store).to_pylist()
-    return TimelineView(tuple(map(_entry, rows)), show_pending(handle))
+    return TimelineView(tuple(_entry(row, state) for row in rows), show_pending(handle))
 
 
 def load_history(handle: TableHandle, limit: int | None) -> list[HistoryEntry]:
     """Load the newest decisions, all by default, newest first."""
     state = handle.cache.refresh()
     since = -1 if limit is None else max(-1, state.version - limit)
-    return [_entry(row) for row in reversed(state.commits(handle.store, since=since).to_pylist())]
+    rows = state.commits(handle.store, since=since).to_pylist()
+    return [_entry(row, state) for row in reversed(rows)]
 
 
 def load_locks(handle: TableHandle) -> LockState:
@@ -66,9 +68,11 @@ def describe(handle: TableHandle) -> dict[str, object]:
     }
 
 
-def _entry(row: Mapping[str, object]) -> HistoryEntry:
+def _entry(row: Mapping[str, object], state: TableState) -> HistoryEntry:
+    version = int(str(row["version"]))
     return HistoryEntry(
-        version=int(str(row["version"])),
+        version=version,
+        undone_by=state.lineage.undone_by(version, state.version),
         instant=Instant.parse(str(row["instant"])),
         action=str(row["action"]),
         operation=str(row["operation"]),

@@ -120,6 +120,7 @@ def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> No
     upsert(table, 2, 2, commit_id="two")
     undone = table.restore(version=1)
     assert undone.plan.commit_ids == ("two",)
+    assert [each.undone_by for each in table.history()] == [None, undone.version, None, None]
     back = table.restore(version=undone.version - 1)
     assert [each.version for each in back.plan.returned] == [2]
     assert back.plan.undone == ()

@@ -223,3 +223,28 @@ def test_offsets_that_are_none_are_refused() -> None:
     assert Offset.from_dict(Offset().to_dict()).first
     whole = Offset(3, -1, 2, "id-0")
     assert Offset.from_dict(whole.to_dict()) == whole
+
+
+def test_a_stream_gets_what_a_restore_changed_and_what_its_undo_changed(table: Table) -> None:
+    """Applied one after the other, the batches give the rows of the table."""
+    put(table, 1, 2)
+    stream = follower(table, versions=1)
+    at = stream.next(Offset(), limited=True)
+    put(table, 2, 3, v=1)
+    restored = table.restore(version=1).version
+    put(table, 4)
+    table.restore(version=restored - 1)
+    rows: dict[int, int] = {1: 0, 2: 0}
+    kinds: Counter[str] = Counter()
+    while (end := stream.next(at, limited=True)) != at:
+        scan = ChangeScan(table.handle.store, stream.window(at, end))
+        for row in scan.to_arrow().to_pylist():
+            kinds[row["_change_type"]] += 1
+            if row["_change_type"] in ("delete", "update_preimage"):
+                assert rows.pop(row["id"]) == row["v"]
+            else:
+                rows[row["id"]] = row["v"]
+        at = end
+    now = table.scan().to_arrow().to_pylist()
+    assert rows == {row["id"]: row["v"] for row in now} == {1: 0, 2: 1, 3: 1}
+    assert kinds["delete"] == 2
