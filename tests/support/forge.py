@@ -52,12 +52,18 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
 
 def forge_column(store: Store, name: str) -> Schema:
     """Put a decision on top of the head that adds a column of whole numbers; give the schema."""
-    shape = StateCache(store, sim_ports()).refresh().table
-    old = shape.spec.schema
+    old = StateCache(store, sim_ports()).refresh().table.spec.schema
     field = pa.field(
         name, pa.int64(), metadata={FIELD_ID: str(max(map(old.field_id, old.names)) + 1)}
     )
-    newer = Schema(old.id + 1, old.arrow.append(field))
+    return forge_schema(store, lambda arrow: arrow.append(field))
+
+
+def forge_schema(store: Store, edit: Callable[[pa.Schema], pa.Schema]) -> Schema:
+    """Put a decision on top of the head that changes the columns; give the schema."""
+    shape = StateCache(store, sim_ports()).refresh().table
+    old = shape.spec.schema
+    newer = Schema(old.id + 1, edit(old.arrow))
     spec = replace(shape.spec, schema=newer)
     whole = replace(shape, spec=spec, schemas={**shape.schemas, newer.id: newer})
 

@@ -37,6 +37,7 @@ from plait.write.results import commit_or_abort
 
 _NO_SOURCE = "its files are gone"
 _OTHER_BUCKETS = "the table has other buckets now"
+_OTHER_SCHEMA = "a restore gave the table an older schema"
 _ALL_GONE = "others changed every row that it copied"
 _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
 
@@ -125,8 +126,9 @@ class FollowMasks:
 
         Who took it does not matter: a delete, a merge that replaced the file, another rewrite.
         """
-        del rewrites
         store, changes = self.masks.handle.store, staged.changes
+        if any(each.restored is not None and each.table is not None for each in rewrites):
+            raise Obsolete(_OTHER_SCHEMA)  # it may have columns again that were not copied
         if head.table.spec.buckets != self.base.table.spec.buckets:
             raise Obsolete(_OTHER_BUCKETS)
         buckets, sources = touched_buckets(changes), changes.moved["path"].to_pylist()

@@ -71,7 +71,7 @@ class Commit:
     """Which files a redo looks at; None: any."""
     attempts: int = 0
     rounds: int = 0
-    """How often buckets were redone."""
+    """How often buckets were redone because of other commits."""
     rebased: int = 0
     """Buckets that were redone, each time counted."""
     carried: int = 0
@@ -166,9 +166,9 @@ class Commit:
         return self.staged, []
 
     def _carried(self, head: TableState) -> WriteStatus:
-        if not self._rewrites:
-            return self._from_engine
-        self.carried += 1
+        if not (self._rewrites or self.carried):
+            return self._from_engine  # most commits meet no rewrite
+        self.carried += bool(self._rewrites)
         return self.carrier.carry(self._from_engine, head, self._rewrites)
 
     def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
@@ -228,6 +228,7 @@ class Commit:
             return [], head
         intent = self._intent(status, head)
         due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
+        due = due and self.request.operation not in _REWRITES  # nobody waits for a service
         reserves = due and not self._reserved and (lost or bool(queue.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
@@ -243,7 +244,7 @@ class Commit:
         allowed = self._allowed(redo, conflicts)
         self.met += conflicts
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
-        self.rounds += 1
+        self.rounds += any(map(_counts, conflicts))
         self.rebased += len(buckets)
         self._rest_on(head, conflicts)
         self.handle.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
@@ -260,7 +261,7 @@ class Commit:
             self._rewrites = []
             self.staged = None
             self._from_engine = allowed(snapshot, frozenset[BucketId]().union(*every))
-            self.staged = self._from_engine
+            self.staged = self._carried(head)
         return self.staged, head
 
     def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:
@@ -301,7 +302,8 @@ class Commit:
         if refused and not self.request.retries:
             return  # the conflict itself is raised
         elapsed = self.handle.ports.clock.monotonic() - self._started
-        spent = bool(conflicts) and self.rounds >= self.base.table.options.count("commit.retries")
+        lost = any(map(_counts, conflicts))
+        spent = lost and self.rounds >= self.base.table.options.count("commit.retries")
         if spent or self._late():
             last = conflict_error(self.instant, conflicts, self.read_set) if conflicts else None
             self.met += conflicts
@@ -349,6 +351,11 @@ class Commit:
     def request(self) -> WriteRequest:
         """What was asked."""
         return self.checker.request
+
+
+def _counts(conflict: Conflict) -> bool:
+    """Tell whether a redo because of this is one of ``commit.retries``: no service's is."""
+    return conflict.theirs.operation not in _REWRITES
 
 
 def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:

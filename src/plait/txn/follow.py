@@ -46,8 +46,14 @@ class FollowRows:
         hidden = HiddenRows.of(changes)
         for rewrite in rewrites:
             hidden.follow(store, rewrite.changes)
-        if not hidden.left:
-            return staged
+        carried = self._hide(changes, hidden, head) if hidden.left else changes
+        # Also where nothing is followed any more: an earlier round may have written vectors.
+        garbage = self.masks.garbage(changes, carried)
+        return replace(staged, changes=replace(carried, garbage=garbage))
+
+    def _hide(self, changes: Changes, hidden: HiddenRows, head: TableState) -> Changes:
+        """Return changes that hide on the head what was followed, in the files where it is now."""
+        store = self.masks.handle.store
         files = find_live(head, store, touched_buckets(changes), hidden.reached)
         removed: list[str] = []
         masks: dict[str, Positions] = {}
@@ -61,13 +67,11 @@ class FollowRows:
         gone = pa.array(sorted(hidden.left | hidden.reached.keys()), pa.string())
         kept, masked = (_without(t, gone) for t in (changes.removed, changes.masked))
         partition = next(iter(files.values())).partition if files else ()
-        carried = replace(
+        return replace(
             changes,
             removed=pa.concat_tables([kept, pa.table({"path": removed}, schema=PATHS)]),
             masked=pa.concat_tables([masked, self.masks.write(partition, masks)]),
         )
-        garbage = self.masks.garbage(changes, carried)
-        return replace(staged, changes=replace(carried, garbage=garbage))
 
 
 def _live(files: dict[str, LiveFile], path: str) -> LiveFile:

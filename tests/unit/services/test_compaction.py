@@ -11,7 +11,11 @@ import pytest
 
 from plait import Table
 from plait.errors import RetryableConflictError
+from plait.model.decision import SCOPE_TABLE, Scope
 from plait.model.instant import Operation
+from plait.txn.conflict import Intent
+from plait.txn.reservation import publish_reservation
+from tests.support.forge import forge_schema
 from tests.support.protocol import Phases
 
 SCHEMA = "id bigint, place string, value bigint"
@@ -70,17 +74,19 @@ def sound(table: Table) -> None:
     assert [str(p) for p in table.verify(history=True).problems] == []
 
 
-def beside(table: Table, phase: str, act: Callable[[], object]) -> Table:
-    """Return a client of the table that does something once, when it comes to a phase."""
+def beside(table: Table, phase: str, *acts: Callable[[], object]) -> Table:
+    """Return a client of the table that does something each time it comes to a phase."""
     other = Table.open(str(table.describe()["uri"]))
-    done: list[object] = []
+    left = list(acts)
 
-    def once() -> None:
-        if not done:
-            done.append(None)
-            act()
+    def act() -> None:
+        if left:
+            now = left.pop(0)
+            observer.on[phase] = act
+            now()
 
-    ports = replace(other.handle.ports, observer=Phases(on={phase: once}))
+    observer = Phases(on={phase: act})
+    ports = replace(other.handle.ports, observer=observer)
     other._handle = replace(other._handle, ports=ports)
     return other
 
@@ -335,3 +341,78 @@ def test_a_compaction_names_what_its_readers_must_know() -> None:
     assert decision.action.value == "compaction"
     assert "row-maps-1" in decision.features
     assert "row-maps-1" not in table.handle.cache.timeline.find(1).features
+
+
+def test_masks_that_a_commit_carried_and_then_did_again_are_condemned(monkeypatch) -> None:
+    """INV-06: no file is left that nobody names; the redo takes another path than the carry."""
+    monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 8)
+    table = make()
+    held = filled(table)
+
+    def others() -> None:
+        table.upsert(rows(*((i, "a", 5) for i in range(3, 9))))
+
+    writer = beside(table, "publish", lambda: table.compact(full=True), others)
+    assert writer.upsert(rows((1, "a", 6), (2, "a", 6))).rebased == 2
+    assert table.foreign() == ()
+    assert content(table) == expected({**held, **dict.fromkeys(range(3, 9), 5), 1: 6, 2: 6})
+    sound(table)
+
+
+def test_masks_that_a_commit_carried_and_then_gave_up_are_removed(monkeypatch) -> None:
+    """INV-06: as above, of a commit that rolls itself back."""
+    monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 8)
+    table = make()
+    filled(table)
+    acts = (
+        lambda: table.compact(full=True),
+        lambda: table.upsert(rows(*((i, "a", 5) for i in range(3, 9)))),
+        lambda: table.upsert(rows((1, "a", 5))),
+    )
+    with pytest.raises(RetryableConflictError):
+        beside(table, "publish", *acts).upsert(rows((1, "a", 6), (2, "a", 6)))
+    assert table.foreign() == ()
+    sound(table)
+
+
+@pytest.mark.parametrize("retries", [0, 20])
+def test_a_lost_row_map_is_not_counted_as_a_lost_round(monkeypatch, retries: int) -> None:
+    """INV-15: a service is never why a commit has no attempt left."""
+    monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
+    table = make()
+    table.set({"commit.retries": retries})
+    filled(table)
+    store = table.handle.store
+
+    def meanwhile() -> None:
+        table.compact(full=True)
+        store.delete([i.path for i in store.list("data") if i.path.endswith(".map.bin")])
+
+    beside(table, "publish", meanwhile).delete(where="id < 9")
+    assert content(table)[0][0] == 9
+
+
+def test_a_compaction_behind_a_reservation_makes_none() -> None:
+    """INV-15: a reservation makes writers wait, so a service has none."""
+    table = make()
+    table.set({"commit.reserve.after": 1, "heartbeat.interval": "50ms"})
+    held = filled(table)
+    handle = table.handle
+    holder = handle.new_instant(handle.cache.known())  # of a writer that died since
+    intent = Intent(Operation.UPSERT, Scope(SCOPE_TABLE), frozenset())
+    publish_reservation(handle, holder, intent, since=table.version)
+    assert len(table.compact(full=True).commits) == 1
+    assert [entry.operation for entry in table.history(2)] == ["compact", "reserve"]
+    assert content(table) == expected(held)
+    sound(table)
+
+
+def test_a_compaction_gives_up_when_a_restore_brings_columns_back() -> None:
+    """INV-14: it copied without a column that was dropped, and that the table has again."""
+    table = make()
+    held = filled(table)
+    before = table.version
+    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("place")))
+    service = beside(table, "publish", lambda: table.restore(version=before))
+    assert service.compact(full=True).commits == ()
+    assert content(Table.open(str(table.describe()["uri"]))) == expected(held)
