@@ -196,7 +196,7 @@ class _Planner:
         target = self.options.size("file.size.target")
         sparse = hidden * _PERCENT > rows * self.options.count("compact.hidden.percent")
         small = (size * _SMALL < target) | sparse
-        least = 2 if self.full else self.options.count("compact.small.files")
+        least = 1 if self.full else self.options.count("compact.small.files")
         chosen = np.flatnonzero(small | (self.full & (hidden > 0)))
         if len(chosen) < least and not sparse.any():
             return

@@ -26,6 +26,8 @@ def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
     if mode == "off" or decision.operation not in DATA:
         return
     buckets = touched_buckets(decision.changes)
+    if not buckets:
+        return  # such as a commit id without rows
     if mode == "inline":
         _compact(handle, buckets)
     else:

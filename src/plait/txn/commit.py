@@ -160,6 +160,8 @@ class Commit:
         try:
             self.staged = self._carried(head)
         except CorruptMetadataError:
+            if self.request.operation in _REWRITES:
+                raise  # its own map: a rewrite does nothing again
             _log.warning("instant %s does again what it cannot follow", self.instant, exc_info=True)
             return status, [replace(conflict, verdict=Verdict.REBASE) for conflict in met]
         self.rests_on = head.version

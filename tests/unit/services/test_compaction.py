@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import RetryableConflictError
+from plait.errors import CorruptMetadataError, RetryableConflictError
 from plait.model.decision import SCOPE_TABLE, Scope
 from plait.model.instant import Operation
 from plait.txn.conflict import Intent
@@ -416,3 +416,32 @@ def test_a_compaction_gives_up_when_a_restore_brings_columns_back() -> None:
     service = beside(table, "publish", lambda: table.restore(version=before))
     assert service.compact(full=True).commits == ()
     assert content(Table.open(str(table.describe()["uri"]))) == expected(held)
+
+
+def test_a_compaction_whose_own_map_is_gone_says_so_and_leaves_nothing(monkeypatch) -> None:
+    """INV-11: it is no conflict, since nobody was in its way."""
+    monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
+    table = make()
+    filled(table)
+    store = table.handle.store
+
+    def meanwhile() -> None:
+        table.upsert(rows((1, "a", 9)))
+        store.delete([i.path for i in store.list("data") if i.path.endswith(".map.bin")])
+
+    with pytest.raises(CorruptMetadataError):
+        beside(table, "publish", meanwhile).compact(full=True)
+    assert table.history()[0].operation == "rollback"
+    assert not table.timeline.pending
+    assert table.foreign() == ()
+
+
+def test_full_rewrites_the_only_file_of_a_partition_if_a_row_of_it_is_hidden() -> None:
+    table = make(keyed=False)
+    table.append(rows(*((i, "a", 0) for i in range(100))))
+    assert table.plan_compact(full=True).tasks == ()
+    table.delete(where="id = 7")
+    assert table.plan_compact().tasks == ()
+    assert len(table.compact(full=True).commits) == 1
+    assert table.plan_compact(full=True).tasks == ()
+    assert len(content(table)) == 99

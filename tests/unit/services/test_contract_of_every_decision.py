@@ -109,6 +109,11 @@ def _rollback_failed(table: Table) -> Prepared:
     return lambda: roll_back_failed(table.handle, reason="dead", everything=True)
 
 
+def _optimize(table: Table) -> Prepared:
+    _clean(table)
+    return table.optimize
+
+
 def _clean(table: Table) -> Prepared:
     table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
@@ -198,6 +203,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.foreign._end_unknown": (_remove_foreign,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
+    "services.runner.optimize": (_optimize,),
     "services.contract.change_contract": (_change_contract,),
     "services.savepoint.set_savepoint": (_savepoint,),
     "services.savepoint.drop_savepoint": (_drop_savepoint,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,8 @@ NAMES = map(str, itertools.count())
 
 
 def rows(*ids: int, value: int = 0) -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids)})
+    values = {"id": list(ids), "value": [value] * len(ids)}
+    return pa.table(values, schema=pa.schema([("id", pa.int64()), ("value", pa.int64())]))
 
 
 def make(mode: str, **properties: object) -> Table:
@@ -52,6 +54,28 @@ def test_a_look_up_opens_two_files_at_most_after_any_number_of_upserts(mode: str
     assert held == expected
     assert not table.verify().problems
     assert any(entry.operation == "compact" for entry in table.history())
+
+
+def test_commits_without_rows_leave_nothing_to_the_thread(monkeypatch) -> None:
+    """Many may come while it works; what fell due before is done all the same."""
+    table = make("async")
+    begun, go = threading.Event(), threading.Event()
+    compact = upkeep.compact
+
+    def slowly(*args: object) -> object:
+        begun.set()
+        go.wait(30)
+        return compact(*args)
+
+    monkeypatch.setattr(upkeep, "compact", slowly)
+    table.upsert(rows(*range(200), value=1))
+    assert begun.wait(30)
+    for name in ("one", "two"):
+        with table.writer("upsert", commit_id=name) as writer:
+            writer.write(rows())
+    go.set()
+    finish_upkeep()
+    assert max(files(table)) <= 2
 
 
 def test_without_the_option_nobody_compacts() -> None:
