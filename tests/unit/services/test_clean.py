@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plait.errors import InstantExpiredError
-from plait.model.decision import ReadSet
+from plait.model.decision import Cleaned, ReadSet
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.services.clean import clean, plan_clean, undo_clean
@@ -21,6 +23,7 @@ from plait.txn.definition import set_properties
 from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
 from plait.txn.transaction import OptimisticTransaction
+from tests.support.forge import forge
 from tests.support.protocol import (
     Phases,
     Work,
@@ -433,3 +436,19 @@ def test_versions_of_files_are_kept_for_the_bucket_that_changed_most(clock: SimC
     set_properties(client(made, clock), {"clean.retain.file_versions": "0"})
     clock.advance(1)
     assert plan_clean(client(made, clock)).horizon == 10
+
+
+@pytest.mark.parametrize("lie", ["live", "too young"])
+def test_verify_reports_a_clean_that_condemns_what_a_version_needs(
+    kept: MemoryStore, clock: SimClock, lie: str
+) -> None:
+    """INV-05."""
+    handle = client(kept, clock)
+    clean(handle)
+    path = handle.cache.snapshot().files["path"][0].as_py()
+    if lie == "too young":
+        upsert(client(kept, clock), mark="ends it")
+    cleaned = Cleaned(5, 0, ((path, 0 if lie == "live" else 7),))
+    slot = forge(kept, lambda decision: replace(decision, cleaned=cleaned), like=6)
+    problems = verify(client(kept), data=False).problems
+    assert ("INV-05", slot) in [(each.invariant, each.path) for each in problems]

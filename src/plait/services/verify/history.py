@@ -20,8 +20,9 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import KEYS_ALL, Changes
-from plait.model.decision import Decision, ReadSet
+from plait.model.decision import Cleaned, Decision, ReadSet
 from plait.services.verify.report import Findings
+from plait.state.checkpoint import checkpoint_of
 from plait.state.definition import TableDef
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -188,6 +189,18 @@ class LiveFiles:
                 self._bad(decision, f"it unmasks rows of {path}")
             else:
                 self._live[key] = masked
+        if decision.cleaned is not None:
+            self._judge_clean(decision.cleaned, paths.slot(decision.version))
+
+    def _judge_clean(self, cleaned: Cleaned, slot: str) -> None:
+        """See that a clean condemns no live file, and none that ended after what is final."""
+        for path, ended in cleaned.condemned:
+            live = xxhash.xxh3_64_intdigest(path.encode()) in self._live
+            if live:
+                self.findings.problem("INV-05", slot, f"it condemns {path}, which is live")
+            elif ended > cleaned.final and checkpoint_of(path) is None:
+                message = f"it condemns {path}, which version {cleaned.final} may need"
+                self.findings.problem("INV-05", slot, message)
 
     def _judge_rewrite(self, decision: Decision) -> None:
         """Compare what a rewrite takes away with what it brings: it changes no row (INV-14)."""
