@@ -20,9 +20,17 @@ from plait import (
 )
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
-from plait.testing import SimClock, sim_ports
-from plait.timeline import codec
+from plait.testing import (
+    Fault,
+    FaultStore,
+    SimClock,
+    SimulatedCrashError,
+    open_wrapped,
+    sim_ports,
+)
+from plait.timeline import codec, paths
 from plait.txn.definition import Definition, create_table
+from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
 
 Rows = list[tuple[int, int]]
@@ -198,6 +206,27 @@ def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
     assert report.plan.files_added > 256
     assert wide.scan().count() == 4_000
     assert wide.timeline.pending == ()
+    sound(wide)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_large_restore_that_dies_leaves_what_recovery_removes(nth: int) -> None:
+    """INV-06: its record explains its manifests."""
+    uri = f"memory://restore-dying-{next(_NUMBERS)}"
+    wide = Table.create(uri, "id bigint", record_key="id", buckets=400)
+    wide.upsert(pa.table({"id": range(4_000)}))
+    store = wide.handle.store
+    before = [info.path for info in store.list(paths.MANIFESTS)]
+    fault = Fault("crash_before", "put_if_absent", nth=nth)  # of the manifest, of the slot
+    dying, _ = open_wrapped(uri, lambda store: FaultStore(store, [fault]))
+    with pytest.raises(SimulatedCrashError):
+        dying.undo()
+    assert len(wide.timeline.pending) == 1
+    sound(wide)
+    roll_back_failed(wide.handle, reason="dead", everything=True)
+    assert wide.timeline.pending == ()
+    assert [info.path for info in store.list(paths.MANIFESTS)] == before
+    assert wide.undo().version == wide.version
     sound(wide)
 
 
