@@ -104,6 +104,11 @@ def _rank(row: Row) -> int:
     return -1 if row["rank"] is None else int(row["rank"])
 
 
+def _below(row: Row, bound: int) -> bool:
+    """Whether ``id < bound`` holds; of a partial upsert's new row the id may be null."""
+    return row["id"] is not None and row["id"] < bound
+
+
 def _tables(parts: list[list[Row]], columns: list[str] | None = None) -> list[pa.Table]:
     tables = [pa.Table.from_pylist(part, schema=SCHEMA) for part in parts]
     return [table if columns is None else table.select(columns) for table in tables]
@@ -133,7 +138,7 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
         }
     elif operation == "where":
         table.write("delete", where=f"id < {bound}")
-        model.rows = {k: row for k, row in model.rows.items() if row["id"] >= bound}
+        model.rows = {k: row for k, row in model.rows.items() if not _below(row, bound)}
     elif operation in ("insert", "skip"):
         skips = operation == "skip"
         fresh = model.first(rows) if skips else model.newest(rows, {})
@@ -168,7 +173,7 @@ def overwrite(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], 
         parts = [[row for row in part if row["id"] < bound] for part in parts]
         rows = [row for row in rows if row["id"] < bound]
         fresh = model.newest(rows, {})
-        rest = {k: row for k, row in model.rows.items() if row["id"] >= bound}
+        rest = {k: row for k, row in model.rows.items() if not _below(row, bound)}
         if model.twice(rows) or fresh.keys() & rest.keys():
             _refused(table, "overwrite", parts, where=f"id < {bound}")
             return
