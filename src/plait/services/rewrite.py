@@ -27,7 +27,7 @@ from plait.model.instant import Operation
 from plait.model.request import FileSet, WriteRequest
 from plait.read.wanted import wanted_in
 from plait.state.state import TableState
-from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, rows_of_group
+from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, restated, rows_of_group
 from plait.txn.conflict import touched_buckets
 from plait.txn.refusal import Obsolete
 from plait.txn.table_handle import TableHandle
@@ -144,7 +144,7 @@ class FollowMasks:
                 hidden.update(divided(gone, targets))
         if not left:
             raise Obsolete(_ALL_GONE)
-        return replace(staged, changes=self._changes(changes, left, hidden, now))
+        return restated(staged, self._changes(changes, left, hidden, now))
 
     def _gone(
         self,

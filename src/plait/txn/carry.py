@@ -10,7 +10,7 @@ The rules are those of the model ``rewrite``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -89,6 +89,13 @@ class MaskFiles:
         """Return the files of the instant that the carried changes do not name (PATHS)."""
         left = (staged.written() | self.written).difference(carried.named())
         return pa.table({"path": sorted(left)}, schema=PATHS)
+
+
+def restated(staged: WriteStatus, changes: Changes) -> WriteStatus:
+    """Return a status with other changes; the files that it adds and removes are counted again."""
+    added, removed = changes.added.num_rows, changes.removed.num_rows
+    stats = replace(staged.stats, files_added=added, files_removed=removed)
+    return replace(staged, changes=changes, stats=stats)
 
 
 def rows_of_group(table: pa.Table, group: int) -> list[Row]:

@@ -19,7 +19,7 @@ from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import Decision
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, rows_of_group
+from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, restated, rows_of_group
 from plait.txn.conflict import touched_buckets
 
 _ALL = None
@@ -49,7 +49,7 @@ class FollowRows:
         carried = self._hide(changes, hidden, head) if hidden.left else changes
         # Also where nothing is followed any more: an earlier round may have written vectors.
         garbage = self.masks.garbage(changes, carried)
-        return replace(staged, changes=replace(carried, garbage=garbage))
+        return restated(staged, replace(carried, garbage=garbage))
 
     def _hide(self, changes: Changes, hidden: HiddenRows, head: TableState) -> Changes:
         """Return changes that hide on the head what was followed, in the files where it is now."""

@@ -165,6 +165,9 @@ def test_a_writer_goes_on_over_a_compaction_and_does_nothing_again(
     result = WRITES[write](writer)
     assert content(table) == content(plain)
     assert result.rebased == 0
+    decision = table.handle.cache.timeline.find(result.version)
+    assert decision is not None
+    assert result.stats.files_removed == decision.changes.removed.num_rows
     newest = table.history()[0]
     assert newest.operation != "compact"
     assert newest.base == newest.version - 1
@@ -207,6 +210,11 @@ def test_a_compaction_goes_on_over_a_writer_and_copies_nothing_again(
     report = service.compact()
     assert content(table) == content(plain)
     assert all(each.attempts == 2 for each in report.commits)
+    for each in report.commits:
+        decision = table.handle.cache.timeline.find(each.version)
+        assert decision is not None
+        assert each.stats.files_removed == decision.changes.removed.num_rows
+        assert each.stats.files_added == decision.changes.added.num_rows
     if write != "overwrite":
         assert table.history()[0].operation == "compact"
     else:
