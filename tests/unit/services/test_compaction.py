@@ -403,15 +403,35 @@ def test_a_lost_row_map_is_not_counted_as_a_lost_round(monkeypatch, retries: int
 def test_a_compaction_behind_a_reservation_makes_none() -> None:
     """INV-15: a reservation makes writers wait, so a service has none."""
     table = make()
-    table.set({"commit.reserve.after": 1, "heartbeat.interval": "50ms"})
+    table.set({"commit.reserve.after": 1})
     held = filled(table)
-    handle = table.handle
-    holder = handle.new_instant(handle.cache.known())  # of a writer that died since
+    writer = table.writer("upsert")
+    writer.__enter__()
     intent = Intent(Operation.UPSERT, Scope(SCOPE_TABLE), frozenset())
-    publish_reservation(handle, holder, intent, since=table.version)
-    assert len(table.compact(full=True).commits) == 1
-    assert [entry.operation for entry in table.history(2)] == ["compact", "reserve"]
+    publish_reservation(table.handle, writer.instant, intent, since=table.version)
+    service = beside(table, "wait", lambda: table.rollback(str(writer.instant)))
+    assert len(service.compact(full=True).commits) == 1
+    operations = [entry.operation for entry in table.history(4)]
+    assert operations == ["compact", "rollback", "reserve", "delete"]
     assert content(table) == expected(held)
+    sound(table)
+
+
+def test_a_writer_keeps_what_the_target_of_a_compaction_hides_already() -> None:
+    """INV-14: a row went while the compaction ran, before the writer began, in another source."""
+    table = make()
+    table.upsert(rows(*((i, "a", 0) for i in range(40))))
+    table.upsert(rows(*((i, "a", 0) for i in range(40, 60))))
+    writer = table.writer("upsert")
+    acts = (
+        lambda: table.delete(keys=rows(*((i, "a", 0) for i in range(50, 60))).select(["id"])),
+        writer.__enter__,
+    )
+    assert beside(table, "publish", *acts).compact(full=True).commits[0].attempts == 2
+    writer.write(rows((1, "a", 5)))
+    writer.__exit__(None, None, None)
+    assert writer.result.rebased == 0
+    assert content(table) == expected({**dict.fromkeys(range(50), 0), 1: 5})
     sound(table)
 
 
