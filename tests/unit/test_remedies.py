@@ -6,7 +6,12 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import DuplicateKeyError, RetryableConflictError, SchemaMismatchError
+from plait.errors import (
+    DuplicateKeyError,
+    OptionError,
+    RetryableConflictError,
+    SchemaMismatchError,
+)
 
 COLUMNS = "id bigint, n bigint"
 
@@ -56,3 +61,10 @@ def test_a_column_in_other_letters_is_recognised(table: Table) -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         table.upsert(rows(1, name="ID"))
     assert caught.value.hint == "did you mean 'id'?"
+
+
+def test_a_version_that_is_passed_as_a_plan_is_refused_with_the_remedy(table: Table) -> None:
+    """As a person would type it."""
+    with pytest.raises(OptionError, match="version="):
+        table.restore(0)  # type: ignore[arg-type]
+    assert table.version == 1

@@ -88,6 +88,10 @@ class Restores:
         """
         if plan is None:
             plan = plan_restore(self._handle, self._target(version, as_of, savepoint))
+        elif not isinstance(plan, RestorePlan):
+            message = f"restore takes a plan, not {plan!r}"
+            hint = "name what to restore: version=, as_of= or savepoint="
+            raise OptionError(message, hint=hint, key="plan", value=str(plan))
         elif not version is as_of is savepoint is None:
             message = "pass either a plan or a version"
             raise OptionError(message, hint="the plan names its version", key="plan", value="")
