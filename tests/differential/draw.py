@@ -101,6 +101,8 @@ class Draw:
     def history(self) -> History:
         """Draw the whole of it; in one of four a compaction runs beside the clients."""
         drawn = self._history()
+        if self.shape.little and self.seed % 4:  # by the seed: no draw of another moves by it
+            drawn = replace(drawn, clients=(*drawn.clients, (Serve("clean"),)))
         if not self.chance(25):
             return drawn
         self.moves = ()

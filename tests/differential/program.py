@@ -169,7 +169,7 @@ class History(Shown):
     @property
     def names(self) -> tuple[str, ...]:
         """Name the clients."""
-        return tuple("abcd"[: len(self.clients)])
+        return tuple("abcde"[: len(self.clients)])
 
     @property
     def turns(self) -> int:
