@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from plait.errors import InvariantError
 from plait.files import roaring
-from plait.files.data_file import LiveFile, corrupt, reading, writing
+from plait.files.data_file import LiveFile, corrupt
+from plait.files.entry_file import EntryFile, read_entry
 from plait.files.hash import sorted_once
-from plait.files.roaring import Positions
+from plait.files.roaring import CONTAINER_BYTES_MAX, ROWS_A_CONTAINER, Positions
 from plait.model.changes import MASKED
-from plait.storage.port import Store, check_path
+from plait.storage.port import Store
 
 INLINE_BYTES_MAX: Final = 4096
 """Vectors up to this size stand in the decision."""
@@ -37,8 +38,6 @@ MAGIC: Final = b"\xd1\xd3\x39\x64"
 FILE_VERSION: Final = b"\x01"
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_ROWS_A_CONTAINER = 1 << 16
-_CONTAINER_BYTES_MAX = 2 + 4 * (1 << 15) + 12  # a container of runs, and its place in the head
 
 
 def encode(positions: Positions) -> bytes:
@@ -135,14 +134,10 @@ def _load_vector(store: Store, masked: str, place: VectorPlace, rows: int) -> by
     path, offset, size = place
     if path is None or offset is None or size is None:
         raise corrupt(masked, "a deletion vector", "none")
-    limit = 64 + (rows // _ROWS_A_CONTAINER + 1) * _CONTAINER_BYTES_MAX
+    limit = 64 + (rows // ROWS_A_CONTAINER + 1) * CONTAINER_BYTES_MAX
     if not (offset > 0 and 0 < size <= limit):
         raise corrupt(path, f"a deletion vector of at most {limit} bytes", str(size))
-    entry_bytes = _LENGTH.size + size + _CRC.size
-    with reading(path), store.filesystem().open_input_file(check_path(path)) as source:
-        if source.size() < offset + entry_bytes:
-            raise corrupt(path, f"{offset + entry_bytes} bytes", str(source.size()))
-        entry: bytes = source.read_at(entry_bytes, offset)
+    entry = read_entry(store, path, offset, _LENGTH.size + size + _CRC.size)
     vector = entry[_LENGTH.size : -_CRC.size]
     if _LENGTH.unpack_from(entry)[0] != size:
         raise corrupt(path, f"a vector of {size} bytes", str(_LENGTH.unpack_from(entry)[0]))
@@ -156,9 +151,7 @@ class MaskWriter:
 
     def __init__(self, store: Store, path: str) -> None:
         """Take the name of the file; it is created when the first large vector comes."""
-        self._store = store
-        self._path = check_path(path)
-        self._sink: pa.NativeFile | None = None
+        self._file = EntryFile(store, path, FILE_VERSION)
         self._rows: list[dict[str, object]] = []
 
     def add(self, path: str, positions: Positions) -> None:
@@ -172,29 +165,17 @@ class MaskWriter:
         if len(vector) <= INLINE_BYTES_MAX:
             row["inline"] = vector
         else:
-            row["dv_path"], row["dv_bytes"] = self._path, len(vector)
-            row["dv_offset"] = self._append(vector)
+            crc = _CRC.pack(zlib.crc32(vector))
+            row["dv_offset"] = self._file.append(_LENGTH.pack(len(vector)), vector, crc)
+            row["dv_path"], row["dv_bytes"] = self._file.path, len(vector)
         self._rows.append(row)
-
-    def _append(self, vector: bytes) -> int:
-        with writing(self._path):
-            if self._sink is None:
-                self._sink = self._store.filesystem().open_output_stream(self._path)
-                self._sink.write(FILE_VERSION)
-            offset: int = self._sink.tell()
-            self._sink.write(_LENGTH.pack(len(vector)))
-            self._sink.write(vector)
-            self._sink.write(_CRC.pack(zlib.crc32(vector)))
-        return offset
 
     @property
     def paths(self) -> list[str]:
         """Files written, to be made durable with ``store.persist``."""
-        return [] if self._sink is None else [self._path]
+        return self._file.paths
 
     def close(self) -> pa.Table:
         """Finish the file and return the records (MASKED)."""
-        if self._sink is not None and not self._sink.closed:
-            with writing(self._path):
-                self._sink.close()
+        self._file.close()
         return pa.Table.from_pylist(self._rows, schema=MASKED)

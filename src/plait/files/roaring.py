@@ -17,6 +17,10 @@ import pyroaring
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
+ROWS_A_CONTAINER: Final = 1 << 16
+CONTAINER_BYTES_MAX: Final = 2 + 4 * (1 << 15) + 12
+"""A container of runs, and its place in the head."""
+
 _NO_RUNS: Final = 12346
 _WITH_RUNS: Final = 12347
 _OFFSETS_FROM: Final = 4  # with runs, offsets are there from so many containers on

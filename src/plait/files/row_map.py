@@ -28,10 +28,11 @@ import xxhash
 
 from plait.errors import InvariantError
 from plait.files import roaring
-from plait.files.data_file import corrupt, reading, writing
-from plait.files.roaring import Positions
+from plait.files.data_file import corrupt
+from plait.files.entry_file import EntryFile, read_entry
+from plait.files.roaring import CONTAINER_BYTES_MAX, ROWS_A_CONTAINER, Positions
 from plait.model.changes import MOVED
-from plait.storage.port import Store, check_path
+from plait.storage.port import Store
 
 INLINE_BYTES_MAX: Final = 4096
 """Entries up to this size stand in the decision."""
@@ -44,8 +45,6 @@ _SUM: Final = struct.Struct("<Q")
 _RISING, _ANY = 1, 2
 _WIDTH: Final = 4
 _NOT_COPIED: Final = np.uint32(TARGET_ROWS_MAX)
-_ROWS_A_CONTAINER: Final = 1 << 16
-_CONTAINER_BYTES_MAX: Final = 2 + 4 * (1 << 15) + 12  # of runs, with its place in the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +187,11 @@ def load_row_map(store: Store, moved: Mapping[str, object], *, target_rows: int)
 
 
 def _load_entry(store: Store, path: str, offset: int, size: int, rows: int) -> bytes:
-    containers = 2 * (rows // _ROWS_A_CONTAINER + 2)
-    limit = 64 + rows * _WIDTH + containers * _CONTAINER_BYTES_MAX
+    containers = 2 * (rows // ROWS_A_CONTAINER + 2)
+    limit = 64 + rows * _WIDTH + containers * CONTAINER_BYTES_MAX
     if not (offset >= len(_MAGIC) and 0 < size <= limit):
         raise corrupt(path, f"a row map of at most {limit} bytes", str(size))
-    with reading(path), store.filesystem().open_input_file(check_path(path)) as source:
-        if source.size() < offset + size:
-            raise corrupt(path, f"{offset + size} bytes", str(source.size()))
-        entry: bytes = source.read_at(size, offset)
-    return entry
+    return read_entry(store, path, offset, size)
 
 
 class RowMapWriter:
@@ -204,9 +199,7 @@ class RowMapWriter:
 
     def __init__(self, store: Store, path: str) -> None:
         """Take the name of the file; it is created when the first large map comes."""
-        self._store = store
-        self._path = check_path(path)
-        self._sink: pa.NativeFile | None = None
+        self._file = EntryFile(store, path, _MAGIC)
         self._rows: list[dict[str, object]] = []
 
     def add(self, path: str, group: int, moved: RowMap) -> None:
@@ -216,27 +209,16 @@ class RowMapWriter:
         if len(entry) <= INLINE_BYTES_MAX:
             row["map_inline"] = entry
         else:
-            row["map_path"], row["map_bytes"] = self._path, len(entry)
-            row["map_offset"] = self._append(entry)
+            row["map_offset"] = self._file.append(entry)
+            row["map_path"], row["map_bytes"] = self._file.path, len(entry)
         self._rows.append(row)
-
-    def _append(self, entry: bytes) -> int:
-        with writing(self._path):
-            if self._sink is None:
-                self._sink = self._store.filesystem().open_output_stream(self._path)
-                self._sink.write(_MAGIC)
-            offset: int = self._sink.tell()
-            self._sink.write(entry)
-        return offset
 
     @property
     def paths(self) -> list[str]:
         """Files written, to be made durable with ``store.persist``."""
-        return [] if self._sink is None else [self._path]
+        return self._file.paths
 
     def close(self) -> pa.Table:
         """Finish the file and return the records (MOVED)."""
-        if self._sink is not None and not self._sink.closed:
-            with writing(self._path):
-                self._sink.close()
+        self._file.close()
         return pa.Table.from_pylist(self._rows, schema=MOVED)
