@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +26,14 @@ from plait.errors import (
     StorageError,
     TableError,
 )
-from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_path
+from plait.model.bucket import (
+    UNKEYED,
+    BucketId,
+    Partition,
+    partition_parse,
+    partition_path,
+    partition_text,
+)
 from plait.model.changes import BASE, LOG
 from plait.model.instant import Instant
 from plait.model.plan import LIVE
@@ -216,6 +223,18 @@ def bucket_spans(
         ends |= codes[1:] != codes[:-1]
     edges = [0, *(np.flatnonzero(ends) + 1).tolist(), files.num_rows]
     return list(itertools.pairwise(edges))
+
+
+def bucket_pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
+    """Return the partition (``partition_text``) and the bucket of each row about files."""
+    return zip(table["partition"].to_pylist(), table["bucket"].to_pylist(), strict=True)
+
+
+def files_in(files: pa.Table, buckets: Collection[BucketId]) -> pa.Table:
+    """Return those of some files that lie in these buckets."""
+    wanted = {(partition_text(partition), number) for partition, number in buckets}
+    flags = [pair in wanted for pair in bucket_pairs(files)]
+    return files.filter(pa.array(flags, pa.bool_()))
 
 
 # --- errors of the store and of Parquet, translated where they enter --------------------------

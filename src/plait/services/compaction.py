@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.files.data_file import bucket_spans
-from plait.model.bucket import BucketId, partition_parse, partition_path, partition_text
+from plait.files.data_file import bucket_spans, files_in
+from plait.model.bucket import BucketId, partition_parse, partition_path
 from plait.model.changes import LOG
 from plait.model.contract import Options
 from plait.model.decision import CommitResult
@@ -110,14 +110,8 @@ def plan_compaction(
     wants = everything if buckets is None else wanted_in({place for place, _ in buckets})
     files = state.snapshot(handle.store, wants=wants).files
     if buckets is not None:
-        files = _of_buckets(files, buckets)
+        files = files_in(files, buckets)
     return CompactionPlan(state.version, tuple(_Planner.of(state, files, full=full).tasks()))
-
-
-def _of_buckets(files: pa.Table, buckets: frozenset[BucketId]) -> pa.Table:
-    wanted = {(partition_text(partition), number) for partition, number in buckets}
-    pairs = zip(files["partition"].to_pylist(), files["bucket"].to_pylist(), strict=True)
-    return files.filter(pa.array([pair in wanted for pair in pairs], pa.bool_()))
 
 
 def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -> CompactionReport:

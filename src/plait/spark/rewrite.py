@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from plait.arrow.rewrite import rewrite_files
-from plait.model.bucket import Partition, partition_text
+from plait.files.data_file import files_in
+from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
 from plait.model.plan import Snapshot
 from plait.model.request import FileSet, WritePlan
@@ -57,7 +56,8 @@ def rewrite_on(
 ) -> WriteStatus:
     """Rewrite sets of files in a job; return the status of all of them."""
     shares = _shares(sets, tasks)
-    work = RewriteShare(plan, PackedSnapshot.pack(_of_buckets(snapshot, sets)), shares)
+    needed = replace(snapshot, files=files_in(snapshot.files, {each.bucket for each in sets}))
+    work = RewriteShare(plan, PackedSnapshot.pack(needed), shares)
     reports = run(counting(spark, len(shares)), work)
     status = combine_tasks([report.status for report in reports], keyed=False)
     if not any(report.attempt for report in reports) and not speculates(spark):
@@ -65,14 +65,6 @@ def rewrite_on(
     places = {each.bucket[0] for each in sets}
     strays = files_of(open_store(plan.store), plan.instant, places)
     return with_garbage(status, strays.difference(status.changes.named()))
-
-
-def _of_buckets(snapshot: Snapshot, sets: Sequence[FileSet]) -> Snapshot:
-    """Leave out what no task needs: all files of other buckets."""
-    wanted = {(partition_text(each.bucket[0]), each.bucket[1]) for each in sets}
-    files = snapshot.files
-    pairs = zip(files["partition"].to_pylist(), files["bucket"].to_pylist(), strict=True)
-    return replace(snapshot, files=files.filter(pa.array([pair in wanted for pair in pairs])))
 
 
 def _shares(sets: Sequence[FileSet], tasks: int) -> tuple[Numbered, ...]:

@@ -21,6 +21,7 @@ from plait.errors import (
     TableError,
     TransactionClosedError,
 )
+from plait.files.data_file import bucket_pairs, files_in
 from plait.model.bucket import BucketId, Partition, partition_text
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
@@ -256,8 +257,10 @@ class SparkStaging:
             return whole & ~had
         # A task knows the partitions of its own rows only.
         touched = combine_tasks([r.status for r in self._rows.values()], keyed=True).changes.touched
-        done = set(_pairs(touched))
-        return whole & ~np.fromiter((p in done for p in _pairs(files)), np.bool_, files.num_rows)
+        done = set(bucket_pairs(touched))
+        return whole & ~np.fromiter(
+            (p in done for p in bucket_pairs(files)), np.bool_, files.num_rows
+        )
 
     def _remove_rest(self, rest: Snapshot) -> WriteStatus:
         """Take whole files out: no row is read, so the driver does it."""
@@ -327,14 +330,7 @@ def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
     if matching is None:
         return snapshot
     found = matching.on(Existing(open_store(plan.store), snapshot, plan.spec)).buckets()
-    places = {(partition_text(partition), number) for partition, number in found}
-    files = snapshot.files
-    chosen = np.fromiter((pair in places for pair in _pairs(files)), np.bool_, files.num_rows)
-    return replace(snapshot, files=files.filter(pa.array(chosen)))
-
-
-def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
-    return zip(table["partition"].to_pylist(), table["bucket"].to_pylist(), strict=True)
+    return replace(snapshot, files=files_in(snapshot.files, found))
 
 
 def _came(report: TaskReport | None) -> tuple[int, int]:
