@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.errors import OptionError
@@ -17,7 +17,7 @@ from plait.model.schema import names_of
 from plait.model.value import is_plain
 from plait.read.plan import plan_scan
 from plait.read.wanted import wanted_where
-from plait.services.rewrite import rewrite_sets
+from plait.services.rewrite import rewrite_sets, shares
 from plait.txn.table_handle import TableHandle
 
 KINDS = ("sort", "zorder", "hilbert")
@@ -98,7 +98,7 @@ def plan_clustering(
     tasks: list[ClusteringTask] = []
     for low, high in bucket_spans(files):
         span = files.slice(low, high - low)
-        for start, stop in _shares(span["bytes"].to_pylist(), size):
+        for start, stop in shares(span["bytes"].to_pylist(), size):
             chosen = span.slice(start, stop - start)
             first = chosen.slice(0, 1).to_pylist()[0]
             rows, masked, sizes = (
@@ -137,17 +137,6 @@ def _checked(order: Order, spec: TableSpec) -> Order:
 def _plain(spec: TableSpec) -> list[str]:
     arrow = spec.schema.arrow
     return [name for name in arrow.names if is_plain(arrow.field(name).type)]
-
-
-def _shares(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    start = total = 0
-    for at, size in enumerate(sizes):
-        if at > start and total + size > limit:
-            yield start, at
-            start, total = at, 0
-        total += size
-    if sizes:
-        yield start, len(sizes)
 
 
 def cluster(handle: TableHandle, plan: ClusteringPlan, session: object = None) -> ClusteringReport:

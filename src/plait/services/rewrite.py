@@ -62,19 +62,25 @@ def rewrite_sets(
         message = f"the engine {engine.name} cannot rewrite files"
         raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
     share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
-    results = (rewrite(handle, operation, each, engine) for each in _shares(sets, share_bytes))
+    spans = shares([each.bytes for each in sets], share_bytes)
+    results = (rewrite(handle, operation, sets[low:high], engine) for low, high in spans)
     return tuple(result for result in results if result is not None)
 
 
-def _shares(sets: Sequence[FileSet], share_bytes: int) -> Iterator[Sequence[FileSet]]:
-    start = size = 0
-    for number, each in enumerate(sets):
-        if number > start and size + each.bytes > share_bytes:
-            yield sets[start:number]
-            start, size = number, 0
-        size += each.bytes
-    if sets:
-        yield sets[start:]
+def shares(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Divide things in a row into stretches of at most so many bytes each, or of one thing.
+
+    >>> list(shares([5, 5, 20, 1], 10))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and total + size > limit:
+            yield start, at
+            start, total = at, 0
+        total += size
+    if sizes:
+        yield start, len(sizes)
 
 
 def rewrite(
