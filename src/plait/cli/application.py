@@ -81,6 +81,17 @@ class Application:
             message = "not confirmed; nothing was done"
             raise RefusedError(message)
 
+    def ask(self, question: str, data: object, *blocks: Block, yes: bool) -> None:
+        """Show what would be done, unless a program said yes to it, and go on only if told to.
+
+        Raises:
+            RefusedError: see ``confirm``.
+
+        """
+        if not (self.machine and yes):
+            self.renderer.preview(self.view(data, *blocks))
+        self.confirm(question, yes=yes)
+
     def start_logging(self) -> None:
         """Send the library's log to stderr at the level that was asked for."""
         handler = logging.StreamHandler(self.streams.err)

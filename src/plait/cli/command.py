@@ -124,6 +124,10 @@ def bare_command(name: str, *examples: str) -> Callable[[Callable[..., None]], C
     return click.command(name, cls=Command, examples=examples)
 
 
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+
+
 def _pairs(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, str]:

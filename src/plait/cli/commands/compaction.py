@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, command, storage_option
+from plait.cli.command import bare_command, command, dry_run_option, storage_option
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
@@ -19,7 +19,7 @@ _SHOWN = 50
 
 @command("compact", "compact ./flights --dry-run", "compact ./flights --full")
 @click.option("--full", is_flag=True, help="Every bucket that is not one file.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@dry_run_option
 def compact(
     app: Application, uri: str, storage: dict[str, str], *, full: bool, dry_run: bool
 ) -> None:
@@ -63,7 +63,7 @@ def compact(
     help="Sorted by the first column, or along a curve.",
 )
 @click.option("--where", help="Only files in which rows may match.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@dry_run_option
 def cluster(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, table_options
+from plait.cli.command import bare_command, table_options, yes_option
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
 from plait.services.foreign import ForeignFile
@@ -27,7 +27,7 @@ _MAYBE = ("rolled_back", "unnamed", "unknown")
 @click.argument("action", type=click.Choice(["list", "remove"]))
 @click.argument("uri")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and do nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @table_options
 @click.pass_obj
 def foreign(
@@ -50,9 +50,7 @@ def foreign(
         data = {"plan": [file.to_dict() for file in chosen], "dry_run": dry_run, "report": None}
         app.show(data, _grid(chosen))
         return
-    if not (app.machine and yes):
-        app.renderer.preview(app.view({"plan": items}, _grid(chosen)))
-    app.confirm(f"remove {len(chosen):,} file(s)?", yes=yes)
+    app.ask(f"remove {len(chosen):,} file(s)?", {"plan": items}, _grid(chosen), yes=yes)
     done = table.remove_foreign(chosen)
     facts = Facts(
         (

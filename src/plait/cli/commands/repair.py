@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, pairs_option
+from plait.cli.command import command, dry_run_option, pairs_option, yes_option
 from plait.cli.exits import Exit
 from plait.cli.opening import open_for_verify
 from plait.cli.view import Facts, Grid, number
@@ -17,8 +17,8 @@ _SHOWN = 100
 @command("repair", "repair ./flights --dry-run", "repair ./flights --from s3://backup/flights")
 @click.option("--from", "source", metavar="URI", help="A copy of the table, such as a backup.")
 @pairs_option("--from-option", "source_storage", "Option of the copy's store; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+@yes_option
 @click.pass_context
 def repair(  # noqa: PLR0913 - one parameter an option
     context: click.Context,
@@ -44,9 +44,8 @@ def repair(  # noqa: PLR0913 - one parameter an option
         app.show(data, _grid(plan.findings))
         left = plan.findings
     else:
-        if not (app.machine and yes):
-            app.renderer.preview(app.view({"plan": plan.to_dict()}, _grid(plan.findings)))
-        app.confirm(f"make {len(plan.mends)} mend(s)?", yes=yes)
+        question = f"make {len(plan.mends)} mend(s)?"
+        app.ask(question, {"plan": plan.to_dict()}, _grid(plan.findings), yes=yes)
         report = table.repair(plan, storage_options=source_storage or None)
         done = (("mended", number(len(report.mended))), ("left", number(len(report.left))))
         app.show({**data, "report": report.to_dict()}, Facts(done), _grid(report.left))

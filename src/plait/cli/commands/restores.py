@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command
+from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.view import Block, Facts, Grid, number
 from plait.services.replay import ReplayPlan
@@ -14,8 +14,6 @@ from plait.table import Table
 
 _SHOWN = 50
 
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 _replay = click.option(
     "--replay", is_flag=True, help="Let streams and commit ids that it undoes be applied again."
 )
@@ -26,7 +24,7 @@ _replay = click.option(
 @click.option("--version", type=int, help="The version to keep; the newest by default.")
 @click.option("--as-of", help="Or a time or an instant.")
 @click.option("--drop", is_flag=True, help="Let the savepoint go.")
-@_dry_run
+@dry_run_option
 def savepoint(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -63,8 +61,8 @@ def savepoint(  # noqa: PLR0913 - one parameter an option
 @click.option("--as-of", help="Or a time or an instant.")
 @click.option("--savepoint", "name", help="Or the name of a savepoint.")
 @_replay
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 def restore(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -93,8 +91,8 @@ def restore(  # noqa: PLR0913 - one parameter an option
 
 @command("undo", "undo ./flights --dry-run", "undo ./flights --yes --json")
 @_replay
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 def undo(
     app: Application,
     uri: str,
@@ -115,8 +113,8 @@ def undo(
 @command("replay", "replay ./flights --dry-run", "replay ./flights --application loader --yes")
 @click.option("--application", "applications", multiple=True, help="A stream; repeatable.")
 @click.option("--commit-id", "commit_ids", multiple=True, help="A commit id; repeatable.")
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 def replay(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -141,7 +139,7 @@ def replay(  # noqa: PLR0913 - one parameter an option
     if dry_run or not (plan.applications or plan.commit_ids):
         app.show(data, grid)
         return
-    _ask(app, data, [grid], "let these be applied again?", yes=yes)
+    app.ask("let these be applied again?", data, grid, yes=yes)
     ids = [each.application for each in plan.applications]
     report = table.replay(ids, plan.commit_ids)
     app.show({**report.to_dict(), "dry_run": False}, _undone(report.plan), _decided(report.version))
@@ -185,16 +183,10 @@ def _execute(
         app.show(data, *blocks)
         return
     question = f"undo {len(plan.undone)} commit(s) and restore version {plan.to}?"
-    _ask(app, data, blocks, question, yes=yes)
+    app.ask(question, data, *blocks, yes=yes)
     report = table.restore(plan, replay=replay)
     app.show({**report.to_dict(), "dry_run": False}, _decided(report.version))
 
 
 def _decided(version: int | None) -> Facts:
     return Facts((("decided in version", version),))
-
-
-def _ask(app: Application, data: object, blocks: list[Block], question: str, *, yes: bool) -> None:
-    if not (app.machine and yes):
-        app.renderer.preview(app.view(data, *blocks))
-    app.confirm(question, yes=yes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command
+from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.exits import Exit
 from plait.cli.opening import open_for_verify, open_table
 from plait.cli.view import Block, Facts, Grid, number
@@ -17,9 +17,6 @@ from plait.model.history import PendingEntry
 from plait.table import Table
 
 _SHOWN = 50
-
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,8 @@ def _plan(pending: Iterable[PendingEntry], named: str | None) -> RollbackPlan:
 )
 @click.argument("instant", required=False)
 @click.option("--failed", is_flag=True, help="All pending instants of dead writers.")
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 def rollback(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -87,7 +84,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     if dry_run or not plan.instants:
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "ended": []}, grid)
         return
-    _ask(app, plan.to_dict(), grid, f"roll back {len(plan.instants)} instant(s)?", yes=yes)
+    app.ask(f"roll back {len(plan.instants)} instant(s)?", {"plan": plan.to_dict()}, grid, yes=yes)
     ended = [entry for name in plan.instants for entry in _end(table, name, failed=failed)]
     done = Grid(("instant", "outcome", ">files deleted"), [list(e.values()) for e in ended])
     app.show({"plan": plan.to_dict(), "dry_run": False, "ended": ended}, done)
@@ -111,12 +108,6 @@ def _end(table: Table, name: str, *, failed: bool) -> list[dict[str, object]]:
         return [{"instant": name, "outcome": "committed", "files_deleted": 0}]
 
 
-def _ask(app: Application, plan: object, grid: Grid, question: str, *, yes: bool) -> None:
-    if not (app.machine and yes):
-        app.renderer.preview(app.view({"plan": plan}, grid))
-    app.confirm(question, yes=yes)
-
-
 @command("clean", "clean ./flights --yes --json", "clean ./flights --undo")
 @click.option("--now", is_flag=True, help="Delete at once; this clean cannot be undone.")
 @click.option("--undo", is_flag=True, help="Make readable again what cleans let go of.")
@@ -126,8 +117,8 @@ def _ask(app: Application, plan: object, grid: Grid, question: str, *, yes: bool
     metavar="VERSION",
     help="With --undo: not the cleans before this version.",
 )
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 def clean(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -166,7 +157,8 @@ def clean(  # noqa: PLR0913 - one parameter an option
     if dry_run:
         app.show({"plan": plan.to_dict(), "dry_run": True, "report": None}, counts, grid)
         return
-    _ask(app, plan.to_dict(), grid, f"delete up to {len(paths):,} file(s)?", yes=yes or not paths)
+    question = f"delete up to {len(paths):,} file(s)?"
+    app.ask(question, {"plan": plan.to_dict()}, grid, yes=yes or not paths)
     report = table.clean(plan)
     done = Facts(
         (
