@@ -55,6 +55,8 @@ _DEFAULTS = {
     **RECOMMENDED,
     **RECOMMENDED_START,
     "spark.app.name": "plait",
+    # Why a worker process ended becomes part of the error; the sink, too, tells it by this.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.driver.extraJavaOptions": (
         f"-Dlog4j2.configurationFile={_QUIET.as_uri()} {RECOMMENDED_JVM}"
     ),

@@ -17,8 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -65,8 +69,9 @@ _APPENDING = ("append", "insert", "upsert")
 _PATIENCE = 10
 """A write counts as dead after so many heartbeat time-outs: between tasks nothing sends beats."""
 _HOLD_S = 1.0
-"""So long a task takes no more rows before it raises. While its process takes rows, Spark looks for
-no error: it goes on with the query, and a process that raised takes rows and drops them."""
+"""So long a task takes no more rows before it raises, and so long its process may outlive that.
+While a process takes rows, Spark goes on with the query and reads no error, and after an error
+Spark's worker takes rows and drops them. Full buffers make it read; the end of the process does."""
 _WATCHES_MAX = 4
 _WATCHES: dict[Instant, Watch] = {}
 """By instant: of the last jobs that this process had tasks of."""
@@ -346,7 +351,26 @@ class Pulse:
         error = self.watch.find_error()
         if error is not None:
             ports.clock.sleep(_HOLD_S)
+            _end_process_soon(error)
             raise error
+
+
+def _end_process_soon(error: TableError) -> None:
+    """End this worker process if Spark, which ends it when it reads the error, does not.
+
+    Spark fails the task then. Its error has the text that the process leaves where Spark looks for
+    the last words of one that crashed, if the session asks for them.
+    """
+
+    def end() -> None:
+        if home := os.environ.get("PYTHON_FAULTHANDLER_DIR"):
+            words = "".join(traceback.format_exception_only(error))
+            Path(home, str(os.getpid())).write_text(words, encoding="utf-8")
+        os._exit(1)
+
+    last = threading.Timer(_HOLD_S, end)
+    last.daemon = True
+    last.start()
 
 
 @contextlib.contextmanager
