@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from plait import Table
 from plait.errors import CommitOutcomeUnknownError
 from plait.files.data_file import data_path
 from plait.files.sidecar import encode_hashes
@@ -64,6 +65,22 @@ class Phases:
         act = self.on.pop(name, None)
         if act is not None:
             act()
+
+
+def beside(table: Table, phase: str, *acts: Callable[[], object]) -> Table:
+    """Return a client of the table that does one thing each time it comes to a phase."""
+    client, left = Table.open(str(table.describe()["uri"])), list(acts)
+
+    def act() -> None:
+        if left:
+            now = left.pop(0)
+            observer.on[phase] = act
+            now()
+
+    observer = Phases(on={phase: act})
+    ports = replace(client.handle.ports, observer=observer)
+    client._handle = replace(client._handle, ports=ports)
+    return client
 
 
 class NoLock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError
-from tests.support.protocol import Phases
+from tests.support.protocol import beside
 
 pytestmark = pytest.mark.spark
 
@@ -62,17 +61,12 @@ def test_executors_compact_what_one_process_would(spark, tmp_path: Path, keyed: 
 def test_writers_go_on_beside_a_compaction_on_spark(spark, tmp_path: Path) -> None:
     """INV-14, INV-15: rows that were hidden meanwhile are hidden in its files."""
     table = make(tmp_path, keyed=True)
-    other = Table.open(str(table.describe()["uri"]))
-    done: list[object] = []
 
     def meanwhile() -> None:
-        if not done:
-            done.append(table.upsert(rows(range(60, 90), 99)))
-            table.delete(where="id < 10")
+        table.upsert(rows(range(60, 90), 99))
+        table.delete(where="id < 10")
 
-    ports = replace(other.handle.ports, observer=Phases(on={"publish": meanwhile}))
-    other._handle = replace(other._handle, ports=ports)
-    report = other.compact(full=True, spark=spark)
+    report = beside(table, "publish", meanwhile).compact(full=True, spark=spark)
     assert [each.rebased for each in report.commits] == [0]
     assert table.history()[0].operation == "compact"
     held = {row[0]: row[2] for row in content(table)}

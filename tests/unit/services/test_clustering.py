@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError
-from tests.support.protocol import Phases
+from tests.support.protocol import beside
 
 NAMES = map(str, itertools.count())
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.float64()), ("day", pa.string())])
@@ -49,20 +48,6 @@ def content(table: Table) -> pa.Table:
     return table.scan().to_arrow().sort_by(order)
 
 
-def beside(table: Table, act: Callable[[], object]) -> Table:
-    other = Table.open(str(table.describe()["uri"]))
-    done: list[object] = []
-
-    def once() -> None:
-        if not done:
-            done.append(None)
-            act()
-
-    ports = replace(other.handle.ports, observer=Phases(on={"publish": once}))
-    other._handle = replace(other._handle, ports=ports)
-    return other
-
-
 def files(table: Table, where: str) -> int:
     from plait.read.plan import plan_scan
 
@@ -94,7 +79,7 @@ def test_a_writer_goes_on_over_a_clustering(write: str, table_type: str) -> None
     """INV-14, INV-15: rows are followed into several targets, in any order."""
     plain, table = make(table_type), make(table_type)
     WRITES[write](plain)
-    writer = beside(table, lambda: table.cluster(["x", "y"]))
+    writer = beside(table, "publish", lambda: table.cluster(["x", "y"]))
     assert WRITES[write](writer).rebased == 0  # type: ignore[attr-defined]
     assert content(table) == content(plain)
     assert not table.verify().problems
@@ -106,7 +91,7 @@ def test_a_clustering_goes_on_over_a_writer(write: str) -> None:
     """INV-14, INV-15: it copies nothing again."""
     plain, table = make(), make()
     WRITES[write](plain)
-    report = beside(table, lambda: WRITES[write](table)).cluster(["y"], kind="sort")
+    report = beside(table, "publish", lambda: WRITES[write](table)).cluster(["y"], kind="sort")
     assert [each.rebased for each in report.commits] == [0]
     assert table.history()[0].operation == "cluster"
     assert content(table) == content(plain)
@@ -116,7 +101,7 @@ def test_a_clustering_goes_on_over_a_writer(write: str) -> None:
 def test_a_target_of_which_every_row_is_gone_is_left_out() -> None:
     """INV-14: and whoever hides its rows once more does no harm."""
     table = make()
-    clustering = beside(table, lambda: table.delete(where="x < 2000"))
+    clustering = beside(table, "publish", lambda: table.delete(where="x < 2000"))
     clustering.cluster("x", kind="sort")
     assert table.scan().count() == ROWS // 2
     every = table.handle.cache.snapshot().files
@@ -129,7 +114,7 @@ def test_a_target_of_which_every_row_is_gone_is_left_out() -> None:
 def test_a_compaction_and_a_clustering_at_once_harm_nobody() -> None:
     table = make(**{"compact.small.files": 2})
     now = content(table)
-    beside(table, lambda: table.compact(full=True)).cluster(["x", "y"])
+    beside(table, "publish", lambda: table.compact(full=True)).cluster(["x", "y"])
     assert content(table) == now
     assert not table.verify().problems
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +15,7 @@ from plait.model.instant import Operation
 from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
 from tests.support.forge import forge_schema
-from tests.support.protocol import Phases
+from tests.support.protocol import beside
 
 SCHEMA = "id bigint, place string, value bigint"
 Row = tuple[int, str, int]
@@ -72,23 +71,6 @@ def sound(table: Table) -> None:
     report = table.verify(history=False)
     assert [str(p) for p in report.problems] == []
     assert [str(p) for p in table.verify(history=True).problems] == []
-
-
-def beside(table: Table, phase: str, *acts: Callable[[], object]) -> Table:
-    """Return a client of the table that does something each time it comes to a phase."""
-    other = Table.open(str(table.describe()["uri"]))
-    left = list(acts)
-
-    def act() -> None:
-        if left:
-            now = left.pop(0)
-            observer.on[phase] = act
-            now()
-
-    observer = Phases(on={phase: act})
-    ports = replace(other.handle.ports, observer=observer)
-    other._handle = replace(other._handle, ports=ports)
-    return other
 
 
 def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version() -> None:
