@@ -4,7 +4,10 @@
 
 ``local``: a disk and its file lock. ``s3``: the S3-compatible server of the tests, its slots alone.
 ``s3-lease``: the same, with a lease. ``zookeeper``: a disk, the lock in an ensemble of three whose
-leader is killed three times on the way. One JSON line a run; ends in 1 if a fault was found.
+leader is killed three times on the way. ``--services 3`` adds processes that compact, clean,
+optimize and move savepoints, and are killed like the others; a copy of the table is restored in
+the end.
+``--lasts 10`` goes on for ten minutes. One JSON line a run; ends in 1 if a fault was found.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--type", default="cow", choices=["cow", "mor"])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=30, help="at most, for that many commits")
+    parser.add_argument("--lasts", type=float, default=0, metavar="MINUTES", help="at least")
     asked = parser.parse_args()
     worst = 0
     for name in asked.places:
@@ -106,6 +110,7 @@ def run(name: str, asked: argparse.Namespace) -> tuple[dict[str, object], int]:
             table_type=asked.type,
             seed=asked.seed,
             deadline_s=asked.minutes * 60,
+            lasts_s=asked.lasts * 60,
             disturb=place.disturb,
         )
         try:

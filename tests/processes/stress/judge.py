@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,20 @@ from plait import Table
 from plait.model.decision import Decision
 from plait.model.history import HistoryEntry
 from plait.txn.conflict import touched_buckets
-from tests.processes.stress.work import BOTH, COUNTER, INCREMENT, KEYS, Journal
+from tests.processes.stress.work import (
+    BOTH,
+    COUNTER,
+    DELETE,
+    GONE,
+    INCREMENT,
+    KEYS,
+    Journal,
+    key_of,
+)
+
+SERVICES = {"compact", "cluster", "clean", "savepoint", "archive"}
+RESTORED = 3
+"""So many versions a copy of the table is restored to."""
 
 
 def judge(table: Table, journals: list[Path]) -> dict[str, object]:
@@ -28,6 +42,7 @@ def judge(table: Table, journals: list[Path]) -> dict[str, object]:
     _told_the_truth(landed, lines)
     _rows_are_those_of_the_journals(table, landed, intents)
     refusals = _refusals_are_confirmed(table, history, lines)
+    _nothing_is_done_again_for_a_service(history)
     return {
         "commits": len(landed),
         "versions": table.version,
@@ -35,6 +50,7 @@ def judge(table: Table, journals: list[Path]) -> dict[str, object]:
         "reservations": sum(e.operation == "reserve" for e in history),
         "compactions": sum(e.operation == "compact" for e in history),
         "carried": sum("carried" in e.client for e in history),
+        "savepoints": sum(e.action == "savepoint" for e in history),
         "rollbacks": sum(e.action == "rollback" for e in history),
         "refused": dict(refusals),
         "unknown": sum("unknown" in line for line in every),
@@ -76,12 +92,13 @@ def _rows_are_those_of_the_journals(
     assert len(found) == len(rows), "a key is there twice"
     counted = [name for name in landed if intents[name]["kind"] in (INCREMENT, BOTH)]
     assert found.pop(COUNTER) == len(counted), "an increment was lost, or counted twice"
-    last: dict[int, int] = {}
-    for name in landed:
+    expected: dict[int, int] = {}
+    for name in sorted(landed, key=lambda name: int(name.split("-")[1])):
         owner, sequence = map(int, name.split("-"))
-        if intents[name]["kind"] != INCREMENT:
-            last[owner] = max(last.get(owner, 0), sequence)
-    expected = {owner * 1000 + key: value for owner, value in last.items() for key in range(KEYS)}
+        if intents[name]["kind"] == DELETE:
+            expected.pop(key_of(owner, GONE), None)
+        elif intents[name]["kind"] != INCREMENT:
+            expected |= {key_of(owner, key): sequence for key in range(KEYS)}
     assert found == expected, "an update was lost"
 
 
@@ -104,11 +121,43 @@ def _refusals_are_confirmed(
         if kind.endswith("ConflictError"):
             winner = by_version[int(str(facts["version"]))]
             assert str(winner.instant) == facts["theirs"], f"{line}: somebody else won"
-            assert winner.operation != "compact", f"{line}: INV-15"
+            assert winner.operation not in SERVICES, f"{line}: INV-15"
             _reaches(table, winner.version, [str(name) for name in facts["file_groups"]])
         elif kind == "RolledBackError":
             assert nonce in ended, f"{line}: nobody rolled it back"
     return counts
+
+
+def _nothing_is_done_again_for_a_service(history: list[HistoryEntry]) -> None:
+    """INV-15: what a commit was done again for, a writer had done."""
+    operations = {entry.version: entry.operation for entry in history}
+    for entry in history:
+        met = entry.client.get("conflicts", [])
+        assert isinstance(met, list)
+        theirs = {operations[int(str(each["version"]))] for each in met}
+        assert not theirs or theirs - SERVICES, f"{entry}: done again because of {theirs}"
+
+
+def copies_can_be_restored(uri: str, folder: Path) -> int:
+    """Restore a copy to versions that are readable, and undo it; give how many there were."""
+    shutil.copytree(uri, folder / "copy")
+    table = Table.open(str(folder / "copy"))
+    readable = range(int(str(table.describe()["horizon"])), table.version)
+    targets = sorted({*readable[:: max(1, len(readable) // RESTORED)]})
+    for version in targets:
+        newest, then = _rows(table), _rows(table, version)
+        table.restore(version=version)
+        assert _rows(table) == then, f"restored to {version}"
+        table.restore(version=table.version - 1)
+        assert _rows(table) == newest, f"the restore to {version} undone"
+    assert table.verify().problems == ()
+    assert table.verify(history=True).problems == ()
+    return len(targets)
+
+
+def _rows(table: Table, version: int | None = None) -> list[tuple[object, ...]]:
+    rows = table.scan(version=version).to_arrow().to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
 
 
 def _reaches(table: Table, version: int, groups: list[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
-from tests.processes.stress.judge import judge
+from tests.processes.stress.judge import copies_can_be_restored, judge
 from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, serve, work
 from tests.services.forked import CONTEXT
 
@@ -55,6 +55,8 @@ class Stress:
     slowness: float = 1
     """Of the place: heartbeats and stops are so many times longer."""
     deadline_s: float = 540
+    lasts_s: float = 0
+    """Go on for so long, however many commits landed."""
     disturb: Callable[[int], object] | None = None
     """Called so many times on the way with how often it was called before."""
     disturbances: int = 3
@@ -70,6 +72,8 @@ class Stress:
         signals = self._storm()
         seconds = round(time.monotonic() - started, 1)
         found = judge(table, sorted(self.folder.glob("*.jsonl")))
+        if self.services and Path(self.uri).is_dir():
+            found["restored"] = copies_can_be_restored(self.uri, self.folder)
         seen = {
             "processes": self.processes,
             "seconds": seconds,
@@ -103,7 +107,8 @@ class Stress:
         """Let commits land among blows; after each disturbance as many as before it, or more."""
         chance, signals = random.Random(self.seed), Counter[str]()
         fleet = _Fleet(self)
-        deadline = time.monotonic() + self.deadline_s
+        ends = time.monotonic() + self.lasts_s
+        deadline = max(ends, time.monotonic() + self.deadline_s)
 
         def until(goal: int) -> None:
             while (landed := self._landed()) < goal and time.monotonic() < deadline:
@@ -118,6 +123,8 @@ class Stress:
                     self.disturb(number)
                     signals["disturbances"] += 1
             until(max(self.commits, self._landed() + share))
+            while time.monotonic() < ends:
+                fleet.disturb(chance, signals, self._landed())
         finally:
             fleet.stop()
         return signals

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,11 @@ from tests.services.process import die_with_parent
 
 KEYS = 8
 """Rows that each process writes again and again; together they share few buckets."""
-OWN, INCREMENT, BOTH = "own", "increment", "both"
+OWN, INCREMENT, BOTH, DELETE = "own", "increment", "both", "delete"
+WEIGHTS = {OWN: 10, INCREMENT: 2, BOTH: 1, DELETE: 2}
+GONE = 0
+"""The key of its own that a process deletes, until it writes all of them again."""
+SAVEPOINTS = 3
 SCHEMA = "id bigint, owner bigint, value bigint"
 COUNTER = -1
 ROWS = pa.schema([("id", pa.int64()), ("owner", pa.int64()), ("value", pa.int64())])
@@ -86,7 +90,7 @@ def work(job: Job) -> None:
     while True:
         if kind is None:
             sequence += 1
-            kind = chance.choices((OWN, INCREMENT, BOTH), (10, 2, 1))[0]
+            kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             journal.note(intent=_commit_id(job, sequence), kind=kind, sequence=sequence)
         if _try(table, job, journal, sequence, kind):
             kind = None
@@ -95,15 +99,29 @@ def work(job: Job) -> None:
 
 
 def serve(job: Job) -> None:
-    """Keep the table in shape until killed."""
+    """Keep the table in shape until killed: each service by itself, or all by policy."""
     die_with_parent()
     chance = random.Random(job.seed)
     table = _opened(job)
+    services: dict[Callable[[], object], int] = {
+        lambda: table.compact(full=True): 14,
+        table.compact: 6,
+        table.clean: 4,
+        table.optimize: 2,
+        lambda: _move_savepoint(table, chance): 1,
+    }
     while True:
         with contextlib.suppress(TableError):  # another one does it
-            table.compact(full=chance.random() < 0.7)
-            if chance.random() < 0.2:
-                table.clean()
+            chance.choices(list(services), list(services.values()))[0]()
+
+
+def _move_savepoint(table: Table, chance: random.Random) -> None:
+    """Keep another version under one of few names."""
+    name = f"kept-{chance.randrange(SAVEPOINTS)}"
+    if any(each.name == name for each in table.savepoints):
+        table.drop_savepoint(name)
+    oldest = table.version - chance.randrange(10)
+    table.savepoint(name, version=max(0, oldest))
 
 
 def _resumed(journal: Journal, done: list[dict[str, object]]) -> tuple[int, str | None]:
@@ -150,6 +168,8 @@ def _commit(table: Table, job: Job, sequence: int, kind: str, commit_id: str) ->
     own = rows(job.number, sequence)
     if kind == OWN:
         return table.upsert(own, commit_id=commit_id).version
+    if kind == DELETE:
+        return table.delete(where=f"id = {key_of(job.number, GONE)}", commit_id=commit_id).version
     if kind == INCREMENT:
         scan = table.scan(where=f"id = {COUNTER}")
         with table.writer("upsert", read_from=scan, commit_id=commit_id) as writer:
@@ -162,9 +182,14 @@ def _commit(table: Table, job: Job, sequence: int, kind: str, commit_id: str) ->
     return tx.result.version
 
 
+def key_of(owner: int, key: int) -> int:
+    """Return a record key that one process alone writes."""
+    return owner * 1000 + key
+
+
 def rows(owner: int, value: int) -> pa.Table:
     """Make the rows of a process."""
-    ids = [owner * 1000 + key for key in range(KEYS)]
+    ids = [key_of(owner, key) for key in range(KEYS)]
     columns = {"id": ids, "owner": [owner] * KEYS, "value": [value] * KEYS}
     return pa.table(columns, schema=ROWS)
 
