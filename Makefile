@@ -93,7 +93,7 @@ bench: ## The benchmarks beside their peers
 	@$(PY) -m tests.services.jars
 	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
 
-peers: ## Plait beside Delta, Iceberg and Hudi on Spark, an hour (ARGS="plait-cow delta-cow")
+peers: ## Plait beside Delta, Iceberg and Hudi on Spark, two hours (ARGS="plait-cow delta-cow")
 	$(call ready,bench test)
 	@$(PY) -m benchmarks.peers $(ARGS)
 

@@ -12,6 +12,9 @@ PANELS = {
     "sum after 5": "sum of a column after 5 upserts",
     "all after 5": "all columns after 5 upserts",
     "look-up after 5": "look-up of a key after 5 upserts",
+    "compaction": "compaction, beside a whole plain write",
+    "all compacted": "all columns after compaction",
+    "upsert with upkeep": "small upsert with its upkeep",
 }
 OURS, OTHERS = "#00695c", "#b0bec5"
 

@@ -32,6 +32,9 @@ class System:
     spark = "4.2"
     jars: ClassVar[str | None] = None
     updates = True
+    merges_on_read = False
+    looks_after_itself = False
+    """Whether a table made with ``kept`` does its upkeep with its upserts, without a call."""
 
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.place = name, place
@@ -45,8 +48,13 @@ class System:
         """Tell where a table is."""
         return str(self.place / self.name / table)
 
-    def create(self, table: str) -> None:
-        """Make an empty table, in place of one that is there."""
+    def create(self, table: str, *, kept: bool = False) -> None:  # noqa: ARG002 - where it can
+        """Make an empty table, in place of one that is there.
+
+        Args:
+            table: its name.
+            kept: whether its upserts do the upkeep, in a system that can.
+        """
         shutil.rmtree(self.at(table), ignore_errors=True)
 
     def insert(self, table: str, rows: DataFrame) -> None:
@@ -55,6 +63,10 @@ class System:
 
     def upsert(self, table: str, rows: DataFrame) -> None:
         """Update rows by key and insert those that are new."""
+        raise NotImplementedError
+
+    def compact(self, table: str) -> None:
+        """Put the files of upserts together, with one call of the system's own upkeep."""
         raise NotImplementedError
 
     def read(self, table: str) -> DataFrame:
@@ -88,6 +100,7 @@ class Plait(System):
     """This library: the same partitions and file groups as the others."""
 
     kind = "cow"
+    looks_after_itself = True
 
     def settings(self) -> dict[str, str]:
         from plait.spark.session import (
@@ -98,7 +111,7 @@ class Plait(System):
 
         return {**RECOMMENDED, **RECOMMENDED_START, **RECOMMENDED_LOCAL}
 
-    def create(self, table: str) -> None:
+    def create(self, table: str, *, kept: bool = False) -> None:
         from plait import Table
 
         super().create(table)
@@ -110,6 +123,7 @@ class Plait(System):
             ordering="ts",
             buckets=BUCKETS,
             table_type=self.kind,
+            properties={"compact": "inline"} if kept else {},
         )
 
     def insert(self, table: str, rows: DataFrame) -> None:
@@ -117,6 +131,9 @@ class Plait(System):
 
     def upsert(self, table: str, rows: DataFrame) -> None:
         self._open(table).upsert(rows)
+
+    def compact(self, table: str) -> None:
+        self._open(table).compact(full=True, spark=self.session)
 
     def read(self, table: str) -> DataFrame:
         return self._open(table).scan().to_spark(self.session)
@@ -135,6 +152,7 @@ class PlaitMor(Plait):
     """The same, merge-on-read."""
 
     kind = "mor"
+    merges_on_read = True
 
 
 _MERGE = (
@@ -155,7 +173,7 @@ class Delta(System):
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
 
-    def create(self, table: str) -> None:
+    def create(self, table: str, *, kept: bool = False) -> None:  # noqa: ARG002 - its default
         super().create(table)
         self.session.sql(
             f"CREATE TABLE delta.`{self.at(table)}` ({COLUMNS}) USING delta PARTITIONED BY (part) "
@@ -169,6 +187,11 @@ class Delta(System):
         rows.createOrReplaceTempView("changes")
         self.session.sql(_MERGE.format(table=f"delta.`{self.at(table)}`")).collect()
 
+    def compact(self, table: str) -> None:
+        # OPTIMIZE leaves files of the target size alone, whatever their deletion vectors hide.
+        self.session.sql(f"OPTIMIZE delta.`{self.at(table)}`").collect()
+        self.session.sql(f"REORG TABLE delta.`{self.at(table)}` APPLY (PURGE)").collect()
+
     def read(self, table: str) -> DataFrame:
         return self.session.read.format("delta").load(self.at(table))
 
@@ -177,6 +200,7 @@ class DeltaVectors(Delta):
     """Delta Lake with deletion vectors."""
 
     vectors = "true"
+    merges_on_read = True
 
 
 class Iceberg(System):
@@ -197,7 +221,7 @@ class Iceberg(System):
     def at(self, table: str) -> str:
         return f"ice.{self.name.replace('-', '_')}.{table}"
 
-    def create(self, table: str) -> None:
+    def create(self, table: str, *, kept: bool = False) -> None:  # noqa: ARG002 - it has no upkeep
         self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.at(table).rpartition('.')[0]}")
         self.session.sql(f"DROP TABLE IF EXISTS {self.at(table)} PURGE")
         self.session.sql(
@@ -213,6 +237,12 @@ class Iceberg(System):
         rows.createOrReplaceTempView("changes")
         self.session.sql(_MERGE.format(table=self.at(table))).collect()
 
+    def compact(self, table: str) -> None:
+        self.session.sql(
+            f"CALL ice.system.rewrite_data_files(table => '{self.at(table)}', options => "
+            "map('min-input-files', '2', 'delete-file-threshold', '1'))"
+        ).collect()
+
     def read(self, table: str) -> DataFrame:
         return self.session.read.table(self.at(table))
 
@@ -221,6 +251,7 @@ class IcebergMor(Iceberg):
     """Apache Iceberg, merge-on-read with deletion vectors."""
 
     mode, version = "merge-on-read", 3
+    merges_on_read = True
 
 
 class Hudi(System):
@@ -242,6 +273,11 @@ class Hudi(System):
 
     def upsert(self, table: str, rows: DataFrame) -> None:
         self._write(table, rows, "upsert")
+
+    def compact(self, table: str) -> None:
+        for work in ("schedule", "run"):
+            order = f"CALL run_compaction(op => '{work}', path => '{self.at(table)}')"
+            self.session.sql(order).collect()
 
     def read(self, table: str) -> DataFrame:
         return self.session.read.format("hudi").load(self.at(table))
@@ -269,6 +305,7 @@ class HudiMor(Hudi):
     """Apache Hudi, merge-on-read."""
 
     kind = "MERGE_ON_READ"
+    merges_on_read = True
 
 
 SYSTEMS: dict[str, type[System]] = {

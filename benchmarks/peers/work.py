@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS, UPSERTS = 2, 5
+MANY = 50
+"""So many upserts beside upkeep, each of a fifth of the first changes."""
 WARM_ROWS = 100_000
 
 
@@ -137,6 +139,31 @@ class Work:
             self._time("upsert", partial(system.upsert, "t", rows))
             if number in (1, UPSERTS):
                 self._scans(f"after {number}", self._rows + number * self._new)
+        if system.merges_on_read:
+            self._time("compaction", lambda: system.compact("t"))
+            self._scans("compacted", self._rows + UPSERTS * self._new)
+            self._many()
+
+    def _many(self) -> None:
+        """Upsert often, and count the upkeep: the system's own, or one call after every fifth.
+
+        The scan stands for what readers meet in between, so it comes before the call.
+        """
+        system = self._system
+        system.create("many", kept=True)
+        system.insert("many", self._read("base"))
+        for _ in range(MANY // UPSERTS):
+            begun = time.perf_counter()
+            for share in range(UPSERTS):
+                here = f"pmod(xxhash64(id, 1), {UPSERTS}) = {share}"
+                system.upsert("many", self._read("changes1").where(here))
+            seconds = time.perf_counter() - begun
+            self._time("all among many", lambda: self._all("many"))
+            begun = time.perf_counter()
+            if not system.looks_after_itself:
+                system.compact("many")
+            seconds += time.perf_counter() - begun
+            self._say("upsert with upkeep", seconds / UPSERTS)
 
     def _warm(self) -> None:
         system = self._system
@@ -182,9 +209,11 @@ class Work:
     def _time(self, what: str, run: Callable[[], object]) -> None:
         begun = time.perf_counter()
         run()
-        seconds = round(time.perf_counter() - begun, 3)
+        self._say(what, time.perf_counter() - begun)
+
+    def _say(self, what: str, seconds: float) -> None:
         line = {"system": self._system.name, "spark": self._system.session.version}
-        sys.stdout.write(json.dumps({**line, "what": what, "seconds": seconds}) + "\n")
+        sys.stdout.write(json.dumps({**line, "what": what, "seconds": round(seconds, 3)}) + "\n")
         sys.stdout.flush()
 
 
