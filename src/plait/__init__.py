@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
+    from plait.services.rebuild import RebuildPlan, RebuildReport
     from plait.services.repair import Finding, RepairPlan, RepairReport
     from plait.services.replay import ReplayPlan, ReplayReport
     from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
@@ -164,6 +165,8 @@ __all__ = [
     "PredicateError",
     "Problem",
     "ReaderEntry",
+    "RebuildPlan",
+    "RebuildReport",
     "RepairPlan",
     "RepairReport",
     "ReplayPlan",
@@ -247,6 +250,8 @@ _LAZY = {
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
     "ReaderEntry": "plait.model.history",
+    "RebuildPlan": "plait.services.rebuild",
+    "RebuildReport": "plait.services.rebuild",
     "ReplayPlan": "plait.services.replay",
     "ReplayReport": "plait.services.replay",
     "RestorePlan": "plait.services.restore",

@@ -80,6 +80,11 @@ def _undo(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None:
         table.undo()
 
 
+def _rebuild(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None:
+    table.set({"metadata.statistics": "on"})
+    table.rebuild_metadata()
+
+
 ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "upsert": _upsert,
     "upsert again": _upsert,
@@ -91,6 +96,8 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "restore": _restore,
     "undo": _undo,
     "savepoint": lambda table, _rows, _definition: table.savepoint(f"s{table.version}"),
+    "no bounds": lambda table, _rows, _definition: table.set({"metadata.statistics": "off"}),
+    "rebuild": _rebuild,
     "clean": lambda table, _rows, _definition: table.clean(),
 }
 

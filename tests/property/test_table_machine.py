@@ -386,6 +386,20 @@ class TableMachine(RuleBasedStateMachine):
         self.table.clean(self.table.plan_clean(now=now))
         self._remember()
 
+    @rule(statistics=st.sampled_from(["on", "off"]))
+    def tell_bounds(self, statistics: str) -> None:
+        self.table.set({"metadata.statistics": statistics})
+        self._remember()
+
+    @rule()
+    def rebuild(self) -> None:
+        """INV-11: bounds that no decision tells are those of the files."""
+        self.table.set({"metadata.statistics": "on"})
+        self._remember()
+        self.table.rebuild_metadata()
+        assert self.table.files()["stats"].null_count == 0
+        self._remember()
+
     @rule()
     def undo_clean(self) -> None:
         """INV-05: what is not final can be read again."""

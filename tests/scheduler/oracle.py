@@ -48,6 +48,7 @@ SERVICES = (
     Operation.REPLAY,
     Operation.COMPACT,
     Operation.CLUSTER,
+    Operation.REBUILD,
 )
 NATURAL = (
     ConflictError,

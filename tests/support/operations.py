@@ -98,6 +98,14 @@ def undone(table: Table) -> object:
     return table.undo_clean()
 
 
+def rebuilt(table: Table) -> object:
+    """Make bounds again that no decision tells."""
+    table.set({"metadata.statistics": "off"})
+    table.upsert(rows(0))
+    table.set({"metadata.statistics": "on"})
+    return table.rebuild_metadata()
+
+
 def without_foreign(table: Table) -> object:
     """Remove a file of a commit that does not name it."""
     named = table.files()["path"][0].as_py()
@@ -140,6 +148,7 @@ CASES = {
         lambda t: t.restore(version=1, replay=True), OLD, frozenset(range(5)), table_type="mor"
     ),
     "undo": Case(lambda t: t.undo(), OLD, OLD),
+    "metadata rebuild": Case(rebuilt, OLD, OLD),
     "foreign files": Case(without_foreign, OLD, OLD),
     "rollback": Case(roll_back, OLD, OLD, dead=True),
     "read": Case(read, OLD, OLD),

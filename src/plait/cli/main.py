@@ -74,6 +74,10 @@ ENTRIES = {
     "repair": CommandEntry(
         "plait.cli.commands.repair", "Mend what verify finds, where the mend is provably right."
     ),
+    "metadata": CommandEntry(
+        "plait.cli.commands.repair",
+        "Make the bounds of columns again that the table's metadata lacks.",
+    ),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }
 

@@ -7,7 +7,7 @@ does not know reads as null, a widened type is cast. Ids decide inside structs, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import pyarrow as pa
@@ -17,12 +17,17 @@ from plait.files.data_file import LiveFile, corrupt, reading
 from plait.files.footer import (
     THRIFT_BYTES_MAX,
     Range,
+    file_stats,
+    float_columns,
+    float_range,
     footer_bytes,
     footer_hash,
     group_range,
+    joined,
     leaf_indices,
     parse_footer,
 )
+from plait.model.plan import TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.storage.port import Store, check_path
 
@@ -112,6 +117,23 @@ class OpenFile:
         upper = None if _T.is_floating(physical.type) else known.upper
         return Range(known.lower, upper, known.null_count)
 
+    def stats(self, spec: TableSpec) -> str:
+        """Return the bounds of all rows; those of floats are in no footer, so they are read.
+
+        Args:
+            spec: the table's, with the schema that the file was written with.
+        """
+        ranges: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
+        counts: list[int] = []
+        for group in range(self.group_count) if ranges else ():
+            for batch in self.batches(group, list(ranges)):
+                counts.append(batch.num_rows)
+                for name, known in ranges.items():
+                    known.append(float_range(pa.chunked_array([batch.column(name)])))
+        floats = {name: joined(known, counts) for name, known in ranges.items()}
+        with reading(self._file.path):
+            return file_stats(self._footer, spec, floats)
+
     def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of a row group, in bounded batches, as the reading schema has them.
 
@@ -187,6 +209,18 @@ class OpenFile:
     def __exit__(self, *error: object) -> None:
         """Close the file."""
         self.close()
+
+
+def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[int, Schema]) -> str:
+    """Read the bounds of a file, as its writer told them or could have (``stats``).
+
+    Raises:
+        CorruptMetadataError: the file is missing or damaged.
+        StorageError: the store failed.
+    """
+    schema = schemas.get(file.schema_id, spec.schema)
+    with OpenFile(store, file, Schemas(schema, schemas)) as source:
+        return source.stats(replace(spec, schema=schema))
 
 
 def _require_size(file: LiveFile, size_bytes: int) -> None:

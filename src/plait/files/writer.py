@@ -166,7 +166,7 @@ class DataFileWriter:
             "sorted": self._sorted,
             "schema_id": self._spec.schema.id,
             "footer": digest,
-            "stats": file_stats(footer, self._spec, floats),
+            "stats": file_stats(footer, self._spec, floats) if self._spec.statistics else None,
         }
         return pa.Table.from_pylist([row], schema=ADDED)
 

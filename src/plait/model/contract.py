@@ -222,6 +222,13 @@ OPTIONS: Mapping[str, Option] = {
             "time after a clean in which it can be undone; its files are deleted by a later clean",
             0,
         ),
+        Option(
+            "metadata.statistics",
+            "choice",
+            "on",
+            "whether the table's metadata tells the bounds of columns in each file that is added",
+            choices=("on", "off"),
+        ),
     )
 }
 

@@ -79,6 +79,7 @@ class Operation(enum.StrEnum):
     ROLLBACK = "rollback"
     ARCHIVE = "archive"
     RESERVE = "reserve"
+    REBUILD = "rebuild"
 
 
 def time_text(time_ms: int) -> str:

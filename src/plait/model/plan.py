@@ -55,6 +55,8 @@ class TableSpec:
     buckets: BucketSpec
     ordering: str | None
     table_type: str  # COW | MOR
+    statistics: bool = field(default=True, compare=False)
+    """Whether bounds of new files are told: no change of the layout, either way is right."""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from plait.services.compaction import (
     compact,
     plan_compaction,
 )
+from plait.services.rebuild import RebuildPlan, RebuildReport, plan_rebuild, rebuild
 from plait.services.runner import OptimizeReport, optimize
 from plait.txn.table_handle import TableHandle
 
@@ -95,3 +96,22 @@ class Maintenance:
             TableError: one of them failed; what was done before stands.
         """
         return optimize(self._handle)
+
+    def plan_rebuild_metadata(self) -> RebuildPlan:
+        """Count the files whose bounds the metadata lacks; write nothing.
+
+        Raises:
+            OptionError: the option ``metadata.statistics`` is ``off``.
+        """
+        return plan_rebuild(self._handle)
+
+    def rebuild_metadata(self) -> RebuildReport:
+        """Read the bounds of columns that the metadata lacks from the files; write a checkpoint.
+
+        Scans then skip files as if the option ``metadata.statistics`` had always been ``on``. Run
+        it after you set that option, or after a checkpoint with rebuilt bounds was lost.
+
+        Raises:
+            OptionError: the option ``metadata.statistics`` is ``off``.
+        """
+        return rebuild(self._handle)

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from plait.errors import CorruptMetadataError, InstantExpiredError, TableNotFoundError
+import pyarrow.compute as pc
+
+from plait.errors import (
+    CorruptMetadataError,
+    FormatError,
+    InstantExpiredError,
+    StorageError,
+    TableNotFoundError,
+)
 from plait.model.decision import Decision
+from plait.model.instant import Operation
 from plait.model.plan import Snapshot
 from plait.ports import Ports
 from plait.read.wanted import Wants
-from plait.state.checkpoint import hinted_checkpoint, load_newest, write_checkpoint
+from plait.state.checkpoint import (
+    hinted_checkpoint,
+    load_checkpoint,
+    load_newest,
+    write_checkpoint,
+)
+from plait.state.events import LiveEntry
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -112,9 +127,12 @@ class StateCache:
             self._keep(fresh, same_version=True)
             return ask(fresh)
 
-    def offer(self, state: TableState) -> TableState:
-        """Take in a state that the caller applied itself."""
-        return self._keep(state)
+    def offer(self, state: TableState, *, same_version: bool = False) -> TableState:
+        """Take in a state that the caller applied itself.
+
+        ``same_version``: also in the place of one of the same version.
+        """
+        return self._keep(state, same_version=same_version)
 
     def checkpoint(self, interval: int) -> bool:
         """Write a checkpoint if it falls to us; tell whether it did.
@@ -132,8 +150,27 @@ class StateCache:
                 if newest > state.checkpoint:
                     self._keep(replace(state, checkpoint=newest), same_version=True)
                 return False
-        self._keep(write_checkpoint(self.store, state, self.ports), same_version=True)
+        state = write_checkpoint(self.store, self._on_rebuilt(state), self.ports)
+        self._keep(state, same_version=True)
         return True
+
+    def _on_rebuilt(self, state: TableState) -> TableState:
+        """Let a state rest on the checkpoint of a rebuild that came since its own parts.
+
+        That one tells bounds that no decision does, and they are to outlive it. Without it the
+        state is as right: that costs time only (INV-11).
+        """
+        rebuilt = _newest_rebuild(state.tail)
+        if rebuilt is None:
+            return state
+        try:
+            other = load_checkpoint(self.store, rebuilt)
+            for decision in self.timeline.load_after(rebuilt, limit=state.version - rebuilt):
+                if other is not None:
+                    other = other.apply(decision, where=paths.slot(decision.version))
+        except (FormatError, InstantExpiredError, StorageError):
+            return state
+        return state if other is None or other.version != state.version else other
 
     def _keep(self, state: TableState, *, same_version: bool = False) -> TableState:
         with self._lock:
@@ -181,3 +218,16 @@ class StateCache:
             hint = "create it with Table.create; see `tablectl create --help`"
             raise TableNotFoundError(message, hint=hint, uri=uri)
         return TableState.create(first, where=paths.slot(0))
+
+
+def _newest_rebuild(tail: Sequence[LiveEntry]) -> int | None:
+    """Return the version of the newest rebuild of bounds in a tail; None if none is."""
+    for entry in reversed(tail):
+        if entry.decision is not None and entry.decision.operation is Operation.REBUILD:
+            return entry.version
+        if entry.decision is None:  # several brought together
+            commits = entry.events.commits
+            found = commits.filter(pc.equal(commits["operation"], Operation.REBUILD.value))
+            if found.num_rows:
+                return int(pc.max(found["version"]).as_py())
+    return None

@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.files.bounds import Kinds, plain_kinds, with_bounds
 from plait.model.bucket import Partition
@@ -19,7 +22,7 @@ from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.definition import TableDef
-from plait.state.events import Events, compact, gathered
+from plait.state.events import TABLES, Events, compact, gathered
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage
 from plait.state.part_file import PART_TABLES
@@ -66,17 +69,53 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         events = Events.concat([_typed(recover_part(store, older, tables, kinds), kinds), events])
         first = older.first
+    based = _write(store, replace(state, parts=tuple(parts)), events, first, ports)
+    if based is None:
+        return replace(state, checkpoint=state.version)
+    known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
+    return replace(based, loaded=known)
+
+
+def rewrite_checkpoint(
+    store: Store, state: TableState, stats: pa.Table, ports: Ports
+) -> TableState | None:
+    """Write the checkpoint of a state in one part, with bounds that its decisions do not tell.
+
+    Args:
+        store: the table's.
+        state: what is known.
+        stats: ``path`` and ``stats`` of files whose bounds are not known.
+        ports: where the part's name comes from.
+
+    Returns:
+        The state that rests on it; None if somebody else wrote the checkpoint of this version.
+    """
+    events = state.events(store)
+    at = pc.index_in(events.added["path"], value_set=stats["path"].combine_chunks())
+    told = pc.coalesce(events.added["stats"], pc.take(stats["stats"], at))
+    column = events.added.schema.get_field_index("stats")
+    added = events.added.set_column(column, TABLES["added"].field("stats"), told)
+    kinds = plain_kinds(state.table.spec, state.table.schemas.values())
+    whole = _typed(replace(events, added=added), kinds)
+    alone = replace(state, parts=(), loaded=[], seen=[])
+    return _write(store, alone, whole, 0, ports)
+
+
+def _write(
+    store: Store, state: TableState, events: Events, first: int, ports: Ports
+) -> TableState | None:
+    """Add a part to those of a state, and write the checkpoint; None if there is one already."""
     shown = state.lineage.shown(state.horizons.final)
-    events = compact(events, shown=shown, oldest=not parts)
+    events = compact(events, shown=shown, oldest=not state.parts)
     nonce = ports.ids.nonce()
     part = write_part(store, events, first=first, last=state.version, nonce=nonce)
-    known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
-    based = replace(state, parts=(*parts, part), tail=(), checkpoint=state.version, loaded=known)
+    parts = (*state.parts, part)
+    based = replace(state, parts=parts, tail=(), checkpoint=state.version)
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
     if not store.put_if_absent(paths.checkpoint(state.version), sealed):
         store.delete([file.path for file in part.files])
-        return replace(state, checkpoint=state.version)
+        return None
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
     return based
 

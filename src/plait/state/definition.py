@@ -64,17 +64,19 @@ class TableDef:
                 raise TypeError(value)
             key = tuple(str(name) for name in _items(bucket["key"]))
             ordering = value["ordering"]
+            options = Options.of(properties)
             spec = TableSpec(
                 schemas[int(str(value["schema_id"]))],
                 tuple(str(name) for name in _items(value["partition_by"])),
                 BucketSpec(int(bucket["id"]), key, int(bucket["count"])),
                 None if ordering is None else str(ordering),
                 str(value["table_type"]),
+                options.choice("metadata.statistics") == "on",
             )
             _check_spec(spec)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             words = [str(value[name]) for name in ("policy", "isolation", "unique")]
-            return cls(spec, schemas, contract, Options.of(properties), *words)
+            return cls(spec, schemas, contract, options, *words)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error

@@ -76,6 +76,7 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.ROLLBACK: Kind.NOTE,
     Operation.PROPERTY: Kind.NOTE,
     Operation.RESERVE: Kind.NOTE,
+    Operation.REBUILD: Kind.NOTE,
     Operation.SCHEMA: Kind.SHAPE,
     Operation.RESTORE: Kind.RESET,
     Operation.CREATE: Kind.RESET,

@@ -136,6 +136,13 @@ def _undo_clean(table: Table) -> Prepared:
     return table.undo_clean
 
 
+def _rebuild(table: Table) -> Prepared:
+    table.set({"metadata.statistics": "off"})
+    table.upsert(ROWS)
+    table.set({"metadata.statistics": "on"})
+    return table.rebuild_metadata
+
+
 def _remove_foreign(table: Table) -> Prepared:
     table.handle.store.put(f"data/00000-20260101000000000-{'e' * 16}-0.base.parquet", b"?")
     return lambda: table.remove_foreign(table.foreign())
@@ -200,6 +207,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.commit.Commit._reserve": (_reservation,),
     "services.clean.clean": (_clean, _clean_of_nothing),
     "services.clean.undo_clean": (_undo_clean,),
+    "services.rebuild.rebuild": (_rebuild,),
     "services.foreign._end_unknown": (_remove_foreign,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,

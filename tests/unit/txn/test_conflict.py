@@ -197,6 +197,7 @@ def partitioned() -> TableSpec:
         Operation.ROLLBACK,
         Operation.PROPERTY,
         Operation.RESERVE,
+        Operation.REBUILD,
     ],
 )
 def test_a_writer_never_fails_because_of_a_service(operation: Operation) -> None:

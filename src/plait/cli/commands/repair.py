@@ -1,13 +1,20 @@
-"""Mend what verify finds: repair."""
+"""Mend what verify finds, and make again what can be made: repair, metadata rebuild."""
 
 from __future__ import annotations
 
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, dry_run_option, pairs_option, yes_option
+from plait.cli.command import (
+    bare_command,
+    command,
+    dry_run_option,
+    pairs_option,
+    table_options,
+    yes_option,
+)
 from plait.cli.exits import Exit
-from plait.cli.opening import open_for_verify
+from plait.cli.opening import open_for_verify, open_table
 from plait.cli.view import Facts, Grid, number
 from plait.services.repair import Finding
 
@@ -52,6 +59,37 @@ def repair(  # noqa: PLR0913 - one parameter an option
         left = report.left
     if left:
         context.exit(int(Exit.PROBLEMS))
+
+
+@bare_command(
+    "metadata", "metadata rebuild ./flights --dry-run", "metadata rebuild ./flights --json"
+)
+@click.argument("action", type=click.Choice(["rebuild"]))
+@click.argument("uri")
+@dry_run_option
+@table_options
+@click.pass_obj
+def metadata(
+    app: Application, action: str, uri: str, storage: dict[str, str], *, dry_run: bool
+) -> None:
+    """Make the bounds of columns again that the table's metadata lacks.
+
+    They are read from the data files and written into a checkpoint; then scans skip files by them.
+    Run it after you set metadata.statistics=on, or after that checkpoint was lost. It changes no
+    row, and writers go on meanwhile.
+    """
+    del action  # there is one
+    table = open_table(app, uri, storage)
+    plan = table.plan_rebuild_metadata()
+    facts = [("files", number(plan.files)), ("without bounds", number(plan.missing))]
+    data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
+    if dry_run or not plan.missing:
+        app.show(data, Facts(tuple(facts)))
+        return
+    report = table.rebuild_metadata()
+    facts += [("rebuilt", number(report.rebuilt)), ("not readable", number(len(report.unread)))]
+    shown = Facts((*facts, ("decided in version", report.version)))
+    app.show({**data, "report": report.to_dict()}, shown)
 
 
 def _grid(findings: tuple[Finding, ...]) -> Grid:

@@ -70,7 +70,7 @@ class _Verification:
             Needed.of(folded, shown).check(listing, self._findings)
         checkpoints = Checkpoints(self._store, self._findings)
         condemned = [] if folded is None else folded.condemned["path"].to_pylist()
-        checkpoints.check(replayed, set(condemned))
+        checkpoints.check(replayed, set(condemned), data=self._data)
         if replayed is not None:
             self._explain(replayed, listing, checkpoints.named)
         if state is not None:

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 from plait.errors import FormatError, StorageError
 from plait.files.bounds import Kinds, bound_fields, plain_kinds, with_bounds
+from plait.files.data_file import live_files, unmasked
+from plait.files.reader import load_stats
 from plait.model.decision import Decision
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
@@ -77,8 +79,8 @@ class Checkpoints:
     named: set[str] = field(default_factory=set)
     """Every file that belongs to a checkpoint."""
 
-    def check(self, replayed: TableState | None, condemned: set[str]) -> None:
-        """Check every checkpoint that no clean has condemned."""
+    def check(self, replayed: TableState | None, condemned: set[str], *, data: bool) -> None:
+        """Check every checkpoint that no clean has condemned; ``data``: files may be read."""
         whole = []
         for version in list_checkpoints(self.store):
             path = paths.checkpoint(version)
@@ -88,7 +90,7 @@ class Checkpoints:
         if replayed is None:
             return
         for version in whole[-_COMPARED:]:
-            self._compare(version, replayed)
+            self._compare(version, replayed, data=data)
 
     def _check(self, version: int, path: str) -> bool:
         self.findings.count("checkpoints")
@@ -139,7 +141,7 @@ class Checkpoints:
                 message = f"its directories are not those of {file.path}"
                 self.findings.problem("INV-04", places.path, message)
 
-    def _compare(self, version: int, replayed: TableState) -> None:
+    def _compare(self, version: int, replayed: TableState, *, data: bool) -> None:
         """Bring a checkpoint to the head by the decisions after it, and compare."""
         path = paths.checkpoint(version)
         if version > replayed.version:
@@ -158,12 +160,37 @@ class Checkpoints:
         if different:
             message = f"its {different} differ from the decisions"
             self.findings.problem("INV-04", path, message)
+        elif state is not None and data:
+            self._check_rebuilt(state, replayed, path)
+
+    def _check_rebuilt(self, state: TableState, replayed: TableState, path: str) -> None:
+        """Compare the bounds that a checkpoint alone tells with the files."""
+        mine, decided = (
+            _by_path(each.folded(self.store, bounds=True).files) for each in (state, replayed)
+        )
+        rebuilt = mine.filter(pc.and_(pc.is_valid(mine["stats"]), pc.is_null(decided["stats"])))
+        files, table = unmasked(rebuilt, version=state.version), state.table
+        for at in range(files.num_rows):
+            self.findings.count("rebuilt bounds")
+            named = files["path"][at].as_py()
+            try:
+                file = next(live_files(files.slice(at, 1)))
+                found = load_stats(self.store, file, table.spec, table.schemas)
+            except (FormatError, StorageError) as error:
+                self.findings.damage("INV-04", named, error)
+                continue
+            if files["stats"][at].as_py() != found:
+                message = f"its bounds of {named} are not those of the file"
+                self.findings.problem("INV-04", path, message)
 
 
 def difference(store: Store, one: TableState, other: TableState) -> str | None:
-    """Name the first part of two states that differs; None if readers see the same."""
+    """Name the first part of two states that differs; None if readers see the same.
+
+    The first may know bounds of files of which the other, from decisions, knows none.
+    """
     facts = ["version", "checksum", "completed_ms", "newest_time", "horizons"]
-    facts += ["late", "reservations", "streams", "lineage"]
+    facts += ["late", "reservations", "streams", "lineage", "files"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name
@@ -171,6 +198,7 @@ def difference(store: Store, one: TableState, other: TableState) -> str | None:
         return "table definition"
     mine = _tables(one.folded(store, bounds=True), one.horizons.final)
     theirs = _tables(other.folded(store, bounds=True), one.horizons.final)
+    mine["files"] = _as_decided(mine["files"], theirs["files"])
     for name, table in mine.items():
         if not _ordered(table).equals(_ordered(theirs[name])):
             return name
@@ -190,6 +218,20 @@ def _tables(folded: Folded, horizon: int) -> dict[str, pa.Table]:
         "sidecars": folded.aux,
         "condemned files": folded.condemned,
     }
+
+
+def _by_path(files: pa.Table) -> pa.Table:
+    return files.sort_by([("path", "ascending"), ("version", "ascending")]).combine_chunks()
+
+
+def _as_decided(files: pa.Table, decided: pa.Table) -> pa.Table:
+    """Leave out the bounds that no decision tells: a rebuilt checkpoint may have them."""
+    files, decided = _by_path(files), _by_path(decided)
+    if files.num_rows != decided.num_rows:
+        return files
+    unknown = pc.is_null(decided["stats"])
+    stats = pc.if_else(unknown, pa.scalar(None, pa.string()), files["stats"])
+    return files.set_column(files.schema.get_field_index("stats"), "stats", stats)
 
 
 def _ordered(table: pa.Table) -> pa.Table:

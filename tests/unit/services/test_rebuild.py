@@ -1,0 +1,368 @@
+"""Bounds of columns: told or not, made again from the files, and worth only time (INV-11)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import itertools
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from plait import Table
+from plait.errors import OptionError
+from plait.model.instant import Operation
+from plait.state.checkpoint import list_checkpoints, load_checkpoint, rewrite_checkpoint
+from plait.state.part_file import part_schema, read_whole
+from plait.timeline import paths
+from tests.support.forge import decision_at, reseal_checkpoint
+
+SCHEMA = (
+    "id bigint, day string, x double, y float, text string, raw binary, flag boolean, "
+    "price decimal(10,2), born date, seen timestamp, many array<int>"
+)
+WHERE = ("id < 3", "x > 100", "text = 'nothing'", "born is null", "id = 7", "y <= 0", "price > 5")
+DAY = dt.date(2026, 1, 1)
+
+
+def rows(start: int, stop: int, day: str = "a") -> pa.Table:
+    """Make rows whose bounds are hard: NaN, zeros, nulls, long texts, nothing at all."""
+    ids = list(range(start, stop))
+    return pa.table(
+        {
+            "id": ids,
+            "day": [day] * len(ids),
+            "x": [float("nan") if i == 11 else (None if i % 7 == 3 else i - 4.0) for i in ids],
+            "y": pa.array([-0.0 if i % 2 else 0.0 for i in ids], pa.float32()),
+            "text": [None if i % 5 == 0 else "t" * (i * 9) + "é" for i in ids],
+            "raw": [b"\xff" * (i * 9) for i in ids],
+            "flag": [i > 4 for i in ids],
+            "price": [decimal.Decimal(i).quantize(decimal.Decimal("0.01")) for i in ids],
+            "born": pa.array(
+                [None if day == "b" else DAY + dt.timedelta(i) for i in ids], pa.date32()
+            ),
+            "seen": [dt.datetime(2026, 1, 1, i % 24, tzinfo=dt.UTC) for i in ids],
+            "many": pa.array([[i] for i in ids], pa.list_(pa.int32())),
+        }
+    )
+
+
+def write(table: Table, *, keyed: bool) -> None:
+    """Change it in every way that adds files."""
+    table.append(rows(0, 6))
+    table.append(rows(6, 12, "b"))
+    if keyed:
+        table.upsert(rows(3, 9))
+        table.update({"x": "x * 2"}, where="id < 2")
+        table.compact(full=True)
+        table.upsert(rows(4, 5))
+    else:
+        table.append(rows(3, 9))
+        table.cluster("id", kind="sort")
+    with table.transaction() as change:
+        change.append(rows(20, 22))
+    with table.stream("app").writer(after=None, end="1") as epoch:
+        epoch.write(rows(30, 33))
+
+
+def make(
+    uri: Path | str, statistics: str, *, keyed: bool = True, kind: str = "mor", interval: int = 100
+) -> Table:
+    table = Table.create(
+        str(uri),
+        SCHEMA,
+        record_key=["id"] if keyed else [],
+        partition_by=["day"],
+        table_type=kind,
+        lock="none",
+        properties={"metadata.statistics": statistics, "checkpoint.interval": interval},
+    )
+    write(table, keyed=keyed)
+    return table
+
+
+def told(table: Table, version: int | None = None) -> list[tuple[object, ...]]:
+    """Return what the metadata tells of files, whose names differ from table to table."""
+    files = table.handle.cache.snapshot(version=version).files
+    names = ("partition", "bucket", "kind", "rows", "masked", "stats")
+    columns = [files[name].to_pylist() for name in names]
+    return sorted(zip(*columns, strict=True), key=str)
+
+
+def plans(table: Table) -> list[dict[str, object]]:
+    """Return how many files each predicate leaves, by reason; sizes differ by names."""
+    found = []
+    for where in WHERE:
+        plan = table.scan(where=where).plan.to_dict()
+        found.append({name: plan[name] for name in plan if name not in ("size_bytes", "version")})
+    return found
+
+
+def content(table: Table, where: str | None = None) -> list[str]:
+    return sorted(map(str, table.scan(where=where).to_arrow().to_pylist()))
+
+
+def untold(table: Table) -> int:
+    return Table.open(table.handle.store.spec.uri).files()["stats"].null_count
+
+
+SHAPES = [(True, "cow"), (True, "mor"), (False, "cow")]
+
+
+@pytest.mark.parametrize(("keyed", "kind"), SHAPES)
+def test_without_statistics_no_decision_and_no_checkpoint_tells_bounds(
+    tmp_path: Path, keyed: bool, kind: str
+) -> None:
+    table = make(tmp_path / "off", "off", keyed=keyed, kind=kind, interval=1)
+    store = table.handle.store
+    for version in range(table.version + 1):
+        added = decision_at(store, version).changes.added
+        assert added["stats"].null_count == added.num_rows
+    for version in list_checkpoints(store):
+        state = load_checkpoint(store, version)
+        assert state is not None
+        for part in state.parts:
+            file = part.file("added")
+            assert file is None or read_whole(store, file)["stats"].null_count == file.rows
+    assert table.verify().clean
+
+
+@pytest.mark.parametrize(("keyed", "kind"), SHAPES)
+def test_without_statistics_scans_are_right_and_use_partition_and_bucket(
+    tmp_path: Path, keyed: bool, kind: str
+) -> None:
+    on = make(tmp_path / "on", "on", keyed=keyed, kind=kind)
+    off = make(tmp_path / "off", "off", keyed=keyed, kind=kind)
+    for where in (*WHERE, "day = 'b'", None):
+        assert content(off, where) == content(on, where)
+        plan, other = off.scan(where=where).plan, on.scan(where=where).plan
+        assert plan.pruned_by_bounds == 0
+        assert plan.pruned_by_partition == other.pruned_by_partition
+        assert plan.pruned_by_bucket == other.pruned_by_bucket
+    assert off.scan(where="day = 'b'").plan.pruned_by_partition
+
+
+@pytest.mark.parametrize(("keyed", "kind"), SHAPES)
+def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
+    tmp_path: Path, keyed: bool, kind: str
+) -> None:
+    on = make(tmp_path / "on", "on", keyed=keyed, kind=kind)
+    table = make(tmp_path / "off", "off", keyed=keyed, kind=kind)
+    table.set({"metadata.statistics": "on"})
+    assert plans(table) != plans(on)
+    planned = table.plan_rebuild_metadata()
+    done = table.rebuild_metadata()
+    assert done.plan == planned
+    assert (done.rebuilt, done.unread) == (planned.missing, ())
+    assert done.version == table.version == planned.version + 1
+    for opened in (table, Table.open(str(tmp_path / "off"))):
+        assert told(opened) == told(on)
+        assert plans(opened) == plans(on)
+        assert content(opened) == content(on)
+        for version in range(on.version + 1):
+            assert told(opened, version) == told(on, version)
+    table.upsert(rows(50, 52)) if keyed else table.append(rows(50, 52))
+    assert untold(table) == 0
+    assert table.plan_rebuild_metadata().missing == 0
+    assert table.verify().clean
+
+
+def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
+    tmp_path: Path,
+) -> None:
+    found = []
+    for statistics in ("on", "off"):
+        table = make(tmp_path / statistics, statistics)
+        if statistics == "off":
+            table.set({"metadata.statistics": "on"})
+            table.rebuild_metadata()
+        else:
+            table.set({"checkpoint.interval": 1})
+            table.upsert(rows(4, 5))
+        state = load_checkpoint(table.handle.store, list_checkpoints(table.handle.store)[-1])
+        assert state is not None
+        kinds = {number: pa.int64() for number in (1,)} | {3: pa.float64(), 8: pa.decimal128(10, 2)}
+        file = state.parts[0].file("added")
+        assert file is not None
+        added = read_whole(table.handle.store, file, kinds).slice(0)
+        names = [name for name in part_schema("added", kinds).names if "." in name]
+        first = added.filter(pc.less(added["version"], 7))
+        found.append(sorted(map(str, first.select(names).to_pylist())))
+    assert found[0] == found[1]
+    assert any("Decimal" in row for row in found[0])
+
+
+def test_a_rebuild_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
+    table = make(tmp_path / "off", "off")
+    before = table.version
+    for call in (table.plan_rebuild_metadata, table.rebuild_metadata):
+        with pytest.raises(OptionError) as caught:
+            call()
+        assert caught.value.key == "metadata.statistics"
+    assert table.version == before
+
+
+def test_a_rebuild_of_what_is_known_writes_nothing(tmp_path: Path) -> None:
+    table = make(tmp_path / "on", "on")
+    before = table.version
+    assert table.rebuild_metadata().version is None
+    assert table.version == before
+
+
+def rebuilt(tmp_path: Path, interval: int = 100) -> Table:
+    table = make(tmp_path / "off", "off", interval=interval)
+    table.set({"metadata.statistics": "on"})
+    table.rebuild_metadata()
+    return table
+
+
+def test_bounds_of_a_lost_checkpoint_cost_time_and_are_made_again(tmp_path: Path) -> None:
+    """INV-11."""
+    table = rebuilt(tmp_path)
+    known, before, fast = told(table), content(table), plans(table)
+    store = table.handle.store
+    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
+    opened = Table.open(str(tmp_path / "off"))
+    assert untold(table) == opened.files().num_rows
+    assert content(opened) == before
+    assert plans(opened) != fast
+    assert opened.verify().clean
+    opened.rebuild_metadata()
+    assert (told(opened), plans(opened)) == (known, fast)
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+def test_bounds_outlive_the_checkpoint_of_a_client_that_rests_on_older_parts(
+    tmp_path: Path, squeezed: bool
+) -> None:
+    """INV-11: what one client has made again, another does not write away."""
+    table = make(tmp_path / "off", "off", interval=2)
+    table.set({"metadata.statistics": "on"})
+    other = Table.open(str(tmp_path / "off"))
+    assert other.files()["stats"].null_count
+    table.rebuild_metadata()
+    other.upsert(rows(60, 61))
+    if squeezed:  # as in a client that lives long
+        known = other.handle.cache.known()
+        other.handle.cache.offer(known.squeezed(), same_version=True)
+    other.upsert(rows(61, 62))
+    assert list_checkpoints(table.handle.store)[-1] == other.version
+    assert untold(table) == 0
+    assert other.files()["stats"].null_count == 0, "it rests on the rebuilt one itself"
+    assert table.verify().clean
+
+
+def test_a_mark_without_a_checkpoint_means_nothing(tmp_path: Path) -> None:
+    """INV-11: the rebuild died between its decision and its checkpoint."""
+    table = make(tmp_path / "off", "off", interval=2)
+    table.set({"metadata.statistics": "on"})
+    other = Table.open(str(tmp_path / "off"))
+    before = content(other)
+    version = table.rebuild_metadata().version
+    assert version is not None
+    store = table.handle.store
+    store.delete([i.path for i in store.list(paths.CHECKPOINTS) if f"{version:020d}" in i.path])
+    other.upsert(rows(60, 61))
+    other.upsert(rows(61, 62))
+    assert untold(table)
+    assert content(other, "id < 60") == before
+    assert other.verify().clean
+
+
+def test_bounds_that_lie_in_a_rebuilt_checkpoint_are_found_and_mended(tmp_path: Path) -> None:
+    """INV-04: a checkpoint must not know better than the files."""
+    table = rebuilt(tmp_path)
+    path = lie(table)
+    problems = Table.open(str(tmp_path / "off")).verify().problems
+    assert [(each.invariant, each.path) for each in problems] == [("INV-04", path)]
+    assert "not those of the file" in problems[0].message
+    opened = Table.open(str(tmp_path / "off"))
+    plan = opened.plan_repair()
+    assert [each.answer for each in plan.findings] == ["mend"]
+    assert opened.repair(plan).left == ()
+    assert content(Table.open(str(tmp_path / "off")), "id = 4")
+
+
+def lie(table: Table) -> str:
+    """Move the bounds of the first column in the newest checkpoint; return its path."""
+    store, version = table.handle.store, table.version
+    state = Table.open(store.spec.uri).handle.cache.refresh()
+    files = state.folded(store, bounds=True).files
+    texts = [json.loads(text) for text in files["stats"].to_pylist()]
+    wrong = [json.dumps({**text, "1": ["900", "901", 0]}, separators=(",", ":")) for text in texts]
+    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
+    fresh = Table.open(store.spec.uri).handle.cache.refresh()
+    stats = pa.table({"path": files["path"], "stats": wrong})
+    written = rewrite_checkpoint(store, fresh, stats, table.handle.ports)
+    assert written is not None
+    assert fresh.version == version
+    return paths.checkpoint(version)
+
+
+def test_a_wrong_count_of_files_in_a_checkpoint_is_found(tmp_path: Path) -> None:
+    """INV-04."""
+    table = make(tmp_path / "on", "on", interval=1)
+    at = list_checkpoints(table.handle.store)[-1]
+    path = reseal_checkpoint(table.handle.store, at, files=99)
+    assert [each.path for each in table.verify().problems] == [path]
+
+
+def test_a_file_that_cannot_be_read_keeps_no_bounds(tmp_path: Path) -> None:
+    table = make(tmp_path / "off", "off")
+    table.set({"metadata.statistics": "on"})
+    path = table.files()["path"][0].as_py()
+    table.handle.store.delete([path])
+    done = table.rebuild_metadata()
+    assert done.unread == (path,)
+    assert done.rebuilt == done.plan.missing - 1
+    assert untold(table) == 1
+
+
+def test_a_rebuild_conflicts_with_nobody(tmp_path: Path) -> None:
+    """INV-15: a writer, a reader and a stream at work do not notice."""
+    table = make(tmp_path / "off", "off")
+    other = Table.open(str(tmp_path / "off"))
+    with other.writer("upsert") as writer:
+        writer.write(rows(4, 5))
+        table.set({"metadata.statistics": "on"})
+        table.rebuild_metadata()
+    assert writer.result.rebased == 0
+    assert table.history(limit=2)[1].operation == Operation.REBUILD.value
+    assert [entry.operation for entry in table.history(limit=1)] == ["upsert"]
+
+
+def test_a_restore_brings_files_back_with_the_bounds_that_are_known(tmp_path: Path) -> None:
+    table = rebuilt(tmp_path)
+    before = told(table)
+    at = table.version
+    table.delete(where="id < 100")
+    table.restore(version=at)
+    assert told(table) == before
+    store = table.handle.store
+    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
+    assert Table.open(str(tmp_path / "off")).verify().clean
+
+
+def test_two_rebuilds_at_once_change_nothing_that_a_reader_sees(tmp_path: Path) -> None:
+    table = make(tmp_path / "off", "off")
+    table.set({"metadata.statistics": "on"})
+    before = content(table)
+    first, second = (Table.open(str(tmp_path / "off")) for _ in range(2))
+    planned = [each.plan_rebuild_metadata().missing for each in (first, second)]
+    reports = [each.rebuild_metadata() for each in (first, second)]
+    assert planned[0] == planned[1] == reports[0].rebuilt
+    assert untold(table) == 0
+    assert content(table) == before
+    assert table.verify().clean
+
+
+def test_statistics_that_are_turned_off_leave_what_is_known(tmp_path: Path) -> None:
+    table = make(tmp_path / "on", "on")
+    table.set({"metadata.statistics": "off"})
+    known = table.files().num_rows
+    table.append(rows(70, 71, "c"))
+    assert table.files()["stats"].null_count == table.files().num_rows - known
+    assert list(itertools.chain(content(table, "id = 70")))
