@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from plait.model.decision import CommitResult
@@ -119,18 +119,22 @@ class Services(Restores, Maintenance):
         *,
         source: str | None = None,
         storage_options: Mapping[str, object] | None = None,
+        accept_loss: Sequence[str] = (),
     ) -> RepairPlan:
         """Verify the table and say what can be done about each finding; write nothing.
 
         Args:
             source: the URI of a copy of the table, such as a backup.
             storage_options: options of the copy's store.
+            accept_loss: ids of findings of lost files. Their rows in the newest version are given
+                up by a delete, so that the rest can be read and written again.
 
         Raises:
-            OptionError: ``source`` is not a copy of this table.
+            OptionError: ``source`` is not a copy of this table, or ``accept_loss`` names no file
+                that the newest version has lost.
         """
         copy = None if source is None else open_store(source, storage_options)
-        return plan_repair(self._handle, copy)
+        return plan_repair(self._handle, copy, accept_loss=accept_loss)
 
     def repair(
         self, plan: RepairPlan, *, storage_options: Mapping[str, object] | None = None

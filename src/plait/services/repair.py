@@ -7,14 +7,16 @@ Repair never guesses: bytes come from a copy only if something in the table prov
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from plait.errors import FormatError, OptionError, StorageError, TableError
 from plait.files.data_file import parse_path
 from plait.model.changes import BASE, LOG
-from plait.services.backup import Backup, data_file
+from plait.services.backup import Backup
+from plait.services.loss import accept_loss as give_up
+from plait.services.loss import files_needing
 from plait.services.verify import Problem, verify
 from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
@@ -29,6 +31,8 @@ FILE, VECTOR, KEYS, FOREIGN, OTHER = "file", "vector", "keys", "foreign", "other
 _TIMELINE: Final = (SLOT, MANIFEST, HISTORY)
 _NO_COPY = "name a copy of the table that has it (--from)"
 _NOT_PROVEN = "the copy does not have the same bytes"
+_ONLY_OLDER = "only older versions need it, and they cannot be read until a clean ends them"
+_CHOICES = "restore a version that does not need it, or give up its rows (--accept-loss)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class RepairPlan:
     findings: tuple[Finding, ...]
     source: str | None = None
     """The URI of a copy of the table, if there is one."""
+    accepted: tuple[str, ...] = ()
+    """Ids of lost files whose rows are given up."""
 
     @property
     def mends(self) -> tuple[Finding, ...]:
@@ -77,7 +83,11 @@ class RepairPlan:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {"findings": [each.to_dict() for each in self.findings], "source": self.source}
+        return {
+            "findings": [each.to_dict() for each in self.findings],
+            "source": self.source,
+            "accepted": list(self.accepted),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +106,29 @@ class RepairReport:
         }
 
 
-def plan_repair(handle: TableHandle, source: Store | None = None) -> RepairPlan:
+def plan_repair(
+    handle: TableHandle, source: Store | None = None, *, accept_loss: Sequence[str] = ()
+) -> RepairPlan:
     """Verify the table, and answer each finding; write nothing.
 
     Args:
         handle: the table, which may be too damaged to be opened.
         source: the store of a copy.
+        accept_loss: ids of findings of lost files whose rows are to be given up.
 
     Raises:
-        OptionError: ``source`` is not a copy of this table.
+        OptionError: ``source`` is not a copy of this table, or an id in ``accept_loss`` is of no
+            file that the newest version has lost.
     """
-    findings = tuple(finding for finding, _ in _Planner.of(handle, source).steps())
-    return RepairPlan(findings, None if source is None else source.spec.uri)
+    steps = _Planner.of(handle, source, accept_loss).steps()
+    findings = tuple(finding for finding, _ in steps)
+    mends = {finding.id for finding in findings if finding.answer == MEND}
+    for each in accept_loss:
+        if each not in mends:
+            message = f"accept_loss={each!r} is no file that the newest version has lost"
+            hint = "name the id of a file or vector as the plan shows it, such as file:data/..."
+            raise OptionError(message, hint=hint, key="accept_loss", value=each)
+    return RepairPlan(findings, None if source is None else source.spec.uri, tuple(accept_loss))
 
 
 def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -> RepairReport:
@@ -117,14 +138,14 @@ def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -
     """
     wanted = {finding.id for finding in plan.mends}
     mended = []
-    for finding, mend in _Planner.of(handle, source).steps():
+    for finding, mend in _Planner.of(handle, source, plan.accepted).steps():
         if mend is not None and finding.id in wanted:
             mend()
             mended.append(finding)
     return RepairReport(tuple(mended), plan_repair(handle, source).findings)
 
 
-Step = tuple[Finding, Callable[[], None] | None]
+Step = tuple[Finding, Callable[[], object] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +159,12 @@ class _Planner:
     backup: Backup
     copied: bool
     """Whether there is a copy."""
+    accepted: frozenset[str]
 
     @classmethod
-    def of(cls, handle: TableHandle, source: Store | None) -> _Planner:
+    def of(
+        cls, handle: TableHandle, source: Store | None, accepted: Sequence[str] = ()
+    ) -> _Planner:
         backup = Backup(handle.store, source or handle.store)
         if source is not None and not backup.is_of_table():
             uri = source.spec.uri
@@ -150,7 +174,7 @@ class _Planner:
         state = None
         if not any(kind_of(each) in _TIMELINE for each in problems):
             state = StateCache(handle.store, handle.ports).refresh()
-        return cls(handle, problems, state, backup, source is not None)
+        return cls(handle, problems, state, backup, source is not None, frozenset(accepted))
 
     def steps(self) -> list[Step]:
         """Answer each problem once."""
@@ -216,14 +240,16 @@ class _Planner:
         if body is not None:
             return self._from_copy(problem, kind, body)
         reason = _NOT_PROVEN if self.copied else _NO_COPY
-        if kind == VECTOR:
-            what = f"an older vector would show deleted rows; {reason}"
-            return Finding(kind, path, problem.message, LOST, what), None
-        file = data_file(self.handle.store, state, path)
-        what = f"{reason}, or write its rows again from their source"
-        if file is not None:
-            what += f"; it has {file.rows:,}, and versions before {file.version} do not need it"
-        return Finding(kind, path, problem.message, CHOOSE, what), None
+        needing = files_needing(self.handle, state, path)
+        if not needing:
+            return Finding(kind, path, problem.message, LOST, f"{_ONLY_OLDER}; {reason}"), None
+        rows = sum(file.live_rows for file in needing)
+        finding = Finding(kind, path, problem.message, CHOOSE, f"{reason}, or {_CHOICES}")
+        if finding.id not in self.accepted:
+            what = f"{finding.what}; {rows:,} rows of the newest version need it"
+            return replace(finding, what=what), None
+        what = f"give up {rows:,} rows of the newest version, in {len(needing)} file(s)"
+        return replace(finding, answer=MEND, what=what), lambda: give_up(self.handle, path)
 
 
 _OTHERS: Final = {

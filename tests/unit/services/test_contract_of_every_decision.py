@@ -168,6 +168,14 @@ def _replay(table: Table) -> Prepared:
     return table.replay
 
 
+def _accept_loss(table: Table) -> Prepared:
+    table.upsert(ROWS)
+    path = table.files()["path"][0].as_py()
+    table.handle.store.delete([path])
+    plan = table.plan_repair(accept_loss=[f"file:{path}"])
+    return lambda: table.repair(plan)
+
+
 def _change_contract(table: Table) -> Prepared:
     return lambda: table.change_contract(lock="process")
 
@@ -215,6 +223,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.contract.change_contract": (_change_contract,),
     "services.savepoint.set_savepoint": (_savepoint,),
     "services.savepoint.drop_savepoint": (_drop_savepoint,),
+    "services.loss.accept_loss": (_accept_loss,),
     "services.restore.restore": (_restore,),
     "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from plait.errors import OptionError
+from plait import Table
+from plait.errors import OptionError, RetryableConflictError
 from plait.services.repair import Finding, RepairPlan, plan_repair, repair
 from plait.services.verify import verify
 from plait.state.cache import StateCache
@@ -17,8 +19,8 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.support.forge import flip, reseal, reseal_checkpoint
-from tests.support.protocol import client, create, listed, memory, upsert
-from tests.unit.services.conftest import Copy
+from tests.support.protocol import beside, client, create, listed, memory, upsert
+from tests.unit.services.conftest import Copy, rows
 
 
 @pytest.fixture(params=["cow", "mor"])
@@ -236,3 +238,95 @@ def test_a_sealed_decision_that_is_not_the_lost_one_is_refused(
     path = reseal(other, 3, lambda decision: replace(decision, client={}))
     store.delete([path])
     assert answers(store, other) == {f"slot:{path}": "lost"}
+
+
+def by_id(table: Table) -> dict[object, object]:
+    return {row["id"]: row["text"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def lose(store: LocalStore) -> tuple[str, set[object], dict[object, object]]:
+    """Delete the file of most rows; give its finding, its visible rows and those of the others."""
+    table = Table.open(store.spec.uri)
+    path = one_live(store)
+    file = pq.read_table(store.location(path), columns=["id"])
+    before = by_id(table)
+    store.delete([path])
+    return f"file:{path}", set(file["id"].to_pylist()), before
+
+
+def test_the_rows_of_a_lost_file_are_given_up_only_on_request(store: LocalStore) -> None:
+    """INV-04: everything else can be read and written again, and verify knows why."""
+    finding, gone, before = lose(store)
+    assert answers(store) == {finding: "choose"}
+    plan = plan_repair(client(store), accept_loss=[finding])
+    assert [each.answer for each in plan.findings] == ["mend"]
+    report = repair(client(store), plan)
+    assert [each.id for each in report.mended] == [finding]
+    assert [(each.id, each.answer) for each in report.left] == [(finding, "lost")]
+    table = Table.open(store.spec.uri)
+    after = by_id(table)
+    assert after.items() <= before.items()
+    assert before.keys() - after.keys() <= gone
+    entry = table.history(limit=1)[0]
+    assert entry.operation == "delete"
+    assert entry.stats["rows_deleted"] == len(before) - len(after)
+    assert finding.partition(":")[2] in str(entry.client["reason"])
+    assert verify(client(store), history=True).problems == ()
+    table.upsert(rows(0, 20, "again"))
+    assert dict.fromkeys(range(20), "again").items() <= by_id(table).items()
+
+
+def test_a_loss_is_accepted_once(store: LocalStore) -> None:
+    """The plan is asked again for what the newest version needs."""
+    finding, _, _ = lose(store)
+    plan = plan_repair(client(store), accept_loss=[finding])
+    repair(client(store), plan)
+    version = Table.open(store.spec.uri).version
+    assert repair(client(store), plan).mended == ()
+    assert Table.open(store.spec.uri).version == version
+
+
+def test_rows_whose_deletion_vectors_are_lost_go_whole_and_none_comes_back(copy: Copy) -> None:
+    """INV-04: rows that were deleted are not shown again."""
+    store = copy("mor")
+    table = Table.open(store.spec.uri)
+    before = by_id(table)
+    vectors = StateCache(store, sim_ports()).snapshot().files["dv_path"].to_pylist()
+    path = next(path for path in vectors if path is not None)
+    store.delete([path])
+    plan = plan_repair(client(store), accept_loss=[f"vector:{path}"])
+    repair(client(store), plan)
+    after = by_id(Table.open(store.spec.uri))
+    assert after
+    assert after.items() < before.items()
+
+
+def test_a_writer_of_the_bucket_meets_an_accepted_loss_as_a_delete(store: LocalStore) -> None:
+    """INV-07."""
+
+    def meanwhile() -> None:
+        finding, _, _ = lose(store)
+        repair(client(store), plan_repair(client(store), accept_loss=[finding]))
+
+    table = Table.open(store.spec.uri)
+    with pytest.raises(RetryableConflictError):
+        beside(table, "publish", meanwhile).delete(where="id < 100", read_from=table.version)
+
+
+@pytest.mark.parametrize("wrong", ["file:data/none.parquet", "checkpoint:x", "what"])
+def test_only_a_file_that_is_lost_can_be_given_up(store: LocalStore, wrong: str) -> None:
+    before = bodies(store)
+    with pytest.raises(OptionError, match="accept_loss"):
+        plan_repair(client(store), accept_loss=[wrong])
+    assert bodies(store) == before
+
+
+def test_a_file_that_only_older_versions_need_is_not_given_up(copy: Copy) -> None:
+    """INV-05: a clean ends them."""
+    store = copy("cow")
+    live = set(StateCache(store, sim_ports()).snapshot().files["path"].to_pylist())
+    old = next(p for p in listed(store, "data") if p.endswith(".base.parquet") and p not in live)
+    store.delete([old])
+    assert answers(store) == {f"file:{old}": "lost"}
+    with pytest.raises(OptionError, match="newest version"):
+        plan_repair(client(store), accept_loss=[f"file:{old}"])

@@ -24,6 +24,13 @@ _SHOWN = 100
 @command("repair", "repair ./flights --dry-run", "repair ./flights --from s3://backup/flights")
 @click.option("--from", "source", metavar="URI", help="A copy of the table, such as a backup.")
 @pairs_option("--from-option", "source_storage", "Option of the copy's store; repeatable.")
+@click.option(
+    "--accept-loss",
+    "accept_loss",
+    metavar="FINDING",
+    multiple=True,
+    help="Give up the rows of a lost file, such as file:data/...; repeatable.",
+)
 @dry_run_option
 @yes_option
 @click.pass_context
@@ -35,17 +42,21 @@ def repair(  # noqa: PLR0913 - one parameter an option
     *,
     source: str | None,
     source_storage: dict[str, str],
+    accept_loss: tuple[str, ...],
     dry_run: bool,
     yes: bool,
 ) -> None:
     """Mend what verify finds, where the mend is provably right.
 
     Bytes are taken from a copy only if a decision of this table proves that they are the lost
-    ones. For the rest it says what a person can do, or what is lost. The exit code is 8 if
-    anything is left. Mend the timeline first: run it again until nothing is to be mended.
+    ones. For the rest it says what a person can do, or what is lost. With --accept-loss the rows
+    of a lost file are deleted from the newest version. The exit code is 8 if anything is left.
+    Mend the timeline first: run it again until nothing is to be mended.
     """
     table = open_for_verify(app, uri, storage)
-    plan = table.plan_repair(source=source, storage_options=source_storage or None)
+    plan = table.plan_repair(
+        source=source, storage_options=source_storage or None, accept_loss=accept_loss
+    )
     data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
     if dry_run or not plan.mends:
         app.show(data, _grid(plan.findings))
