@@ -34,6 +34,7 @@ from plait.timeline.codec import (
     FEATURES,
     KNOWN,
     RESTORES,
+    TTL,
     checksum_of,
     parse_reserved,
     reserved_to_dict,
@@ -221,8 +222,9 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 
 def _document(state: TableState) -> dict[str, object]:
+    lifetime = () if state.table.ttl is None else (TTL,)
     return {
-        "features": [*FEATURES, *state.lineage.features],
+        "features": [*FEATURES, *state.lineage.features, *lifetime],
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,

@@ -50,7 +50,9 @@ ROW_MAPS = "row-maps-1"
 """What it must know to read a decision that rewrote files."""
 RESTORES = "restores-1"
 """What it must know from the first savepoint, restore or replay of a table on."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES)
+TTL = "ttl-1"
+"""What it must know to read a definition with a time to live, and what came of it."""
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL)
 SLOT_BYTES_MAX = 64 << 20
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
@@ -96,6 +98,8 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
         used.add(ROW_MAPS)
     if decision.savepoint or decision.restored or decision.replayed:
         used.add(RESTORES)
+    if decision.operation is Operation.EXPIRE or "ttl" in (decision.table or {}):
+        used.add(TTL)
     return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
 
 

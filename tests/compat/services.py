@@ -1,0 +1,108 @@
+"""Golden tables of services that change rows: restores and expiries (see ``make_v1``)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from plait import Ttl
+from tests.compat.golden import Golden, Row
+
+UTC = dt.UTC
+
+
+def restored() -> Golden:
+    """Merge on read: savepoints, restores, what they undo, replays, a clean that spares."""
+    golden = Golden(
+        "restored",
+        "id bigint, v string",
+        record_key=("id",),
+        buckets=1,
+        table_type="mor",
+        properties={
+            "clean.retain.time": "0s",
+            "clean.grace": "0s",
+            "clean.retain.versions": "3",
+            "checkpoint.interval": "4",
+        },
+    )
+    table, stream = golden.table, golden.table.stream("loader")
+
+    def put(text: str, *ids: int, commit_id: str | None = None) -> None:
+        table.upsert(golden.arrow({"id": n, "v": text} for n in ids), commit_id=commit_id)
+        golden.shows({**rows(), **{n: {"id": n, "v": text} for n in ids}}.values())
+
+    def rows(version: int | None = None) -> dict[object, Row]:
+        known = golden.rows[max(golden.rows) if version is None else version]
+        return {row["id"]: row for row in known}
+
+    def back(version: int, step: Callable[[], object]) -> None:
+        step()
+        golden.shows(rows(version).values())
+
+    def epoch(text: str, end: str) -> None:
+        with stream.writer("upsert", after=stream.position, end=end) as writer:
+            writer.write(golden.arrow([{"id": int(end), "v": text}]))
+        golden.shows({**rows(), int(end): {"id": int(end), "v": text}}.values())
+
+    put("first", 1, 2, 3)
+    put("second", 2, 4, commit_id="again")
+    table.savepoint("kept")
+    table.savepoint("dropped", version=1)
+    epoch("streamed", "10")
+    table.drop_savepoint("dropped")
+    back(1, lambda: table.restore(version=1))
+    put("third", 3)
+    back(2, lambda: table.restore(savepoint="kept"))
+    put("fourth", 1, 5)
+    back(2, table.undo)
+    table.replay()
+    epoch("streamed again", "10")
+    back(1, lambda: table.restore(version=1, replay=True))
+    put("second", 2, 4, commit_id="again")
+    back(max(golden.rows), table.clean)
+    put("fifth", 6)
+    return golden
+
+
+def expired() -> Golden:
+    """Rows and partitions that expire, hidden and removed, on a copy-on-write table."""
+    golden = Golden(
+        "expired",
+        "id bigint, at timestamp, p string",
+        record_key=("id",),
+        partition_by=("p",),
+        buckets=1,
+        ttl=Ttl("at", 86_400),
+        properties={"checkpoint.interval": "3"},
+    )
+    table = golden.table
+    start = dt.datetime(2026, 1, 1, tzinfo=UTC)
+    old, older, new = (start + dt.timedelta(hours=hours) for hours in (-30, -300, 300))
+    times: list[tuple[str, dt.datetime | None]] = [
+        ("a", old), ("a", new), ("a", None), ("b", older), ("b", older), ("c", old), ("c", new)
+    ]  # fmt: skip
+    rows = [{"id": number, "at": at, "p": p} for number, (p, at) in enumerate(times)]
+
+    def kept(*ids: int) -> None:
+        golden.shows(row for row in rows if row["id"] in ids)
+
+    table.upsert(golden.arrow(rows))
+    kept(*range(7))
+    table.expire()
+    kept(1, 2, 6)
+    table.restore(version=1)
+    kept(*range(7))
+    table.set_ttl("at 8d partition")
+    kept(*range(7))
+    table.expire()
+    kept(0, 1, 2, 5, 6)
+    table.set_ttl("at 1d")
+    kept(0, 1, 2, 5, 6)
+    table.expire()
+    kept(1, 2, 6)
+    table.compact(full=True)
+    kept(1, 2, 6)
+    table.set_ttl(None)
+    kept(1, 2, 6)
+    return golden
