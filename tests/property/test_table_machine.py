@@ -6,6 +6,7 @@ which commits the policy refuses; the table must agree, keep every version, and 
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from dataclasses import dataclass
 
@@ -27,7 +28,9 @@ from plait.errors import (
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.write.writer import Writer
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("day", pa.date32())])
+OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
+EXPIRED = {5, 6}
 _NAMES = itertools.count()
 Rows = dict[int, int]
 KEYS = st.sets(st.integers(0, 6), min_size=1, max_size=4)
@@ -49,7 +52,8 @@ class Open:
 
 def rows(keys: set[int], value: int) -> pa.Table:
     ids = sorted(keys)
-    return pa.table({"id": ids, "v": [value] * len(ids)}, schema=SCHEMA)
+    days = [OVER if number in EXPIRED else FAR for number in ids]
+    return pa.table({"id": ids, "v": [value] * len(ids), "day": days}, schema=SCHEMA)
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -70,6 +74,7 @@ class TableMachine(RuleBasedStateMachine):
             buckets=1,
             table_type=table_type,
             policy=policy,
+            ttl="day 1d",
             properties={
                 "checkpoint.interval": 3,
                 "clean.retain.time": "0s",
@@ -151,6 +156,18 @@ class TableMachine(RuleBasedStateMachine):
     def compact(self, full: bool) -> None:
         """INV-14, INV-15: no row changes, and whoever is at work does not notice."""
         self.table.compact(full=full)
+        self._remember()
+
+    @rule()
+    def expire(self) -> None:
+        """INV-15: what is over goes, and whoever is at work goes on."""
+        commits = self.table.expire().commits
+        left = {key: value for key, value in self.now.items() if key not in EXPIRED}
+        assert bool(commits) == (left != self.now)
+        for each in commits:
+            self._remember(until=each.version)
+            self.now = left
+            self.past[each.version] = dict(left)
         self._remember()
 
     @rule(keys=KEYS, gone=st.integers(0, 6))

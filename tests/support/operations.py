@@ -5,6 +5,7 @@ What tests/fault and the crash certificate share.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -39,11 +40,14 @@ _NAMES = itertools.count()
 CALLS_MAX = 80
 
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.date32())])
+EXPIRED = frozenset({1, 2, 6})
+OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
 
 
 def rows(*ids: int, day: str = "a") -> pa.Table:
-    return pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA)
+    times = [OVER if number in EXPIRED else FAR for number in ids]
+    return pa.table({"id": ids, "day": [day] * len(ids), "at": times}, schema=SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,16 @@ class Case:
     """Whether a writer died on the table before."""
     concurrency: str = "multi_writer"
     grace: str = "0s"
+    ttl: str | None = None
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
-        return prepared(self.key, self.table_type, self.concurrency, self.grace)
+        return prepared(self.key, self.table_type, self.concurrency, self.grace, self.ttl)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
         make = with_dead if self.dead else prepared
-        return make(self.key, self.table_type, self.concurrency, self.grace)
+        return make(self.key, self.table_type, self.concurrency, self.grace, self.ttl)
 
 
 OLD = frozenset(range(10))
@@ -139,6 +144,10 @@ CASES = {
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
     "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
+    "expire cow": Case(lambda t: t.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
+    "expire mor": Case(
+        lambda t: t.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"
+    ),
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
@@ -157,7 +166,7 @@ CASES = {
 
 @functools.cache
 def prepared(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, ttl: str | None
 ) -> Mapping[str, bytes]:
     """Make a table with three versions; the fourth is due for a checkpoint."""
     uri = f"memory://crash-{next(_NAMES)}"
@@ -176,6 +185,7 @@ def prepared(
         lock="none",
         concurrency=concurrency,
         properties=options,
+        ttl=ttl,
     )
     table.append(rows(*range(5)))
     table.append(rows(*range(5, 10)))
@@ -188,10 +198,10 @@ def prepared(
 
 @functools.cache
 def with_dead(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, ttl: str | None
 ) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace))
+    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):
