@@ -6,11 +6,9 @@ which commits the policy refuses; the table must agree, keep every version, and 
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from dataclasses import dataclass
 
-import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -27,12 +25,9 @@ from plait.errors import (
 )
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.write.writer import Writer
+from tests.support.machine import EXPIRED, SCHEMA, Rows, content_of, rows
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("day", pa.date32())])
-OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
-EXPIRED = {5, 6}
 _NAMES = itertools.count()
-Rows = dict[int, int]
 KEYS = st.sets(st.integers(0, 6), min_size=1, max_size=4)
 EVERY = None
 """A write set of which nobody can tell the keys."""
@@ -48,12 +43,6 @@ class Open:
     value: int
     base: int
     retry: bool
-
-
-def rows(keys: set[int], value: int) -> pa.Table:
-    ids = sorted(keys)
-    days = [OVER if number in EXPIRED else FAR for number in ids]
-    return pa.table({"id": ids, "v": [value] * len(ids), "day": days}, schema=SCHEMA)
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -179,7 +168,7 @@ class TableMachine(RuleBasedStateMachine):
             left = {**self.now, **dict.fromkeys(keys, value)}
             wrote = keys | ({gone} & set(left))  # what was not there leaves no trace
             left.pop(gone, None)
-            assert _content(tx.scan()) == left
+            assert content_of(tx.scan()) == left
         self._landed(tx.result.version, left, wrote)
 
     # --- writers that overlap ----------------------------------------------------------------
@@ -454,14 +443,14 @@ class TableMachine(RuleBasedStateMachine):
     def the_table_is_what_the_model_says(self) -> None:
         """INV-04, INV-08."""
         if hasattr(self, "table"):
-            assert _content(self.table.scan()) == self.now
+            assert content_of(self.table.scan()) == self.now
 
     @rule(back=st.integers(0, 6))
     def travel(self, back: int) -> None:
         """INV-04, INV-05: a version is what it was, or it is refused."""
         version = max(0, self.table.version - back)
         try:
-            found = _content(self.table.scan(version=version))
+            found = content_of(self.table.scan(version=version))
         except InstantExpiredError:
             assert back >= 3
             assert version not in self.saved.values(), "INV-05"
@@ -494,13 +483,6 @@ class TableMachine(RuleBasedStateMachine):
         """Versions that services made show what the ones before them did."""
         for version in range(max(self.past) + 1, (until or self.table.version + 1)):
             self.past[version] = dict(self.now)
-
-
-def _content(scan: object) -> Rows:
-    table = scan.to_arrow()  # type: ignore[attr-defined]  # a Scan
-    found = dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
-    assert len(found) == table.num_rows, "INV-08"
-    return found
 
 
 TestTableMachine = TableMachine.TestCase

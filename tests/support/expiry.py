@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
 
 import pyarrow as pa
 
 from plait import Table
-from tests.support.protocol import Phases
 
 NAMES = map(str, itertools.count())
 OLD, NEW = dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2901, 1, 1, tzinfo=dt.UTC)
@@ -62,14 +59,6 @@ def sound(table: Table) -> None:
     assert [str(p) for p in table.verify().problems] == []
     assert [str(p) for p in table.verify(history=True).problems] == []
     assert not table.timeline.pending
-
-
-def beside(table: Table, phase: str, act: Callable[[], object]) -> Table:
-    """Return a client of the table beside which something happens once."""
-    other = Table.open(str(table.describe()["uri"]))
-    ports = replace(other.handle.ports, observer=Phases(on={phase: act}))
-    other._handle = replace(other._handle, ports=ports)
-    return other
 
 
 YOUNG = [i for i in range(20) if i % 4] + [50]

@@ -22,7 +22,6 @@ from tests.support.expiry import (
     NEW,
     OLD,
     YOUNG,
-    beside,
     content,
     filled,
     ids,
@@ -30,7 +29,7 @@ from tests.support.expiry import (
     rows,
     sound,
 )
-from tests.support.protocol import client, memory
+from tests.support.protocol import beside, client, memory
 
 # --- what expires ---------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from tests.support.expiry import (
     OLD,
     TYPES,
     YOUNG,
-    beside,
     content,
     filled,
     ids,
@@ -25,6 +24,7 @@ from tests.support.expiry import (
     rows,
     sound,
 )
+from tests.support.protocol import beside
 
 WRITES: dict[str, Callable[[Table], object]] = {
     "upsert": lambda t: t.upsert(rows((1, NEW, "b", 9), (2, NEW, "a", 9), (99, NEW, "b", 9))),
