@@ -57,6 +57,7 @@ KINDS = (
     (r"^\.meta/leases/", "read pin"),
     (r"^\.meta/manifests/", "manifest"),
     (r"^\.meta/checkpoints/", "checkpoint file"),
+    (r"^\.meta/archive/", "archive file"),
     (r"^\.meta/hints/", "hint"),
     (r"^\.meta/table\.json", "identity"),
     (r"\.keys\.", "key sidecar"),

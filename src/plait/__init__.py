@@ -74,14 +74,13 @@ if TYPE_CHECKING:
     )
     from plait.model.instant import Instant
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
-    from plait.model.ttl import Ttl
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
+    from plait.services.archive import ArchivePlan, ArchiveReport
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
-    from plait.services.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
     from plait.services.rebuild import RebuildPlan, RebuildReport
     from plait.services.repair import Finding, RepairPlan, RepairReport
@@ -99,6 +98,9 @@ if TYPE_CHECKING:
     from plait.write.writer import Writer
 
 __all__ = [
+    "ArchiveFile",
+    "ArchivePlan",
+    "ArchiveReport",
     "Audit",
     "BadRecordError",
     "CapabilityMissingError",
@@ -130,9 +132,6 @@ __all__ = [
     "EpochEntry",
     "EpochRewoundError",
     "EpochUnknownError",
-    "ExpiryPlan",
-    "ExpiryReport",
-    "ExpiryTask",
     "ExplainedConflict",
     "Explanation",
     "Finding",
@@ -204,7 +203,6 @@ __all__ = [
     "Token",
     "Transaction",
     "TransactionClosedError",
-    "Ttl",
     "UndoneError",
     "UnsupportedFeatureError",
     "Update",
@@ -216,6 +214,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LAZY = {
+    "ArchiveFile": "plait.model.decision",
+    "ArchivePlan": "plait.services.archive",
+    "ArchiveReport": "plait.services.archive",
     "Audit": "plait.model.stream",
     "ChangeScan": "plait.read.changes",
     "CleanPlan": "plait.services.clean",
@@ -237,9 +238,6 @@ _LAZY = {
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
     "Explanation": "plait.queries.explain",
-    "ExpiryPlan": "plait.services.expiry",
-    "ExpiryReport": "plait.services.expiry",
-    "ExpiryTask": "plait.services.expiry",
     "Finding": "plait.services.repair",
     "RepairPlan": "plait.services.repair",
     "RepairReport": "plait.services.repair",
@@ -278,7 +276,6 @@ _LAZY = {
     "TimelineView": "plait.model.history",
     "Token": "plait.model.decision",
     "Transaction": "plait.write.transaction",
-    "Ttl": "plait.model.ttl",
     "Update": "plait.model.clauses",
     "VerifyReport": "plait.services.verify.report",
     "WriteStats": "plait.model.changes",

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.golden import Golden, Row, by
-from tests.compat.services import expired, restored
+from tests.compat.serviced import archived, restored
 
 HERE = Path(__file__).parent / "v1"
 UTC = dt.UTC
@@ -429,7 +429,7 @@ def cleaned() -> Golden:
     return golden
 
 
-TABLES = (types, partitions, merged, events, large, wide, keys, cleaned, restored, expired)
+TABLES = (types, partitions, merged, events, large, wide, keys, cleaned, restored, archived)
 
 
 def make(folder: Path, tables: Iterable[Callable[[], Golden]] = TABLES) -> None:

@@ -29,7 +29,7 @@ from tests.compat.values import bucket_of, key_hashes, text_of
 
 FEATURES = {
     "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
-    "ttl-1",
+    "archive-1",
 }  # fmt: skip
 PLAIN = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
@@ -82,13 +82,16 @@ class Reader:
         self.reservations: list[Row] = []
         self.savepoints: dict[str, int] = {}
         self.touched: list[Row] = []
+        self.archive: list[list[Any]] = []
+        self.bodies: dict[int, bytes] = {}
         identity = parsed(self._read(".meta/table.json"), ".meta/table.json")
         require(identity.get("format") == 1, f"format {identity.get('format')}")
         require(re.fullmatch(r"[0-9a-f]{16,64}", str(identity.get("id"))), "no identity")
         if checkpoints:
             self._start()
         while (body := self._find(path := slot(self.version + 1))) is not None:
-            self._apply(*unsealed(body, path))
+            self._apply(*unsealed(body or self._archived(self.version + 1), path))
+        require(all(e[2] < self.version for e in self.archive), "the archive is ahead")
         later = [slot(self.version + 1 + 2**n) for n in range(10)]
         require(not any(map(self._find, later)), f"{path} is missing, and a later one is there")
         require(self.version >= 0, "there is no table")
@@ -111,6 +114,33 @@ class Reader:
         body = self._find(path)
         require(body is not None, f"{path} is missing")
         return body or b""
+
+    def _archived(self, version: int) -> bytes:
+        """Return the decision of an empty slot from the archive."""
+        folder = os.path.join(self.root, ".meta", "archive")
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        for name in names if version not in self.bodies else []:
+            match = re.fullmatch(rf"(\d{{20}})-(\d{{20}})-{INSTANT.pattern}\.parquet", name)
+            if match and int(match[1]) <= version <= int(match[2]):
+                body = self._read(f".meta/archive/{name}")
+                rows = pq.read_table(pa.BufferReader(body), page_checksum_verification=True)
+                self.bodies = {row["version"]: row["body"] for row in rows.to_pylist()}
+                whole = list(self.bodies) == list(range(int(match[1]), int(match[2]) + 1))
+                require(whole, f"{name} leaves a gap")
+        require(version in self.bodies, f"version {version} is empty, and not in the archive")
+        return self.bodies[version]
+
+    def check_archive(self) -> None:
+        """Compare every file of the archive with what the newest decision about it says."""
+        next_first = 0
+        for path, first, last, size, sha256 in self.archive:
+            rows = self._table(path, last - first + 1, sha256, inside=".meta/archive/")
+            require(first == next_first, f"{path} leaves a gap")
+            require(sum(len(row["body"]) for row in rows) == size, f"{path} has another size")
+            for version, row in enumerate(rows, first):
+                _, decision = unsealed(row["body"], path)
+                require(decision["version"] == row["version"] == version, f"{path} is mixed up")
+            next_first = last + 1
 
     def _table(self, path: str, rows: int, sha256: str, *, inside: str) -> list[Row]:
         body = self._read(path)
@@ -166,6 +196,7 @@ class Reader:
         self.table, self.final, self.raised = state["table"], state["final"], state["raised"]
         self.streams = {token["application"]: token for token, *_ in state["streams"]}
         self.reservations = [reserved for _, reserved in state["reservations"]]
+        self.archive = state.get("archived", [])
         lineage = state.get("lineage", {"savepoints": []})
         self.savepoints = {each["name"]: each["version"] for each in lineage["savepoints"]}
         for row in events.get("added", []):
@@ -228,6 +259,7 @@ class Reader:
             self.savepoints.pop(savepoint["name"], None)
             if not savepoint["drop"]:
                 self.savepoints[savepoint["name"]] = savepoint["version"]
+        self.archive = decision.get("archived", self.archive)
         ended = [decision, *decision.get("rolled_back", [])]
         nonces = {each["instant"][-16:] for each in ended}
         kept = [each for each in self.reservations if each["instant"][-16:] not in nonces]

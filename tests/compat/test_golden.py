@@ -80,6 +80,13 @@ def test_second_reader_reads_every_version(name: str, checkpoints: bool) -> None
             assert shown_by(reader.rows(version)) == rows, version
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_second_reader_checks_the_archive(checkpoints: bool) -> None:
+    reader = Reader(str(V1 / "archived"), checkpoints=checkpoints)
+    reader.check_archive()
+    assert reader.archive
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_second_reader_checks_every_key_digest(name: str) -> None:
     reader = Reader(str(V1 / name), checkpoints=False)

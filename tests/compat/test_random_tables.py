@@ -99,6 +99,7 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "no bounds": lambda table, _rows, _definition: table.set({"metadata.statistics": "off"}),
     "rebuild": _rebuild,
     "clean": lambda table, _rows, _definition: table.clean(),
+    "archive": lambda table, _rows, _definition: table.archive(),
 }
 
 
@@ -118,7 +119,7 @@ def test_second_reader_reads_every_table_alike(
         "clean.retain.time": "0s",
         "clean.grace": "0s",
     }
-    options |= {"clean.retain.versions": "2", "write.bucket.size": "1KiB"}
+    options |= {"clean.retain.versions": "2", "write.bucket.size": "1KiB", "archive.keep": "1"}
     schema = "id bigint, s string, p string, v double, l array<int>"
     golden = Golden("random", schema, properties=options, **definition)
     expected = {0: listed([])}
@@ -136,5 +137,6 @@ def test_second_reader_reads_every_table_alike(
     for reader in (Reader(str(place / "random")), Reader(str(place / "random"), checkpoints=False)):
         for version in filter(lambda each: each >= reader.horizon or each in saved, expected):
             assert listed(reader.rows(version)) == expected[version], version
+        reader.check_archive()
         assert all(len(hashes) == row["key_count"] for row, hashes in reader.key_digests()
                    if row["keys"] in ("inline", "sidecar"))  # fmt: skip

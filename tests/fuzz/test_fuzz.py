@@ -99,8 +99,8 @@ def _archived(self: Timeline, version: int) -> bytes | None:
 
 
 FAULTS: dict[str, tuple[object, str, Callable[..., object], str, str]] = {
-    "an empty slot is free": (Timeline, "find_bytes", _archived, "slot newest", "empty"),
-    "a gap is the head": (Timeline, "find_bytes", _archived, "slot", "remove"),
+    "an empty slot is free": (Timeline, "find_slot", _archived, "slot newest", "empty"),
+    "a gap is the head": (Timeline, "find_slot", _archived, "slot", "remove"),
 }
 
 

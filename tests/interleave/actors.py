@@ -12,6 +12,7 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, Token
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
+from plait.services.archive import archive
 from plait.services.clean import clean, undo_clean
 from plait.services.foreign import list_foreign, remove_foreign
 from plait.services.restore import plan_restore, restore
@@ -20,6 +21,7 @@ from plait.services.verify import verify
 from plait.state.cache import StateCache
 from plait.testing import SimClock
 from plait.timeline import paths
+from plait.timeline.archive import load_archive
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back_failed
@@ -85,6 +87,11 @@ def take_back(handle: TableHandle) -> object:
         return restore(handle, plan_restore(handle, to))
     except RestoreRefusedError:
         return "refused"
+
+
+def put_away(handle: TableHandle) -> int:
+    """Move old decisions into the archive; return how many slots were emptied."""
+    return archive(handle).emptied
 
 
 def sweep(handle: TableHandle) -> object:
@@ -170,6 +177,7 @@ def start(writes: int = 0, *, keyed: bool = True, interval: int = 50, grace_s: i
         **LITTLE,
         "checkpoint.interval": str(interval),
         "clean.grace": f"{grace_s}s",
+        "archive.keep": "1",
     }
     create(store, keyed=keyed, properties=options)
     handle = client(store, clock, nonces="8")
@@ -247,6 +255,25 @@ class Check:
         unnamed = [n for n in report.notes if not n.path.startswith(paths.CHECKPOINTS)]
         assert unnamed == [], str(unnamed)
         assert load_pending(end.store) == []
+
+
+@dataclass(frozen=True)
+class ArchiveCheck:
+    """Every decision can be read, and no slot is empty without a decision that archived it."""
+
+    check: Check
+
+    def __call__(self, end: End) -> None:
+        self.check(end)
+        handle = end.handle()
+        archived = handle.cache.refresh().archive
+        found = list(handle.cache.timeline.load_after(-1, limit=1_000))
+        assert [each.version for each in found] == list(range(handle.cache.known().version + 1))
+        empty = [v for v in range(len(found)) if not handle.cache.timeline.find_slot(v)]
+        assert empty == list(range(len(empty))), f"{empty} are empty"
+        assert len(empty) <= archived.last + 1, f"{empty} are empty, {archived.last} was archived"
+        for file in archived.files:
+            load_archive(end.store, file.path, sha256=file.sha256)
 
 
 @dataclass(frozen=True)

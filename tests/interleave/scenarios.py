@@ -11,12 +11,14 @@ from plait.services.clean import clean
 from plait.txn.read_pin import TTL_S
 from tests.interleave.actors import (
     DAY_MS,
+    ArchiveCheck,
     Check,
     RestoreCheck,
     Writer,
     change_nothing,
     fresh,
     oracle,
+    put_away,
     read,
     recover,
     recover_dead,
@@ -28,7 +30,6 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
-from tests.interleave.expiring import expiring, expiring_one
 from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 
@@ -65,6 +66,17 @@ def restoring(name: str, acts: Mapping[str, Act]) -> Scenario:
     """Make a scenario in which commits are undone."""
     made = scenario(name, acts, writes=3)
     return replace(made, check=RestoreCheck(acts, 3, verified=VERIFIED))
+
+
+def archiving(name: str, acts: Mapping[str, Act], *, stale: bool = False) -> Scenario:
+    """Make a scenario in which decisions leave their slots; a stale writer knows version 0."""
+    made = scenario(name, acts, writes=3, interval=1)
+    return replace(
+        made,
+        check=ArchiveCheck(Check(acts, 3, verified=VERIFIED)),
+        oracle=replace(made.oracle, archived=True),
+        knows={"a": 0} if stale else {},
+    )
 
 
 def plain(made: Scenario) -> Scenario:
@@ -165,12 +177,19 @@ def scenarios() -> dict[str, Scenario]:
             "a writer, a cleaner, a savepoint, two restorers",
             {"a": retrying("a"), "c": clean, "s": save, "r": take_back, "t": take_back},
         ),
+        archiving(
+            "two writers, a recoverer, a cleaner, an archive",
+            {"a": retrying("a"), "b": Writer("b"), "d": recover, "c": clean, "h": put_away},
+        ),
+        archiving(
+            "a stale writer, a recoverer, two archives",
+            {"a": retrying("a"), "d": recover_dead, "h": put_away, "i": put_away},
+            stale=True,
+        ),
         real("cow"),
         real("mor"),
         compacting(),
         undoing(),
-        expiring("cow"),
-        expiring("mor"),
     )
     return {each.name: each for each in every}
 
@@ -221,8 +240,6 @@ def short_scenarios() -> dict[str, Scenario]:
         plain(scenario("a writer and a remover of foreign files", {"a": Writer("a"), "g": sweep})),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         compacting_one(),
-        expiring_one("cow"),
-        expiring_one("mor"),
         plain(restoring("a writer and a restorer", {"a": retrying("a"), "r": take_back})),
         plain(restoring("a cleaner and a savepoint", {"c": clean, "s": save})),
         replace(

@@ -19,12 +19,12 @@ from tests.scheduler.memo import Memo
 SEEDS = 600
 FEWER = {
     "checkpoints and a newcomer": 150,
+    "two writers, a recoverer, a cleaner, an archive": 150,
+    "a stale writer, a recoverer, two archives": 150,
     "real cow writers": 150,
     "real mor writers": 150,
     "compactions beside writers": 150,
     "restores beside writers and a compaction": 150,
-    "expiries beside cow writers": 150,
-    "expiries beside mor writers": 150,
 }
 """Real Parquet takes its time."""
 SHORT = {
@@ -40,8 +40,6 @@ SHORT = {
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
     "a writer and a compaction": (2, 0),
-    "a cow writer and an expiry": (3, 0),
-    "a mor writer and an expiry": (3, 0),
     "a writer and a restorer": (1, 1),
     "a cleaner and a savepoint": (1, 1),
 }

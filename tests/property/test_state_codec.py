@@ -33,6 +33,7 @@ from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
+from plait.timeline.seal import checksum_of, sealed_checksum, unseal
 from tests.support.forge import seal
 from tests.support.histories import History
 from tests.support.protocol import client, create, memory
@@ -187,7 +188,7 @@ def test_a_decision_is_read_as_it_was_written(decision: Decision) -> None:
     body = codec.encode(decision)
     back = decode(body)
     assert same(decision, back)
-    assert back.checksum == codec.sealed_checksum(body)
+    assert back.checksum == sealed_checksum(body)
     assert codec.encode(back) == body
 
 
@@ -234,7 +235,7 @@ def test_a_sealed_document_with_any_value_replaced_is_read_or_refused(
     decision: Decision, value: object, data: st.DataObject
 ) -> None:
     """INV-01: what is sealed is not trusted either; nothing but FormatError comes of it."""
-    _, document = codec.unseal(codec.encode(replace(decision, version=0)), path="slot")
+    _, document = unseal(codec.encode(replace(decision, version=0)), path="slot")
     place, key = data.draw(st.sampled_from(_places(document)))
     place[key] = value  # type: ignore[index]  # a place is a list or an object
     with contextlib.suppress(FormatError):
@@ -257,7 +258,7 @@ def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
     store = memory()
     create(store, partition_by=("day",), properties={"clean.retain.time": "1h"})
     path = paths.slot(0)
-    _, document = codec.unseal(store.find(path) or b"", path=path)
+    _, document = unseal(store.find(path) or b"", path=path)
     place, key = data.draw(st.sampled_from(_places(document["table"])))
     place[key] = value  # type: ignore[index]  # a place is a list or an object
     store.put(path, seal(document))
@@ -278,7 +279,7 @@ def test_a_checkpoint_with_any_value_replaced_is_read_or_refused(
     place, key = data.draw(st.sampled_from(_places(document)))
     place[key] = value  # type: ignore[index]  # a place is a list or an object
     body = json.dumps(document)
-    sealed = {"checksum": codec.checksum_of(body.encode()), "state": body}
+    sealed = {"checksum": checksum_of(body.encode()), "state": body}
     history.store.put(path, json.dumps(sealed).encode())
     with contextlib.suppress(FormatError):
         client(history.store).cache.snapshot()

@@ -49,7 +49,6 @@ SERVICES = (
     Operation.COMPACT,
     Operation.CLUSTER,
     Operation.REBUILD,
-    Operation.EXPIRE,
 )
 NATURAL = (
     ConflictError,

@@ -19,6 +19,7 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
+from plait.timeline.seal import checksum_of, unseal
 
 NONCE = "f" * 16
 
@@ -90,7 +91,7 @@ def reseal(store: Store, version: int, change: Callable[[Decision], Decision]) -
 def rewrite(store: Store, version: int, edit: Callable[[dict[str, object]], object]) -> str:
     """Change the document in a slot, whatever comes of it, and seal it again; give its path."""
     path = paths.slot(version)
-    _, document = codec.unseal(store.find(path) or b"", path=path)
+    _, document = unseal(store.find(path) or b"", path=path)
     edit(document)
     store.put(path, seal(document))
     return path
@@ -100,7 +101,7 @@ def reseal_checkpoint(store: Store, at: int, **fields: object) -> str:
     """Change fields of a checkpoint, and seal it again; give its path."""
     path = paths.checkpoint(at)
     body = json.dumps({**json.loads(json.loads(store.find(path) or b"")["state"]), **fields})
-    sealed = {"checksum": codec.checksum_of(body.encode()), "state": body}
+    sealed = {"checksum": checksum_of(body.encode()), "state": body}
     store.put(path, json.dumps(sealed).encode())
     return path
 
@@ -108,7 +109,7 @@ def reseal_checkpoint(store: Store, at: int, **fields: object) -> str:
 def seal(document: object) -> bytes:
     """Seal any JSON value as if it were a decision."""
     body = json.dumps(document).encode()
-    return b'{"checksum":"%s",\n"decision":%s}\n' % (codec.checksum_of(body).encode(), body)
+    return b'{"checksum":"%s",\n"decision":%s}\n' % (checksum_of(body).encode(), body)
 
 
 def footer_hash(body: bytes) -> int:

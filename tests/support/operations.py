@@ -5,7 +5,6 @@ What tests/fault and the crash certificate share.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -40,14 +39,11 @@ _NAMES = itertools.count()
 CALLS_MAX = 80
 
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.date32())])
-EXPIRED = frozenset({1, 2, 6})
-OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
 
 def rows(*ids: int, day: str = "a") -> pa.Table:
-    times = [OVER if number in EXPIRED else FAR for number in ids]
-    return pa.table({"id": ids, "day": [day] * len(ids), "at": times}, schema=SCHEMA)
+    return pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -63,16 +59,17 @@ class Case:
     """Whether a writer died on the table before."""
     concurrency: str = "multi_writer"
     grace: str = "0s"
-    ttl: str | None = None
+    interval: int = 4
+    """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
-        return prepared(self.key, self.table_type, self.concurrency, self.grace, self.ttl)
+        return prepared(self.key, self.table_type, self.concurrency, self.grace, self.interval)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
         make = with_dead if self.dead else prepared
-        return make(self.key, self.table_type, self.concurrency, self.grace, self.ttl)
+        return make(self.key, self.table_type, self.concurrency, self.grace, self.interval)
 
 
 OLD = frozenset(range(10))
@@ -144,13 +141,10 @@ CASES = {
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
     "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
-    "expire cow": Case(lambda t: t.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
-    "expire mor": Case(
-        lambda t: t.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"
-    ),
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
+    "archive": Case(lambda t: t.archive(), OLD, OLD, interval=1),
     "savepoint": Case(lambda t: t.savepoint("kept"), OLD, OLD),
     "restore cow": Case(lambda t: t.restore(version=1), OLD, frozenset(range(5))),
     "restore mor": Case(
@@ -166,12 +160,13 @@ CASES = {
 
 @functools.cache
 def prepared(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, ttl: str | None
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, interval: int
 ) -> Mapping[str, bytes]:
-    """Make a table with three versions; the fourth is due for a checkpoint."""
+    """Make a table with three versions."""
     uri = f"memory://crash-{next(_NAMES)}"
     options = {
-        "checkpoint.interval": 4,
+        "checkpoint.interval": interval,
+        "archive.keep": 1,
         "clean.retain.time": "0s",
         "clean.grace": grace,
         "clean.retain.versions": 1,
@@ -185,7 +180,6 @@ def prepared(
         lock="none",
         concurrency=concurrency,
         properties=options,
-        ttl=ttl,
     )
     table.append(rows(*range(5)))
     table.append(rows(*range(5, 10)))
@@ -198,10 +192,10 @@ def prepared(
 
 @functools.cache
 def with_dead(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, ttl: str | None
+    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, interval: int
 ) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl))
+    uri = copy_of(prepared(key, table_type, concurrency, grace, interval))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):

@@ -15,6 +15,7 @@ from plait import Table
 from plait.errors import CorruptMetadataError, TableError, UnsupportedFeatureError
 from plait.storage.local import LocalStore
 from plait.timeline import paths
+from plait.timeline.seal import checksum_of, unseal
 from plait.txn.read_pin import load_read_pins
 from tests.support.forge import rewrite
 
@@ -49,11 +50,9 @@ def test_a_field_that_is_there_twice_is_refused(root: str) -> None:
     """Readers would differ in which one they take."""
     store = LocalStore(root)
     path = paths.slot(1)
-    from plait.timeline import codec
-
-    _, document = codec.unseal(store.find(path) or b"", path=path)
+    _, document = unseal(store.find(path) or b"", path=path)
     inner = json.dumps(document)[:-1].encode() + b',"base":0}'
-    digest = codec.checksum_of(inner).encode()
+    digest = checksum_of(inner).encode()
     store.put(path, b'{"checksum":"%s",\n"decision":%s}\n' % (digest, inner))
     with pytest.raises(CorruptMetadataError) as caught:
         Table.open(root)

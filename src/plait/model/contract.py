@@ -199,6 +199,12 @@ OPTIONS: Mapping[str, Option] = {
             "small files that a partition without a key may have before they are merged",
             2,
         ),
+        Option(
+            "archive.keep",
+            "count",
+            "1000",
+            "newest decisions that an archive leaves in their slots",
+        ),
         Option("services.task.size", "size", "1GiB", "bytes that one commit of a service rewrites"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
         Option(

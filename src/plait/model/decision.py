@@ -206,6 +206,28 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """A file of old decisions, with the exact bytes of their slots."""
+
+    path: str
+    first: int
+    last: int
+    bytes: int
+    """Of the decisions, as they were in their slots."""
+    sha256: str
+    """Of the file."""
+
+    @property
+    def rows(self) -> int:
+        """How many decisions it has."""
+        return self.last - self.first + 1
+
+    def to_list(self) -> list[object]:
+        """Return it as plain values."""
+        return [self.path, self.first, self.last, self.bytes, self.sha256]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSet:
     """The read that the rows of a commit depend on, if that is not its base."""
 
@@ -241,6 +263,8 @@ class Draft:
     savepoint: SavepointChange | None = None
     restored: Restored | None = None
     replayed: Replayed | None = None
+    archived: tuple[ArchiveFile, ...] = ()
+    """All files of the archive from this decision on, where it changes them; oldest first."""
     table: dict[str, object] | None = None
     """The definition of the table, where this decision sets it: schemas, bucket spec, ..."""
     stats: WriteStats = field(default_factory=WriteStats)

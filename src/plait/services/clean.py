@@ -184,7 +184,7 @@ def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     condemned += _old_checkpoints(handle, state)
     waiting = tuple(sorted(pairs(folded.condemned, "removed")))
     known = {path for path, _ in waiting}
-    require_deletable(known)
+    require_deletable(known, state.archive.files)
     new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
     return CleanPlan(
         state.version, state.horizon, horizon, final, grace_s, tuple(new), waiting, held
@@ -262,8 +262,8 @@ def _split(
 def _delete_late(handle: TableHandle, entries: tuple[Late, ...]) -> list[str]:
     """Delete files that rolled-back writers wrote after their end; the nonce proves it."""
     nonces = {entry.nonce for entry in entries}
-    manifests = handle.store.list(paths.MANIFESTS) if entries else ()
-    owned = [(info.path, paths.manifest_of(info.path)) for info in manifests]
+    listed = [info for place in paths.OWNED if entries for info in handle.store.list(place)]
+    owned = [(info.path, paths.owner_of(info.path)) for info in listed]
     doomed = [path for path, owner in owned if owner is not None and owner.nonce in nonces]
     for place in sorted({partition_path(p) for entry in entries for p in entry.partitions}):
         named = [(info.path, parse_path(info.path)) for info in handle.store.list(place)]

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, InstantExpiredError
+from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_parse, partition_path
-from plait.model.decision import RolledBack
+from plait.model.decision import ArchiveFile, RolledBack
 from plait.model.instant import Instant, Outcome
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
 from plait.state.events import Folded
 from plait.state.state import TableState
-from plait.timeline import codec, paths
+from plait.timeline import paths
 from plait.timeline.pending import load_pending
+from plait.timeline.seal import unseal
 from plait.txn.rollback import BATCH_MAX, find_outcomes, publish_rollbacks
 from plait.txn.table_handle import TableHandle
 
@@ -39,7 +40,7 @@ class ForeignFile:
 
     path: str
     bytes: int | None
-    """Its size; None for a manifest."""
+    """Its size; None for metadata."""
     owner: str
     """``rolled_back``: its instant was rolled back. ``unnamed``: its instant committed without
     naming it. ``pending``: its instant is at work. ``unknown``: nobody knows its instant.
@@ -83,12 +84,15 @@ def list_foreign(handle: TableHandle) -> tuple[ForeignFile, ...]:
         StorageError: the store cannot list.
     """
     listing = Listing.take(handle.store, Findings())
-    manifests = [path for path in listing.meta if path.startswith(f"{paths.MANIFESTS}/")]
+    places = tuple(f"{place}/" for place in paths.OWNED)
+    owned = [path for path in listing.meta if path.startswith(places)]
     pending = {each.instant.nonce for each in load_pending(handle.store)}
     state = handle.cache.refresh()
-    known = _known(state.folded(handle.store))
+    known = _known(state.folded(handle.store), state.archive.files)
     data = listing.data.filter(pc.invert(pc.is_in(listing.data["path"], value_set=known)))
-    sizes: dict[str, int | None] = dict.fromkeys(manifests)
+    theirs = pa.array(owned, pa.string())
+    theirs = theirs.filter(pc.invert(pc.is_in(theirs, value_set=known)))
+    sizes: dict[str, int | None] = dict.fromkeys(theirs.to_pylist())
     sizes |= dict(zip(data["path"].to_pylist(), data["size"].to_pylist(), strict=True))
     return tuple(_judge(handle, state, sizes, pending))
 
@@ -118,11 +122,12 @@ def remove_foreign(handle: TableHandle, files: Iterable[ForeignFile]) -> Foreign
     return ForeignRemoval(tuple(doomed), ended, kept)
 
 
-def _known(folded: Folded) -> pa.Array:
+def _known(folded: Folded, archive: Iterable[ArchiveFile]) -> pa.Array:
     """Return every path that the state names: live, kept for older versions, or condemned."""
     columns = (folded.files["path"], folded.masks["dv_path"], folded.aux["path"])
     chunks = [chunk for column in columns for chunk in column.chunks]
-    return pa.concat_arrays([*chunks, *folded.condemned["path"].chunks])
+    archived = pa.array([file.path for file in archive], pa.string())
+    return pa.concat_arrays([*chunks, *folded.condemned["path"].chunks, archived])
 
 
 def _judge(
@@ -150,7 +155,7 @@ def _judge(
 
 def _owner(path: str) -> Instant | None:
     name = parse_path(path)
-    return paths.manifest_of(path) if name is None else name.instant
+    return paths.owner_of(path) if name is None else name.instant
 
 
 def _verdict(path: str, outcome: Outcome | None, named: set[str] | None, *, working: bool) -> str:
@@ -171,18 +176,19 @@ def _named_by(handle: TableHandle, state: TableState, instant: Instant) -> set[s
     version = state.find_instant(handle.store, instant)
     if version is None:
         return None
-    path = paths.slot(version)
+    timeline = handle.cache.timeline
     try:
-        body = handle.store.find(path, size_max=codec.SLOT_BYTES_MAX)
-        decision = handle.cache.timeline.find(version)
-        if not body or decision is None:
+        body = timeline.find_bytes(version)
+        if body is None:
             return None
-        changes = codec.unseal(body, path=path)[1]["changes"]
-    except (CorruptMetadataError, InstantExpiredError):
+        decision = timeline.decode(version, body)
+        changes = unseal(body, path=paths.slot(version))[1]["changes"]
+    except CorruptMetadataError:
         return None
     sections = changes.values() if isinstance(changes, dict) else ()
     references = (each.get("manifest") for each in sections if isinstance(each, dict))
-    return decision.changes.written() | {path for path in references if isinstance(path, str)}
+    named = decision.changes.written() | {path for path in references if isinstance(path, str)}
+    return named | {file.path for file in decision.archived}
 
 
 def _end_unknown(handle: TableHandle, found: Sequence[ForeignFile]) -> tuple[Instant, ...]:

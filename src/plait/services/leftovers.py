@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
+from plait.model.decision import ArchiveFile
 from plait.state.checkpoint import checkpoint_of
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -42,16 +43,23 @@ def count_kept(handle: TableHandle, versions: Sequence[int]) -> list[int]:
     return [int((removed > version).sum()) for version in versions]
 
 
-def require_deletable(names: Iterable[str]) -> None:
+def require_deletable(names: Iterable[str], archive: Iterable[ArchiveFile]) -> None:
     """Refuse to delete a condemned path that writers do not create.
+
+    Args:
+        names: the paths.
+        archive: the files of the archive that the table has now; they stay too.
 
     Raises:
         CorruptMetadataError: a decision condemns something else, such as a slot.
     """
+    kept = {file.path for file in archive}
     for name in names:
         if parse_path(name) or paths.manifest_of(name) or checkpoint_of(name) is not None:
             continue
-        message = f"a decision condemns {name}, which is not a data file, manifest or checkpoint"
+        if paths.archive_of(name) and name not in kept:
+            continue
+        message = f"a decision condemns {name}, which is not a file that a clean may delete"
         hint = "nothing was deleted; the decision is damaged or forged; see `tablectl timeline`"
         raise CorruptMetadataError(
             message, hint=hint, path=name, expected="a file that writers leave", found=name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait.expr import Where
+from plait.services.archive import ArchivePlan, ArchiveReport, archive, plan_archive
 from plait.services.clustering import (
     ClusteringPlan,
     ClusteringReport,
@@ -89,8 +90,28 @@ class Maintenance:
         planned = plan or plan_clustering(self._handle, order_by, kind=kind, where=where)
         return cluster(self._handle, planned, spark)
 
+    def plan_archive(self) -> ArchivePlan:
+        """Plan an archive by the option ``archive.keep``; write nothing."""
+        return plan_archive(self._handle)
+
+    def archive(self, plan: ArchivePlan | None = None) -> ArchiveReport:
+        """Move old decisions from their slots into a few files; plan first if needed.
+
+        The newest ``archive.keep`` decisions stay, and those that two checkpoints do not cover
+        yet. History, time travel, changes and commit ids work as before. Writers go on meanwhile,
+        also one that sleeps.
+
+        Args:
+            plan: what to do; if another archive was first, nothing is done.
+
+        Raises:
+            CorruptMetadataError: a slot is damaged; nothing moved.
+            RolledBackError: it was taken for dead; nothing moved.
+        """
+        return archive(self._handle, plan)
+
     def optimize(self) -> OptimizeReport:
-        """Do all upkeep that falls due: roll the dead back, compact by policy, and clean.
+        """Do all upkeep that falls due: roll the dead back, compact by policy, clean, archive.
 
         Raises:
             TableError: one of them failed; what was done before stands.

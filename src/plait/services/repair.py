@@ -28,7 +28,8 @@ from plait.txn.table_handle import TableHandle
 MEND, CHOOSE, LATER, LOST = "mend", "choose", "later", "lost"
 SLOT, MANIFEST, HISTORY, CHECKPOINT = "slot", "manifest", "history", "checkpoint"
 FILE, VECTOR, KEYS, FOREIGN, OTHER = "file", "vector", "keys", "foreign", "other"
-_TIMELINE: Final = (SLOT, MANIFEST, HISTORY)
+ARCHIVE = "archive"
+_TIMELINE: Final = (SLOT, ARCHIVE, MANIFEST, HISTORY)
 _NO_COPY = "name a copy of the table that has it (--from)"
 _NOT_PROVEN = "the copy does not have the same bytes"
 _ONLY_OLDER = "only older versions need it, and they cannot be read until a clean ends them"
@@ -188,8 +189,11 @@ class _Planner:
         kind = kind_of(problem)
         if kind == SLOT:
             return self._slots(problem)
+        if kind == ARCHIVE:
+            return [self._archive(problem)]
         if kind == MANIFEST:
-            return [self._from_copy(problem, kind, self.backup.find_manifest(problem.path))]
+            body = self.backup.find_manifest(problem.path) if self.copied else None
+            return [self._put_back(problem, kind, body)]
         if kind == CHECKPOINT:
             return [self._checkpoint(problem)]
         if kind in (FILE, VECTOR):
@@ -203,21 +207,31 @@ class _Planner:
         if self.backup.proves(version) and version and not self.backup.proves(version - 1):
             version -= 1
         path = paths.slot(version)
-        body = self.backup.find_slot(version) if self.copied else None
+        body = self.backup.find_slot(version)
         named = Problem(problem.invariant, path, problem.message)
         if body is not None and body == self.handle.store.find(path):
             what = "the next decision names exactly these bytes, so no copy has better ones"
             return [(Finding(SLOT, path, problem.message, LOST, what), None)]
-        return [self._from_copy(named, SLOT, body)]
+        return [self._put_back(named, SLOT, body)]
 
-    def _from_copy(self, problem: Problem, kind: str, body: bytes | None) -> Step:
+    def _archive(self, problem: Problem) -> Step:
+        """Answer for a file of the archive with the bytes of a copy."""
+        try:
+            files = StateCache(self.handle.store, self.handle.ports).refresh().archive.files
+        except TableError:
+            files = ()  # nothing says which bytes are right
+        named = [file for file in files if file.path == problem.path]
+        body = self.backup.find_archive(named[0]) if named else None
+        return self._put_back(problem, ARCHIVE, body)
+
+    def _put_back(self, problem: Problem, kind: str, body: bytes | None) -> Step:
         """Answer with bytes that are proven, or say that nothing but them mends it."""
         store, path = self.handle.store, problem.path
-        if body is None or not self.copied:
+        if body is None:
             what = f"nothing else mends it: {_NOT_PROVEN if self.copied else _NO_COPY}"
             return Finding(kind, path, problem.message, LOST, what), None
         proven = body
-        what = f"put back the {len(body):,} bytes of the copy, which the table's metadata proves"
+        what = f"put back {len(body):,} bytes, which the table's metadata proves"
         finding = Finding(kind, path, problem.message, MEND, what)
         return finding, lambda: store.put(path, proven)
 
@@ -238,7 +252,7 @@ class _Planner:
         find = self.backup.find_file if kind == FILE else self.backup.find_vectors
         body = find(state, path) if self.copied else None
         if body is not None:
-            return self._from_copy(problem, kind, body)
+            return self._put_back(problem, kind, body)
         reason = _NOT_PROVEN if self.copied else _NO_COPY
         needing = files_needing(self.handle, state, path)
         if not needing:
@@ -271,6 +285,8 @@ def kind_of(problem: Problem) -> str:
         return SLOT if problem.invariant in ("INV-01", "INV-02") else HISTORY
     if problem.invariant in ("INV-06", "INV-08"):
         return FOREIGN if problem.invariant == "INV-06" else KEYS
+    if paths.archive_of(path):
+        return ARCHIVE
     if path.startswith(f"{paths.MANIFESTS}/"):
         return MANIFEST
     if path.startswith(f"{paths.CHECKPOINTS}/"):

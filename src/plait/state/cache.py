@@ -64,13 +64,18 @@ class StateCache:
         return self._keep(self._catch_up(self._state or self._open()))
 
     def _catch_up(self, state: TableState) -> TableState:
+        load = self.timeline.load_active
         while True:
             before = state.version
             try:
-                for decision in self.timeline.load_after(before, limit=_NEAR):
+                for decision in load(before, limit=_NEAR):
                     state = state.apply(decision, where=paths.slot(decision.version))
-            except InstantExpiredError as error:
-                state = self._past(error)
+            except InstantExpiredError:
+                newest = load_newest(self.store, least=state.version + 1)
+                if newest is not None and newest.version > state.version:
+                    state = newest
+                else:  # all checkpoints are lost: the archive makes up for them (INV-11)
+                    load = self.timeline.load_after
                 continue
             if state.version - before < _NEAR:
                 return state
@@ -184,22 +189,6 @@ class StateCache:
             self._state = state
             return state
 
-    def _past(self, emptied: InstantExpiredError) -> TableState:
-        """Load the checkpoint that covers an emptied slot.
-
-        Raises:
-            CorruptMetadataError: none does, so nobody archived it (INV-01).
-        """
-        version = int(str(emptied.facts.get("version", -1)))
-        newest = load_newest(self.store, least=version)
-        if newest is not None and newest.version >= version:
-            return newest
-        message = f"version {version} is empty, but no checkpoint covers it"
-        hint = "restore the slot from a backup; nothing can be written to this table without it"
-        raise CorruptMetadataError(
-            message, hint=hint, path=paths.slot(version), expected="a checkpoint", found="no bytes"
-        ) from emptied
-
     def _jump(self, state: TableState) -> TableState:
         newest = load_newest(self.store)
         return newest if newest is not None and newest.version > state.version else state
@@ -208,10 +197,7 @@ class StateCache:
         state = load_newest(self.store)
         if state is not None:
             return state
-        try:
-            first = self.timeline.find(0)
-        except InstantExpiredError as error:
-            return self._past(error)
+        first = self.timeline.find(0)
         if first is None:
             uri = self.store.spec.uri
             message = f"there is no table at {uri}"

@@ -21,6 +21,7 @@ from plait.model.bucket import Partition
 from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
+from plait.state.archived import Archived
 from plait.state.definition import TableDef
 from plait.state.events import TABLES, Events, compact, gathered
 from plait.state.horizons import Horizons
@@ -31,15 +32,14 @@ from plait.state.state import Late, Reservation, TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import (
+    ARCHIVE,
     FEATURES,
     KNOWN,
     RESTORES,
-    TTL,
-    checksum_of,
     parse_reserved,
     reserved_to_dict,
-    unique,
 )
+from plait.timeline.seal import checksum_of, unique
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
 _NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(PART_TABLES)})\.parquet", re.ASCII)
@@ -222,9 +222,8 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 
 def _document(state: TableState) -> dict[str, object]:
-    lifetime = () if state.table.ttl is None else (TTL,)
     return {
-        "features": [*FEATURES, *state.lineage.features, *lifetime],
+        "features": [*FEATURES, *state.lineage.features, *state.archive.features],
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,
@@ -234,6 +233,7 @@ def _document(state: TableState) -> dict[str, object]:
         "reservations": [[r.version, reserved_to_dict(r.reserved)] for r in state.reservations],
         "streams": [_position(p) for p in state.streams.values()],
         **({"lineage": state.lineage.to_dict()} if state.lineage.features else {}),
+        **({"archived": state.archive.to_list()} if state.archive.files else {}),
         "files": state.files,
         "table": state.table.to_dict(),
         "parts": [part.to_dict() for part in state.parts],
@@ -264,6 +264,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
         files=int(str(document["files"])),
         streams=_streams(document["streams"]),
         lineage=Lineage.from_dict(document["lineage"]) if RESTORES in features else Lineage(),
+        archive=Archived.from_list(document["archived"]) if ARCHIVE in features else Archived(),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from plait.errors import CorruptMetadataError, FormatError, InstantExpiredError
+from plait.errors import CorruptMetadataError, FormatError
 from plait.files.bounds import Kinds
 from plait.state.events import TABLES, Events, events_of
 from plait.state.part_file import PartFile, places_of, read_whole, write_part_file
@@ -90,7 +90,7 @@ def recover_part(
         count = part.last - part.first + 1
         try:
             decisions = list(Timeline(store).load_after(part.first - 1, limit=count))
-        except (FormatError, InstantExpiredError):
+        except FormatError:
             raise error from None
         if len(decisions) != count:
             raise

@@ -24,6 +24,7 @@ from plait.model.instant import Instant
 from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
 from plait.read.wanted import Wants
+from plait.state.archived import Archived
 from plait.state.definition import TableDef
 from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold, gathered
 from plait.state.horizons import Horizons
@@ -88,6 +89,8 @@ class TableState:
     """The last token of each application that ever wrote: for ever, also where history is gone."""
     lineage: Lineage = field(default_factory=Lineage)
     """Savepoints, and what restores undid."""
+    archive: Archived = field(default_factory=Archived)
+    """Where old decisions are."""
     parts: tuple[Part, ...] = ()
     tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
@@ -167,6 +170,7 @@ class TableState:
             files=self.files + _more_files(decision),
             streams=streams_after(self.streams, decision),
             lineage=self.lineage.apply(decision),
+            archive=self.archive.after(decision, where=where),
             tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
         )

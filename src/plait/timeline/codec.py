@@ -1,15 +1,7 @@
-"""Decisions as bytes: one JSON document a slot, columnar inside, sealed by a checksum.
-
-    {"checksum":"<sha256 of what follows>",
-    "decision":{...}}
-
-The checksum covers the exact bytes of the second part, and the decision names the checksum of
-the one before, so that a timeline is a chain.
-"""
+"""Decisions as bytes: one JSON document a slot, columnar inside, sealed by a checksum."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -26,6 +18,7 @@ from plait.errors import (
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
+    ArchiveFile,
     Cleaned,
     Decision,
     Draft,
@@ -42,7 +35,9 @@ from plait.model.decision import (
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.storage.port import check_path
+from plait.timeline import paths
 from plait.timeline.columns import from_json, to_json
+from plait.timeline.seal import seal, unseal
 
 FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
 """What a client must know to read any table that this one writes."""
@@ -50,14 +45,10 @@ ROW_MAPS = "row-maps-1"
 """What it must know to read a decision that rewrote files."""
 RESTORES = "restores-1"
 """What it must know from the first savepoint, restore or replay of a table on."""
-TTL = "ttl-1"
-"""What it must know to read a definition with a time to live, and what came of it."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL)
+ARCHIVE = "archive-1"
+"""What it must know from the first archive of a table on."""
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES, ARCHIVE)
 SLOT_BYTES_MAX = 64 << 20
-_HEAD = b'{"checksum":"'
-_MIDDLE = b'",\n"decision":'
-_TAIL = b"}\n"
-_DIGITS = 64
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31
 
 T = TypeVar("T")
@@ -77,8 +68,7 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
         elif table.num_rows:
             document["changes"][name] = to_json(table)
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    body = text.encode()
-    data = b"".join((_HEAD, checksum_of(body).encode(), _MIDDLE, body, _TAIL))
+    data = seal(text.encode())
     if len(data) > SLOT_BYTES_MAX:
         message = f"the decision has {len(data)} bytes; at most {SLOT_BYTES_MAX} are allowed"
         hint = "write less at once, or use a smaller predicate or commit id"
@@ -98,55 +88,9 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
         used.add(ROW_MAPS)
     if decision.savepoint or decision.restored or decision.replayed:
         used.add(RESTORES)
-    if decision.operation is Operation.EXPIRE or "ttl" in (decision.table or {}):
-        used.add(TTL)
+    if decision.archived:
+        used.add(ARCHIVE)
     return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
-
-
-def checksum_of(body: bytes) -> str:
-    """Return the checksum that seals a decision."""
-    return hashlib.sha256(body).hexdigest()
-
-
-def sealed_checksum(data: bytes) -> str:
-    """Return the checksum that stands in an encoded decision."""
-    return data[len(_HEAD) : len(_HEAD) + _DIGITS].decode("ascii", "replace")
-
-
-def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
-    """Check the seal; return the checksum and the document."""
-    start = len(_HEAD) + _DIGITS
-    body = data[start + len(_MIDDLE) : -len(_TAIL)]
-    shaped = (
-        data.startswith(_HEAD)
-        and data[start : start + len(_MIDDLE)] == _MIDDLE
-        and data.endswith(_TAIL)
-    )
-    stated = sealed_checksum(data)
-    computed = checksum_of(body)
-    if not shaped or stated != computed:
-        message = f"{path} is damaged: its checksum does not match its content"
-        hint = "restore the file from a backup; `tablectl verify` lists all damage"
-        raise CorruptMetadataError(message, hint=hint, path=path, expected=stated, found=computed)
-    try:
-        document = json.loads(body, object_pairs_hook=unique)
-        if not isinstance(document, dict):
-            raise TypeError(document)
-    except (TypeError, ValueError, RecursionError) as error:
-        message = f"{path} is not a decision: {error}"
-        raise CorruptMetadataError(message, path=path) from error
-    return stated, document
-
-
-def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Make an object of JSON; raise ValueError if it names a field twice: readers would differ."""
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        message = f"field {twice[:80]!r} occurs twice"
-        raise ValueError(message)
-    return document
 
 
 def decode(data: bytes, *, path: str, load: Section) -> Decision:
@@ -205,6 +149,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "savepoint": decision.savepoint and decision.savepoint.to_dict(),
         "restored": decision.restored and decision.restored.to_dict(),
         "replay": decision.replayed and decision.replayed.to_dict(),
+        "archived": [file.to_list() for file in decision.archived] or None,
     }
     document.update({key: value for key, value in optional.items() if value is not None})
     return document  # type: ignore[return-value]  # "changes" is the one entry that is filled in
@@ -243,6 +188,34 @@ def parse_reserved(value: Mapping[str, object]) -> Reserved:
         buckets.append((_partitions([partition])[0], _typed(number, int)))
     holder = Instant.parse(_typed(value["instant"], str))
     return Reserved(holder, _parse_scope(_typed(value["scope"], dict)), tuple(buckets))
+
+
+def parse_archive(value: object) -> tuple[ArchiveFile, ...]:
+    """Read the files of an archive; raise TypeError or ValueError for nonsense.
+
+    They follow each other from version 0 on without a gap.
+    """
+    files = tuple(_archive_file(_typed(each, list)) for each in _typed(value, list))
+    if [file.first for file in files] != [0, *(file.last + 1 for file in files)][: len(files)]:
+        message = "the files of the archive do not follow each other"
+        raise ValueError(message)
+    return files
+
+
+def _archive_file(value: list[object]) -> ArchiveFile:
+    path, first, last, size, digest = value
+    file = ArchiveFile(
+        check_path(_typed(path, str)),
+        _typed(first, int),
+        _typed(last, int),
+        _typed(size, int),
+        _typed(digest, str),
+    )
+    name = paths.archive_of(file.path)
+    if name is None or (name.first, name.last) != (file.first, file.last) or file.bytes <= 0:
+        message = f"not a file of the archive: {value!r:.160}"
+        raise ValueError(message)
+    return file
 
 
 def _rolled_back(value: RolledBack) -> dict[str, object]:
@@ -314,6 +287,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         savepoint=None if savepoint is None else _parse_savepoint(_typed(savepoint, dict)),
         restored=None if restored is None else _parse_restored(_typed(restored, dict)),
         replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
+        archived=parse_archive(document.get("archived", [])),
         table=_optional(document.get("table"), dict),
         stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
         client=_typed(document["client"], dict),

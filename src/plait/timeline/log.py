@@ -15,6 +15,7 @@ from plait.model.decision import Decision
 from plait.model.instant import Instant
 from plait.storage.port import Store
 from plait.timeline import codec, paths
+from plait.timeline.archive import Archive
 from plait.timeline.columns import load_parquet, to_parquet
 
 INLINE_ROWS_MAX = 256
@@ -26,26 +27,42 @@ class Timeline:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._archive = Archive(store)
 
-    def find_bytes(self, version: int) -> bytes | None:
-        """Read a slot as it is; None if it is free. An emptied slot raises.
+    def find_slot(self, version: int) -> bytes | None:
+        """Read a slot as it is; None if it is free (INV-01). Without bytes, it was archived.
 
         Raises:
-            InstantExpiredError: the decision was archived.
             CorruptMetadataError: the slot was lost: a later one is there (INV-02).
         """
         later = paths.slots_after(version)
-        data = self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
-        if data is not None and not data:
-            message = f"version {version} was archived"
-            hint = "open the table again; it then starts from a checkpoint"
-            raise InstantExpiredError(message, hint=hint, version=version)
-        return data
+        return self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
+
+    def find_bytes(self, version: int) -> bytes | None:
+        """Read the bytes of a decision, from its slot or from the archive; None if it is free.
+
+        Raises:
+            CorruptMetadataError: the slot or the archive is damaged.
+        """
+        data = self.find_slot(version)
+        return data if data or data is None else self._archived(version)[0]
 
     def find(self, version: int) -> Decision | None:
-        """Load the decision of a version; None if the slot is free (INV-01)."""
+        """Load the decision of a version; None if its slot is free (INV-01)."""
         data = self.find_bytes(version)
         return None if data is None else self.decode(version, data)
+
+    def _archived(self, version: int) -> list[bytes]:
+        """Return the decisions from a version on whose slot is empty, as many as are at hand."""
+        bodies = self._archive.find(version)
+        if bodies:
+            return bodies
+        path = paths.slot(version)
+        message = f"version {version} is empty, and no archive contains its decision"
+        hint = "restore the slot from a backup; nothing can be written to this table without it"
+        raise CorruptMetadataError(
+            message, hint=hint, path=path, expected="a decision", found="no bytes"
+        )
 
     def decode(self, version: int, data: bytes) -> Decision:
         """Read the bytes of a slot, and check that they belong in it."""
@@ -66,12 +83,35 @@ class Timeline:
         return decision
 
     def load_after(self, version: int, *, limit: int) -> Iterator[Decision]:
-        """Load decisions from ``version + 1`` on, until the head or ``limit`` of them."""
-        for number in range(version + 1, version + 1 + limit):
-            decision = self.find(number)
-            if decision is None:
+        """Load decisions from ``version + 1`` on, until the head or ``limit`` of them.
+
+        Raises:
+            CorruptMetadataError: a slot or the archive is damaged.
+        """
+        number, end = version + 1, version + limit
+        while number <= end:
+            data = self.find_slot(number)
+            if data is None:
                 return
-            yield decision
+            for body in [data] if data else self._archived(number)[: end - number + 1]:
+                yield self.decode(number, body)
+                number += 1
+
+    def load_active(self, version: int, *, limit: int) -> Iterator[Decision]:
+        """Load the decisions after a version as ``load_after`` does, but none from the archive.
+
+        Raises:
+            InstantExpiredError: one of them was archived.
+        """
+        for number in range(version + 1, version + 1 + limit):
+            data = self.find_slot(number)
+            if data is None:
+                return
+            if not data:
+                message = f"version {number} was archived"
+                hint = "open the table again; it then starts from a checkpoint"
+                raise InstantExpiredError(message, hint=hint, version=number)
+            yield self.decode(number, data)
 
     def write_manifests(
         self, instant: Instant, attempt: str, tables: Mapping[str, pa.Table]

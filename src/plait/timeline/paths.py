@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from plait.errors import FormatError
 from plait.model.changes import SECTIONS
@@ -15,6 +16,9 @@ PENDING = f"{META}/pending"
 HEARTBEATS = f"{META}/heartbeats"
 MANIFESTS = f"{META}/manifests"
 CHECKPOINTS = f"{META}/checkpoints"
+ARCHIVE = f"{META}/archive"
+OWNED = (MANIFESTS, ARCHIVE)
+"""Where files of metadata lie that belong to an instant, and that its decision names."""
 LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"
 
@@ -22,6 +26,7 @@ _BLOCK = 10_000
 _LATER = 10
 _ATTEMPT = r"[A-Za-z0-9._-]{1,200}"
 _RECORD = re.compile(rf"([^.]+)\.(requested|inflight(\.{_ATTEMPT})?)", re.ASCII)
+_ARCHIVE = re.compile(r"(\d{20})-(\d{20})-([^.]+)\.parquet", re.ASCII)
 _LEASE = re.compile(r"\d{20}-[0-9a-f]{16}", re.ASCII)
 _MANIFEST = re.compile(rf"{_ATTEMPT}-({'|'.join(SECTIONS)})\.parquet", re.ASCII)
 
@@ -65,6 +70,32 @@ def manifest(instant: Instant, attempt: str, section: str) -> str:
     return f"{manifests(instant)}/{attempt}-{section}.parquet"
 
 
+class ArchiveName(NamedTuple):
+    """The name of a file of the archive."""
+
+    first: int
+    last: int
+    instant: Instant
+
+
+def archive(first: int, last: int, instant: Instant) -> str:
+    """Name the file of an instant with the decisions of these versions."""
+    return f"{ARCHIVE}/{first:020d}-{last:020d}-{instant}.parquet"
+
+
+def archive_of(path: str) -> ArchiveName | None:
+    """Tell which versions a file of the archive has, and whose it is; None for any other name.
+
+    >>> archive_of(".meta/archive/notes.parquet")
+    """
+    directory, _, name = path.rpartition("/")
+    match = _ARCHIVE.fullmatch(name)
+    instant = _instant(match[3]) if match and directory == ARCHIVE else None
+    if match is None or instant is None or int(match[1]) > int(match[2]):
+        return None
+    return ArchiveName(int(match[1]), int(match[2]), instant)
+
+
 def record_of(path: str) -> Instant | None:
     """Tell whose pending record this is; None for any other name."""
     directory, _, name = path.rpartition("/")
@@ -86,6 +117,12 @@ def manifest_of(path: str) -> Instant | None:
     directory, _, name = path.rpartition("/")
     outer, _, owner = directory.rpartition("/")
     return _instant(owner) if outer == MANIFESTS and _MANIFEST.fullmatch(name) else None
+
+
+def owner_of(path: str) -> Instant | None:
+    """Tell whose manifest or file of the archive this is; None for any other name."""
+    name = archive_of(path)
+    return manifest_of(path) if name is None else name.instant
 
 
 def is_lease(path: str) -> bool:

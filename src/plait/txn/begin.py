@@ -21,7 +21,7 @@ from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.liveness import is_alive, process_mark, silence_ms
-from plait.txn.matrix import SERVICES
+from plait.txn.matrix import NO_RIVALS
 from plait.txn.policy import require_policy
 from plait.txn.rollback import end_instants, find_outcomes, rollback_instants
 from plait.txn.table_handle import TableHandle, client
@@ -72,7 +72,7 @@ def request_instant(
             again; one that several processes share is left to the roll-back of them all.
     """
     path = paths.requested(record.instant)
-    if not contract.single_writer or record.operation in SERVICES:  # in nobody's way
+    if not contract.single_writer or record.operation in NO_RIVALS:  # they change no row
         return write_requested(store, record)
     began = not record.process and store.find(path) is not None
     write_requested(store, record)
@@ -124,7 +124,7 @@ def _rivals(handle: TableHandle, record: PendingInstant) -> list[PendingInstant]
         each
         for each in load_pending(handle.store)
         if each.instant != record.instant
-        and each.operation not in SERVICES  # which make no writer fail
+        and each.operation not in NO_RIVALS  # which make no writer fail
         and not (each.writer and each.writer == record.writer)
     ]
     if not others:

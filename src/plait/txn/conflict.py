@@ -31,11 +31,10 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.instant import Instant, Operation
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import TableSpec
 from plait.model.value import array_of
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (
-    DATA,
     FILE_GROUP,
     KEY,
     MATRIX,
@@ -79,8 +78,6 @@ class Intent:
     """The table's own policy, where it is none of Plait's."""
     looked: frozenset[tuple[Partition | None, int]] = frozenset()
     """Buckets in which keys were looked up that count as read; no partition: in every one."""
-    copies: bool = False
-    """Whether files that we write may have rows of files that we replace."""
 
     @classmethod
     def of(
@@ -92,10 +89,8 @@ class Intent:
         **table: Unpack[_Rules],
     ) -> Intent:
         """Take the write set from staged changes; the rest is what the table asks for."""
-        looked, buckets = looked_places(changes), touched_buckets(changes)
-        replaces = spec is not None and spec.table_type == COW and changes.removed.num_rows > 0
-        copies = replaces and operation in DATA
-        return cls(operation, scope, buckets, spec, looked=looked, copies=copies, **table)
+        looked = looked_places(changes)
+        return cls(operation, scope, touched_buckets(changes), spec, looked=looked, **table)
 
     def cell(self, theirs: Decision) -> Cell:
         """Look up what it means that they were first.
@@ -222,20 +217,13 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
 
 
 def _by_place(ours: Intent, theirs: Decision, cell: Cell) -> Conflict | None:
-    """Judge where one of the two is a service that moves rows, or takes away what has expired.
-
-    What was read stays true, or counts as read before. Only copies of rows that have expired since
-    are in the way: nothing tells where they are in our files.
-    """
+    """Judge where one of the two is a rewrite, which changes no row: what was read stays true."""
     if cell.meets is Meets.ALWAYS:
         return Conflict(theirs, cell.same, ours.buckets, "it may have changed any file", whole=True)
     shared = meeting(ours, theirs.scope, touched_buckets(theirs.changes))
     if shared is None:
         return None
-    if theirs.operation is not Operation.EXPIRE:
-        return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
-    verdict = Verdict.REBASE if ours.copies else cell.same
-    return Conflict(theirs, verdict, shared, "rows of the same place expired")
+    return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
 
 
 def _by_rule(

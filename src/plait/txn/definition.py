@@ -24,7 +24,6 @@ from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
-from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.ports import Ports
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -55,7 +54,6 @@ class Definition:
     unique: str = "partition"
     contract: Contract = field(default_factory=Contract)
     properties: Mapping[str, object] = field(default_factory=dict)
-    ttl: Ttl | None = None
 
     def with_lock(self, lock: str) -> Definition:
         """Return the same definition with a lock."""
@@ -111,7 +109,6 @@ class Definition:
             self.policy,
             self.isolation,
             self.unique,
-            None if self.ttl is None else fitting_ttl(self.ttl, spec),
         )
 
     def _buckets(self, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
@@ -141,31 +138,6 @@ def arrow_schema(schema: object) -> pa.Schema:
     message = f"not a schema: {type(schema).__qualname__}"
     hint = "pass a pyarrow.Schema, a Spark StructType, or DDL text"
     raise OptionError(message, hint=hint, key="schema", value=type(schema).__qualname__)
-
-
-def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
-    """Return a time to live with its column as the table spells it.
-
-    Raises:
-        OptionError: it does not fit the table.
-        SchemaMismatchError: the table has no such column.
-    """
-    ttl.checked()
-    if ttl.unit == PARTITION and not spec.partition_by:
-        message = "the table has no partitions that could expire"
-        raise OptionError(message, hint="use unit='row'", key="ttl", value=str(ttl))
-    if not ttl.by_column:
-        if WRITTEN in map(str.lower, spec.schema.names):
-            message = f"ttl by {WRITTEN!r} could mean the column or the time of the commit"
-            raise OptionError(message, hint="use another column", key="ttl", value=str(ttl))
-        return ttl
-    name = _column(spec.schema, ttl.by, "ttl")
-    kind = spec.schema.arrow.field(name).type
-    if not may_tell_time(kind):
-        message = f"column {name!r} of type {type_name(kind)} cannot tell when a row expires"
-        hint = "use a date or a timestamp; for numbers and text nobody knows what they count"
-        raise OptionError(message, hint=hint, key="ttl", value=str(ttl))
-    return replace(ttl, by=name)
 
 
 def _column(schema: Schema, name: str, what: str) -> str:
@@ -227,7 +199,7 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     """
     identity = {"format": FORMAT_VERSION, "id": ports.ids.nonce() + ports.ids.nonce()}
     if not store.put_if_absent(paths.TABLE, json.dumps(identity).encode()):
-        Timeline(store).find_bytes(0)  # raises if it was lost: nothing is made over what is left
+        Timeline(store).find_slot(0)  # raises if it was lost: nothing is made over what is left
     now = store.now_ms()
     decision = Decision(
         version=0,
@@ -245,7 +217,7 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     )
     body = codec.encode(decision)
     if not store.put_if_absent(paths.slot(0), body):
-        theirs = Timeline(store).find_bytes(0)
+        theirs = Timeline(store).find_slot(0)
         if theirs != body:
             uri = store.spec.uri
             message = f"a table already exists at {uri}"
@@ -262,19 +234,6 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
 
     def changed(table: TableDef) -> TableDef:
         return replace(table, options=table.options.merged(values))
-
-    return change_table(handle, changed)
-
-
-def set_ttl(handle: TableHandle, ttl: Ttl | None) -> CommitResult:
-    """Set the time to live of the rows; None: they live for ever.
-
-    Raises:
-        OptionError, SchemaMismatchError: it does not fit the table; nothing was written.
-    """
-
-    def changed(table: TableDef) -> TableDef:
-        return replace(table, ttl=None if ttl is None else fitting_ttl(ttl, table.spec))
 
     return change_table(handle, changed)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from plait.errors import CommitOutcomeUnknownError, InstantExpiredError, StorageError
+from plait.errors import CommitOutcomeUnknownError, StorageError
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import codec, paths
+from plait.timeline.seal import sealed_checksum
 from plait.txn.table_handle import TableHandle
 
 _TRIES = 6
@@ -54,7 +55,7 @@ def publish(
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
     handle.require_contract(state.table.contract)
-    now_ms, before = handle.store.now_ms(), paths.slot(state.version)
+    now_ms, where = handle.store.now_ms(), paths.slot(state.version)
     table = state.table
     if draft.table is not None:
         table = TableDef.from_dict(draft.table, where="the new definition")
@@ -62,14 +63,15 @@ def publish(
         draft,
         table.spec,
         version=state.version + 1,
-        completed_ms=after(now_ms, state.completed_ms, where=before),
+        completed_ms=after(now_ms, state.completed_ms, where=where),
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
-    held = codec.features_of(draft, state.lineage.features)
+    before = (*state.lineage.features, *state.archive.features)
+    held = codec.features_of(draft, before)
     decision = replace(decision, features=held)
     body = codec.encode(decision, manifests)
-    won = replace(decision, checksum=codec.sealed_checksum(body))
+    won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
     error: StorageError | None = None
     backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
@@ -83,9 +85,6 @@ def publish(
             theirs = handle.cache.timeline.find(decision.version)
         except StorageError as problem:
             error = problem
-        except InstantExpiredError:
-            handle.cache.refresh()  # names the slot, unless a checkpoint covers it
-            raise
         else:
             if theirs is not None and theirs.attempt == decision.attempt:
                 return Won(won)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plait.errors import CorruptMetadataError, InstantExpiredError
+from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_path
 from plait.model.changes import WriteStatus
@@ -17,6 +17,8 @@ from plait.timeline.pending import PendingInstant
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
+_ARCHIVERS = (Operation.ARCHIVE, None)
+"""Operations of pending records whose instants may have files of the archive; None: not known."""
 BATCH_MAX = 1_000
 """Instants that one decision ends, at most."""
 _BATCH_TEXT_MAX = 4 << 20
@@ -144,7 +146,8 @@ def _end_batch(
     deleted: dict[str, list[str]] = {}
     if doomed:
         handle.ports.observer.phase("delete", instants=len(doomed))
-        deleted = _delete_files(handle, doomed)
+        archived = any(e.operation in _ARCHIVERS for e in batch if e.instant in doomed)
+        deleted = _delete_files(handle, doomed, archived=archived)
     deleted |= _delete_unnamed(handle, {i: places[i] for i in places if i not in doomed})
     handle.store.delete([path for each in batch for path in each.records])
     handle.store.delete([each.heartbeat for each in batch if each.heartbeat is not None])
@@ -191,15 +194,19 @@ def delete_files_of(
 
 
 def _delete_files(
-    handle: TableHandle, doomed: Mapping[Instant, Iterable[Partition]]
+    handle: TableHandle, doomed: Mapping[Instant, Iterable[Partition]], *, archived: bool = False
 ) -> dict[str, list[str]]:
-    """Delete the files and manifests of rolled-back instants; give their paths by nonce."""
+    """Delete the files and manifests of rolled-back instants; give their paths by nonce.
+
+    ``archived``: files of the archive may be among them.
+    """
     deleted = _files_of(handle, doomed)
     single = next(iter(doomed)) if len(doomed) == 1 else None
-    manifests = timeline.MANIFESTS if single is None else timeline.manifests(single)
+    places = [timeline.MANIFESTS if single is None else timeline.manifests(single)]
+    places += [timeline.ARCHIVE] if archived else []
     nonces = {instant.nonce for instant in doomed}
-    for info in handle.store.list(manifests):
-        owner = timeline.manifest_of(info.path)
+    for info in (info for place in places for info in handle.store.list(place)):
+        owner = timeline.owner_of(info.path)
         if owner is not None and owner.nonce in nonces:
             deleted.setdefault(owner.nonce, []).append(info.path)
     handle.store.delete([path for paths in deleted.values() for path in paths])
@@ -241,7 +248,7 @@ def _find_named(handle: TableHandle, instant: Instant) -> set[str] | None:
     version = handle.cache.refresh().find_instant(handle.store, instant)
     try:
         decision = None if version is None else handle.cache.timeline.find(version)
-    except (CorruptMetadataError, InstantExpiredError):
+    except CorruptMetadataError:
         return None
     return None if decision is None else decision.changes.written()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from plait.errors import CommitRetriesExhaustedError, StorageError
 from plait.model.decision import Decision, Draft
-from plait.model.instant import State
+from plait.model.instant import Instant, Operation, State
 from plait.state.state import TableState
 from plait.timeline.log import INLINE_ROWS_MAX
 from plait.timeline.pending import PendingInstant, write_requested
@@ -59,20 +59,7 @@ def _publish(handle: TableHandle, state: TableState, draft: Draft) -> Won | Lost
     sections = draft.changes.tables()
     if all(table.num_rows <= INLINE_ROWS_MAX for table in sections.values()):
         return publish(handle, state, draft)
-    us = client()
-    record = PendingInstant(
-        draft.instant,
-        State.REQUESTED,
-        draft.operation,
-        state.version,
-        (),
-        host=str(us["host"]),
-        pid=int(str(us["pid"])),
-        started_ms=draft.instant.time_ms,
-        timeout_s=state.table.options.seconds("heartbeat.timeout"),
-        process=process_mark(),
-    )
-    doomed = [write_requested(handle.store, record)]
+    doomed = [write_record(handle, state, draft.instant, draft.operation)]
     references = handle.cache.timeline.write_manifests(draft.instant, "a1", sections)
     outcome = publish(handle, state, draft, references)
     if isinstance(outcome, Lost):  # the next draft is another instant
@@ -81,3 +68,26 @@ def _publish(handle: TableHandle, state: TableState, draft: Draft) -> Won | Lost
     with contextlib.suppress(StorageError):  # recovery finds the record
         handle.store.delete(doomed)
     return outcome
+
+
+def write_record(
+    handle: TableHandle, state: TableState, instant: Instant, operation: Operation
+) -> str:
+    """Write the pending record of a service that writes files before its decision; return its path.
+
+    No writer has to give way to it.
+    """
+    us = client()
+    record = PendingInstant(
+        instant,
+        State.REQUESTED,
+        operation,
+        state.version,
+        (),
+        host=str(us["host"]),
+        pid=int(str(us["pid"])),
+        started_ms=instant.time_ms,
+        timeout_s=state.table.options.seconds("heartbeat.timeout"),
+        process=process_mark(),
+    )
+    return write_requested(handle.store, record)

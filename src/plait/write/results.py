@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+
+import pyarrow.compute as pc
 
 from plait.engine import Engine
 from plait.errors import (
@@ -14,8 +17,9 @@ from plait.errors import (
     StreamError,
     UndoneError,
 )
-from plait.model.changes import Digest
+from plait.model.changes import Digest, WriteStats
 from plait.model.decision import CommitResult, Token
+from plait.model.instant import Instant
 from plait.model.request import WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied
@@ -85,12 +89,16 @@ def result_at(handle: TableHandle, version: int) -> CommitResult:
     Raises:
         UndoneError: a restore undid it.
     """
-    require_contained(handle.cache.known(), version)
-    decision = handle.cache.timeline.find(version)
-    if decision is None:
-        message = f"version {version} has no slot"
+    state = handle.cache.known()
+    require_contained(state, version)
+    columns = ("version", "instant", "stats")
+    rows = state.commits(handle.store, since=version - 1, columns=columns)
+    found = rows.filter(pc.equal(rows["version"], version)).to_pylist()
+    if not found:
+        message = f"version {version} is not among the commits"
         raise InvariantError(message)
-    return CommitResult(version, decision.instant, decision.stats)
+    stats = WriteStats(**json.loads(found[0]["stats"]))
+    return CommitResult(version, Instant.parse(found[0]["instant"]), stats)
 
 
 def commit_or_abort(

@@ -12,6 +12,7 @@ from plait import Table
 from plait.model.decision import Span, Token
 from plait.storage import open_store
 from plait.timeline import codec, paths
+from plait.timeline.seal import sealed_checksum
 
 
 @pytest.fixture(name="table")
@@ -80,7 +81,7 @@ def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     store = open_store(handle.store.spec)
     store.put(paths.slot(5), codec.encode(forged))
     following = handle.cache.timeline.find(6)
-    seal = codec.sealed_checksum(codec.encode(forged))
+    seal = sealed_checksum(codec.encode(forged))
     store.put(paths.slot(6), codec.encode(replace(following, previous=seal)))
     ran = tablectl("stream", "audit", table, "loader", "--json")
     assert ran.code == 8

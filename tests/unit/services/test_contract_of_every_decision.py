@@ -127,6 +127,14 @@ def _clean_of_nothing(table: Table) -> Prepared:
     return table.clean
 
 
+def _archive(table: Table) -> Prepared:
+    table.set({"archive.keep": 1, "checkpoint.interval": 1})
+    for _ in range(4):
+        table.upsert(ROWS)
+    assert table.plan_archive().decisions
+    return table.archive
+
+
 def _undo_clean(table: Table) -> Prepared:
     table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
@@ -184,10 +192,6 @@ def _set(table: Table) -> Prepared:
     return lambda: table.set({"commit.retries": 3})
 
 
-def _set_ttl(table: Table) -> Prepared:
-    return lambda: table.set_ttl(None)
-
-
 def _beside_the_dead(table: Table) -> None:
     """Make the table one for a single writer, and leave what a dead one left."""
     table.change_contract(concurrency="single_writer")
@@ -220,6 +224,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.clean.clean": (_clean, _clean_of_nothing),
     "services.clean.undo_clean": (_undo_clean,),
     "services.rebuild.rebuild": (_rebuild,),
+    "services.archive._Mover._publish": (_archive,),
     "services.foreign._end_unknown": (_remove_foreign,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
@@ -231,7 +236,6 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.restore.restore": (_restore,),
     "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),
-    "services.operations.Services.set_ttl": (_set_ttl,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),

@@ -16,7 +16,8 @@ from plait.services.verify import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import SimClock
-from plait.timeline import codec, paths
+from plait.timeline import paths
+from plait.timeline.seal import unseal
 from plait.txn.read_pin import TTL_S, ReadPin, load_read_pins
 from tests.support.protocol import Work, client, create, live_marks, memory, upsert
 
@@ -130,7 +131,7 @@ def forge(store: Store, version: int, **claims: object) -> None:
     """Replace a decision by one that claims something else, sealed anew."""
     body = store.find(paths.slot(version))
     assert body is not None
-    _, document = codec.unseal(body, path="x")
+    _, document = unseal(body, path="x")
     document.update(claims)
     text = json.dumps(document, separators=(",", ":")).encode()
     seal = hashlib.sha256(text).hexdigest().encode()

@@ -260,7 +260,7 @@ def test_an_archived_start_without_a_checkpoint_is_an_error(store: MemoryStore) 
     store.put(paths.slot(0), b"")
     with pytest.raises(CorruptMetadataError) as caught:
         cache(store).refresh()
-    assert caught.value.expected == "a checkpoint"
+    assert caught.value.expected == "a decision"
 
 
 def test_an_archived_start_is_passed_over_by_a_checkpoint() -> None:

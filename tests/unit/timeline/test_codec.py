@@ -14,6 +14,7 @@ from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation
 from plait.timeline import codec
 from plait.timeline.log import Timeline
+from plait.timeline.seal import checksum_of, unseal
 from tests.support.forge import seal
 from tests.support.protocol import memory
 
@@ -43,7 +44,7 @@ def decode(data: bytes) -> Decision:
 
 
 def edited(edit: Edit) -> bytes:
-    _, document = codec.unseal(codec.encode(decision()), path="slot")
+    _, document = unseal(codec.encode(decision()), path="slot")
     edit(document)
     return seal(document)
 
@@ -195,7 +196,7 @@ def test_a_sealed_document_that_is_no_decision_is_refused(edit: Edit) -> None:
 def test_deeply_nested_metadata_is_refused() -> None:
     nested = b"[" * 200_000 + b"]" * 200_000
     body = b'{"version":3,"client":' + nested + b"}"
-    sealed = b'{"checksum":"%s",\n"decision":%s}\n' % (codec.checksum_of(body).encode(), body)
+    sealed = b'{"checksum":"%s",\n"decision":%s}\n' % (checksum_of(body).encode(), body)
     with pytest.raises(CorruptMetadataError):
         decode(sealed)
 

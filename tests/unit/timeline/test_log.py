@@ -24,9 +24,13 @@ def test_a_free_slot_is_none_and_an_emptied_one_is_not() -> None:
     timeline = Timeline(store)
     assert timeline.find(3) is None
     store.put(paths.slot(1), b"")
-    with pytest.raises(InstantExpiredError) as caught:
+    assert timeline.find_slot(1) == b""
+    with pytest.raises(CorruptMetadataError, match="no archive contains its decision") as caught:
         timeline.find(1)
-    assert caught.value.version == 1
+    assert caught.value.path == paths.slot(1)
+    with pytest.raises(InstantExpiredError) as expired:
+        list(timeline.load_active(0, limit=9))
+    assert expired.value.version == 1
 
 
 def test_decisions_are_loaded_up_to_the_head_or_the_limit() -> None:

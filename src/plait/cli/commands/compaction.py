@@ -1,4 +1,4 @@
-"""What keeps the files of tables in shape: compact, cluster, optimize, services."""
+"""What keeps tables in shape: compact, cluster, archive, optimize, services."""
 
 from __future__ import annotations
 
@@ -106,23 +106,54 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
 
+@command("archive", "archive ./flights --dry-run", "archive ./flights --json")
+@dry_run_option
+def archive(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool) -> None:
+    """Move old decisions from their slots into a few files.
+
+    The newest decisions stay, as many as the property archive.keep says, and those that two
+    checkpoints do not cover yet. History, time travel, changes and commit ids work as before.
+    """
+    table = open_table(app, uri, storage)
+    plan = table.plan_archive()
+    moved = f"{plan.first} to {plan.last}" if plan.decisions else "none"
+    facts: tuple[tuple[str, object], ...] = (
+        ("versions", moved),
+        ("decisions", number(plan.decisions)),
+        ("files to merge", number(len(plan.merged))),
+    )
+    if dry_run:
+        app.show({"plan": plan.to_dict(), "dry_run": True, "report": None}, Facts(facts))
+        return
+    report = table.archive(plan)
+    done = (
+        *facts,
+        ("decided in version", report.version),
+        ("files written", number(len(report.files))),
+        ("slots emptied", number(report.emptied)),
+    )
+    app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, Facts(done))
+
+
 @command("optimize", "optimize ./flights", "optimize ./flights --json")
 def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
     """Do all upkeep of a table that falls due.
 
-    Rolls dead writers back, compacts by the properties compact.*, and cleans by the properties
-    clean.*. Writers and readers go on meanwhile.
+    Rolls dead writers back, compacts by the properties compact.*, cleans by the properties
+    clean.*, and archives by archive.keep. Writers and readers go on meanwhile.
     """
     report = open_table(app, uri, storage).optimize()
     app.show(report.to_dict(), Facts(_done(report)))
 
 
 def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
+    archived = 0 if report.archive is None else report.archive.plan.decisions
     return (
         ("instants rolled back", number(len(report.rollback.ended))),
         ("files replaced", number(report.compaction.files_removed)),
         ("files written", number(report.compaction.files_added)),
         ("files deleted", number(len(report.clean.deleted))),
+        ("decisions archived", number(archived)),
     )
 
 
@@ -154,18 +185,17 @@ def services(
 ) -> None:
     """Keep tables in shape until it is stopped.
 
-    Does for each table what `expire` and `optimize` do, again and again. Any number of processes on
-    any hosts may run it for the same tables: they share the work. It prints a result for each table
-    at which something was done, or which failed; a table that fails does not stop the others. With
-    --once the exit code is 8 if one failed.
+    Does for each table what `optimize` does, again and again. Any number of processes on any hosts
+    may run it for the same tables: they share the work. It prints a result for each table at which
+    something was done, or which failed; a table that fails does not stop the others. With --once
+    the exit code is 8 if one failed.
     """
     del action  # there is one
-    looked: dict[str, float] = {}
     while True:
         failed = 0
-        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle, looked):
+        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle):
             failed += run.error is not None
-            if once or not run.idle:
+            if once or run.error is not None or (run.report is not None and not run.report.idle):
                 _show(app, run)
         if once:
             break
@@ -178,8 +208,6 @@ def services(
 def _show(app: Application, run: ServiceRun) -> None:
     app.uri = run.uri
     facts: tuple[tuple[str, object], ...] = (("table", run.uri),)
-    if run.expiry is not None:
-        facts += (("rows expired", number(run.expiry.rows_deleted)),)
     if run.report is not None:
         facts += _done(run.report)
     if run.error is not None:

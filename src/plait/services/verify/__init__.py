@@ -8,6 +8,7 @@ from plait.errors import ClockUnavailableError, FormatError, StorageError, Table
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
 from plait.read.wanted import everything
+from plait.services.verify.archived import check_archive
 from plait.services.verify.contents import check_files, check_keys
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants
@@ -68,6 +69,8 @@ class _Verification:
         if state is not None and folded is not None:
             shown = state.lineage.shown(state.horizons.final)
             Needed.of(folded, shown).check(listing, self._findings)
+        if state is not None:
+            check_archive(self._store, state, self._walk, self._findings)
         checkpoints = Checkpoints(self._store, self._findings)
         condemned = [] if folded is None else folded.condemned["path"].to_pylist()
         checkpoints.check(replayed, set(condemned), data=self._data)
@@ -148,9 +151,11 @@ class _Verification:
         columns = (folded.files["path"], folded.masks["dv_path"], folded.aux["path"])
         chunks = [chunk for column in columns for chunk in column.chunks]
         named = pa.concat_arrays([*chunks, *folded.condemned["path"].chunks])
+        archive = {file.path for file in state.archive.files}
+        archive |= {path for path in folded.condemned["path"].to_pylist() if paths.archive_of(path)}
         Explained(
             named=named,
-            meta=frozenset(checkpoint_files | self._walk.manifests),
+            meta=frozenset(checkpoint_files | self._walk.manifests | archive),
             late=frozenset(entry.nonce for entry in state.late),
             pending=frozenset(entry.instant.nonce for entry in pending),
             committed=self._instants.committed.numbers()[0],

@@ -190,7 +190,7 @@ def difference(store: Store, one: TableState, other: TableState) -> str | None:
     The first may know bounds of files of which the other, from decisions, knows none.
     """
     facts = ["version", "checksum", "completed_ms", "newest_time", "horizons"]
-    facts += ["late", "reservations", "streams", "lineage", "files"]
+    facts += ["late", "reservations", "streams", "lineage", "files", "archive"]
     for name in facts:
         if getattr(one, name) != getattr(other, name):
             return name

@@ -1,4 +1,4 @@
-"""Every slot on storage, one after another: seals, chain, names, gaps (INV-01, INV-02)."""
+"""Every decision on storage, one after another: seals, chain, names, gaps (INV-01, INV-02)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from plait.model.decision import Decision
 from plait.services.verify.report import Findings
 from plait.storage.port import Store
 from plait.timeline import codec, paths
+from plait.timeline.archive import Archive
 from plait.timeline.log import Timeline
+from plait.timeline.seal import unseal
 
 _NUMBER = re.compile(r"\d{20}", re.ASCII)
 
@@ -30,8 +32,19 @@ class Walk:
     """The newest version found."""
     manifests: set[str] = field(default_factory=set)
     """Every manifest that a decision names."""
+    seals: dict[int, int] = field(default_factory=dict)
+    """A part of the checksum of each version that could be read."""
+    emptied: int = -1
+    """The newest version whose slot is empty."""
+    _archive: Archive = field(init=False)
+    _unread: int = field(default=-1, init=False)
+    """The last version of the damaged file of the archive that was met."""
     _checksum: str | None = field(default="", init=False)
     """Of the slot before, as its bytes have it; None if it could not be read."""
+
+    def __post_init__(self) -> None:
+        """Look into the archive where slots are empty."""
+        self._archive = Archive(self.store)
 
     def decisions(self) -> Iterator[Decision]:
         """Return every decision that can be read, in the order of versions.
@@ -94,11 +107,11 @@ class Walk:
         self.findings.count("versions")
         before, self._checksum = self._checksum, None
         path = paths.slot(version)
+        data = data or self._archived(version)
         if not data:
-            self._bad("INV-01", version, "the slot is empty, and no archive contains its decision")
             return
         try:
-            checksum, document = codec.unseal(data, path=path)
+            checksum, document = unseal(data, path=path)
         except CorruptMetadataError as error:
             self._bad("INV-01", version, error.message)
             return
@@ -106,7 +119,7 @@ class Walk:
             number = str(document.get("version"))[:40]
             self._bad("INV-02", version, f"the slot contains the decision of version {number}")
             return
-        self._checksum = checksum
+        self._checksum, self.seals[version] = checksum, part_of(checksum)
         if before is not None and document.get("previous") != before:
             message = f"it does not continue version {version - 1}: one of the two was replaced"
             self._bad("INV-01", version, message)
@@ -116,6 +129,25 @@ class Walk:
         except (FormatError, StorageError) as error:
             self.whole = False
             self.findings.damage("INV-01", path, error)
+
+    def _archived(self, version: int) -> bytes:
+        """Return the decision of an empty slot, if there is one; report once what is damaged."""
+        self.emptied = version
+        if version <= self._unread:
+            return b""
+        try:
+            bodies = self._archive.find(version)
+        except (FormatError, StorageError) as error:
+            path = str(error.facts.get("path", paths.ARCHIVE))
+            name = paths.archive_of(path)
+            self._unread = version if name is None else name.last
+            self.whole = False
+            self.findings.damage("INV-01", path, error)
+            return b""
+        if not bodies:
+            self._bad("INV-01", version, "the slot is empty, and no archive contains its decision")
+            return b""
+        return bodies[0]
 
     def _decode(self, version: int, data: bytes) -> Decision:
         """Decode a slot; without its manifests, if they are damaged and it is not."""
@@ -136,6 +168,11 @@ class Walk:
     def _bad(self, invariant: str, version: int, message: str) -> None:
         self.whole = False
         self.findings.problem(invariant, paths.slot(version), message)
+
+
+def part_of(checksum: str) -> int:
+    """Return 64 bits of a checksum."""
+    return int(checksum[:16], 16)
 
 
 def _nothing(_reference: object, schema: pa.Schema) -> pa.Table:

@@ -189,7 +189,10 @@ class Explained:
 
 
 def _meta_instant(path: str) -> Instant | None:
-    """Return the instant in the name of a record, heartbeat or manifest."""
+    """Return the instant in the name of a record, a heartbeat, or a file that one owns."""
+    owner = paths.owner_of(path)
+    if owner is not None:
+        return owner
     places = (paths.PENDING, paths.HEARTBEATS, paths.MANIFESTS)
     place = next((each for each in places if path.startswith(f"{each}/")), None)
     if place is None:

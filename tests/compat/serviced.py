@@ -1,0 +1,95 @@
+"""Golden tables that services changed; see ``make_v1``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait.timeline import paths
+from tests.compat.golden import Golden, Row
+
+
+def restored() -> Golden:
+    """Merge on read: savepoints, restores, what they undo, replays, a clean that spares."""
+    golden = Golden(
+        "restored",
+        "id bigint, v string",
+        record_key=("id",),
+        buckets=1,
+        table_type="mor",
+        properties={
+            "clean.retain.time": "0s",
+            "clean.grace": "0s",
+            "clean.retain.versions": "3",
+            "checkpoint.interval": "4",
+        },
+    )
+    table, stream = golden.table, golden.table.stream("loader")
+
+    def put(text: str, *ids: int, commit_id: str | None = None) -> None:
+        table.upsert(golden.arrow({"id": n, "v": text} for n in ids), commit_id=commit_id)
+        golden.shows({**rows(), **{n: {"id": n, "v": text} for n in ids}}.values())
+
+    def rows(version: int | None = None) -> dict[object, Row]:
+        known = golden.rows[max(golden.rows) if version is None else version]
+        return {row["id"]: row for row in known}
+
+    def back(version: int, step: Callable[[], object]) -> None:
+        step()
+        golden.shows(rows(version).values())
+
+    def epoch(text: str, end: str) -> None:
+        with stream.writer("upsert", after=stream.position, end=end) as writer:
+            writer.write(golden.arrow([{"id": int(end), "v": text}]))
+        golden.shows({**rows(), int(end): {"id": int(end), "v": text}}.values())
+
+    put("first", 1, 2, 3)
+    put("second", 2, 4, commit_id="again")
+    table.savepoint("kept")
+    table.savepoint("dropped", version=1)
+    epoch("streamed", "10")
+    table.drop_savepoint("dropped")
+    back(1, lambda: table.restore(version=1))
+    put("third", 3)
+    back(2, lambda: table.restore(savepoint="kept"))
+    put("fourth", 1, 5)
+    back(2, table.undo)
+    table.replay()
+    epoch("streamed again", "10")
+    back(1, lambda: table.restore(version=1, replay=True))
+    put("second", 2, 4, commit_id="again")
+    back(max(golden.rows), table.clean)
+    put("fifth", 6)
+    return golden
+
+
+def archived() -> Golden:
+    """Decisions in two files of the archive, and a slot that is not emptied yet."""
+    golden = Golden(
+        "archived",
+        "id bigint, v string",
+        record_key=("id",),
+        buckets=2,
+        properties={"checkpoint.interval": "2", "archive.keep": "2"},
+    )
+    table = golden.table
+    rows: dict[int, Row] = {}
+
+    def put(text: str, *ids: int) -> None:
+        rows.update({n: {"id": n, "v": text} for n in ids})
+        table.upsert(golden.arrow(rows[n] for n in ids))
+        golden.shows(rows.values())
+
+    put("first", *range(10))
+    for number in range(7):
+        put(f"change {number}", number)
+    table.archive()
+    golden.shows(rows.values())
+    for number in range(4):
+        put(f"later {number}", number)
+    store, last = golden.store, paths.slot(table.plan_archive().last)
+    body = store.find(last) or b""
+    table.archive()
+    store.put(last, body)  # as if the archive had been killed before its last slot
+    golden.shows(rows.values())
+    put("last", 1_000)
+    return golden
