@@ -181,7 +181,9 @@ def conflicts_page() -> str:
 
 MEANING = {
     Verdict.COMPATIBLE: "the commit continues.",
-    Verdict.CARRY: "a rewrite moved rows: the commit hides them where they are now, and continues.",
+    Verdict.CARRY: "a service moved rows or took expired ones away: the commit hides its rows "
+    "where they are now, and continues. If rows expired where a copy-on-write commit replaces "
+    "files, these buckets are redone instead.",
     Verdict.REBASE: "the shared buckets are redone on the new version, automatically.",
     Verdict.RETRY: "`RetryableConflictError`, or redone with `on_conflict='retry'`.",
     Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",

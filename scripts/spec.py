@@ -71,6 +71,8 @@ RULES = (
     Rule("masks_carried", "rows", "MaskedStays"),
     Rule("carried_again", "rows", "OneRowAKey"),
     Rule("nothing_came_back", "undo", "RowsAreRight"),
+    Rule("expiry_redone_by_copiers", "expiry", "MaskedStays"),
+    Rule("expiry_drafted_anew", "expiry", "RowsAreRight"),
     Rule("undone_raises", "lineage", "NoGap"),
     Rule("position_stays", "lineage", "AppliedAgain"),
     Rule("replay_to_lineage", "lineage", "OnceInOrder"),

@@ -14,6 +14,7 @@ CONSTANTS
   Copiers,     \* writers that replace every file (copy-on-write)
   Rewriters,   \* each rewrites some files, once
   Operators,   \* each restores an older version, once
+  Expirers,    \* each takes some rows away whose time is over, once
   Keys,        \* numbers
   MaxVersion,  \* the last version of a run
   Without      \* names of rules that are left out, to show that each is needed
@@ -45,7 +46,7 @@ Sorted(S) == IF S = {} THEN <<>>
 \* masks: each [of, rows] replaces the mask that its file had.  moved: <<file, position, new file,
 \* position>> of each row that a rewrite copied.
 Nothing == [kind |-> "none", by |-> "none", keys |-> {}, put |-> FALSE, adds |-> {}, drops |-> {},
-            masks |-> {}, moved |-> {}, to |-> 0]
+            masks |-> {}, moved |-> {}, to |-> 0, expired |-> {}]
 
 \* A file may be dropped and, by a restore, added again: the later of the two counts.
 Live(v) == {f \in UNION {log[u].adds : u \in 1..v} :
@@ -97,18 +98,23 @@ Followed(hides, u) ==
 RECURSIVE FollowAll(_, _, _)
 FollowAll(hides, u, last) ==
   IF u > last THEN hides
-  ELSE LET now == IF log[u].kind = "rewrite" THEN Followed(hides, u) ELSE hides
+  ELSE LET now == IF log[u].kind = "rewrite" THEN Followed(hides, u)
+                  ELSE IF log[u].kind = "expire" THEN {p \in hides : p[1] \notin log[u].drops}
+                  ELSE hides
        IN  IF Rule("each_rewrite") \/ log[u].kind # "rewrite" THEN FollowAll(now, u + 1, last) ELSE now
 
 \* Judge the window.  Other writers of the same key were first: fail.  Of other keys in the same
-\* files: do it again.  Rewrites: follow them, and do nothing again.
+\* files: do it again.  Rewrites: follow them, and do nothing again.  An expiry moves nothing, so who
+\* only hides rows goes on; but who copied rows may have copied some that are gone.
 Validate(w) ==
   /\ me[w].pc = "ready" /\ me[w].base < Newest
   /\ LET window == (me[w].base + 1)..Newest
          commits == {u \in window : log[u].kind = "commit"}
          restored == \E u \in window : log[u].kind = "restore"
          same == \E u \in commits : log[u].keys \cap me[w].keys # {}
-         again == commits # {} \/ ~Rule("writers_go_on")
+         expired == \E u \in window : log[u].kind = "expire"
+         again == \/ commits # {} \/ ~Rule("writers_go_on")
+                  \/ w \in Copiers /\ expired /\ Rule("expiry_redone_by_copiers")
      IN  me' = IF restored \/ same THEN [me EXCEPT ![w].pc = "failed"]
                ELSE IF again
                THEN [me EXCEPT ![w] = Staged(w, me[w].keys, me[w].put, me[w].round + 1)]
@@ -191,15 +197,40 @@ Restore(o) ==
   /\ me' = [me EXCEPT ![o].pc = "won"]
 
 -----------------------------------------------------------------------------
+(* An expirer.  What has expired are rows, so their places in the files of its *)
+(* base are found once.  The decision is drafted anew on each head.            *)
+
+Find(e) ==
+  /\ me[e].pc = "idle"
+  /\ \E gone \in (SUBSET Places(Newest)) \ {{}} :
+       me' = [me EXCEPT ![e] = [Fresh EXCEPT !.pc = "ready", !.base = Newest, !.hides = gone]]
+  /\ UNCHANGED log
+
+Expire(e) ==
+  /\ me[e].pc = "ready" /\ Free
+  /\ LET seen == IF Rule("expiry_drafted_anew") THEN Newest ELSE me[e].base
+         gone == me[e].hides \cap Places(seen)
+         hit == {p[1] : p \in gone}
+         mask(f) == Mask(f, seen) \cup {p[2] : p \in {x \in gone : x[1] = f}}
+         drops == {f \in hit : mask(f) = All(f)}
+     IN  IF gone = {}
+         THEN me' = [me EXCEPT ![e].pc = "over"] /\ UNCHANGED log
+         ELSE /\ log' = Append(log, [Nothing EXCEPT
+                   !.kind = "expire", !.by = e, !.drops = drops, !.expired = {RowAt(p) : p \in gone},
+                   !.masks = {[of |-> f, rows |-> mask(f)] : f \in hit \ drops}])
+              /\ me' = [me EXCEPT ![e].pc = "won"]
+
+-----------------------------------------------------------------------------
 
 Init ==
   /\ log = <<Past>>
-  /\ me = [a \in Writers \cup Rewriters \cup Operators |-> Fresh]
+  /\ me = [a \in Writers \cup Rewriters \cup Operators \cup Expirers |-> Fresh]
 
 Next ==
   \/ \E w \in Writers : Stage(w) \/ Validate(w) \/ Commit(w)
   \/ \E r \in Rewriters : Plan(r) \/ Carry(r) \/ Rewrite(r)
   \/ \E o \in Operators : Restore(o)
+  \/ \E e \in Expirers : Find(e) \/ Expire(e)
 
 Spec == Init /\ [][Next]_vars
 
@@ -214,25 +245,28 @@ Expected(v) ==
   IF v = 1 THEN {<<1, "past">>, <<2, "newer">>}
   ELSE LET d == log[v]
        IN  IF d.kind = "restore" THEN Expected(d.to)
-           ELSE {r \in Expected(v - 1) : r[1] \notin d.keys}
+           ELSE {r \in Expected(v - 1) \ d.expired : r[1] \notin d.keys}
                   \cup (IF d.put THEN {<<k, d.by>> : k \in d.keys} ELSE {})
 RowsAreRight == Visible(Newest) = Expected(Newest)
 
 \* A rewrite changes no row.
 RewritesChangeNoRow == log[Newest].kind = "rewrite" => Visible(Newest) = Visible(Newest - 1)
 
-\* A row that a commit hid stays hidden, whatever rewrite raced with it; only a restore brings it back.
+\* A row that a commit or an expiry hid stays hidden, whatever raced with it; only a restore brings it
+\* back.
 MaskedStays == \A v \in 2..Newest :
-  log[v].kind = "commit" /\ (\A u \in v..Newest : log[u].kind # "restore") =>
+  log[v].kind \in {"commit", "expire"} /\ (\A u \in v..Newest : log[u].kind # "restore") =>
     (Visible(v - 1) \ Visible(v)) \cap Visible(Newest) = {}
 
 \* INV-08 A key has at most one visible row.
 OneRowAKey == \A p, q \in Places(Newest) : RowAt(p)[1] = RowAt(q)[1] => p = q
 
-\* A writer neither fails nor does its work again because of a rewrite.
+\* A writer neither fails nor does its work again because of a rewrite.  None fails because of an
+\* expiry, and only who copied rows does its work again.
 WritersGoOn == \A w \in Writers :
   LET others == {v \in 1..Newest : log[v].kind = "commit" /\ log[v].by # w}
-  IN  /\ me[w].round <= Cardinality(others)
+      expiries == {v \in 1..Newest : log[v].kind = "expire" /\ w \in Copiers}
+  IN  /\ me[w].round <= Cardinality(others \cup expiries)
       /\ me[w].pc = "failed" =>
            \/ \E v \in others : v > me[w].base /\ log[v].keys \cap me[w].keys # {}
            \/ \E v \in (me[w].base + 1)..Newest : log[v].kind = "restore"

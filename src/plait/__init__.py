@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     )
     from plait.model.instant import Instant
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
+    from plait.model.ttl import Ttl
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
+    from plait.services.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
     from plait.services.rebuild import RebuildPlan, RebuildReport
     from plait.services.repair import Finding, RepairPlan, RepairReport
@@ -132,6 +134,9 @@ __all__ = [
     "EpochEntry",
     "EpochRewoundError",
     "EpochUnknownError",
+    "ExpiryPlan",
+    "ExpiryReport",
+    "ExpiryTask",
     "ExplainedConflict",
     "Explanation",
     "Finding",
@@ -203,6 +208,7 @@ __all__ = [
     "Token",
     "Transaction",
     "TransactionClosedError",
+    "Ttl",
     "UndoneError",
     "UnsupportedFeatureError",
     "Update",
@@ -238,6 +244,9 @@ _LAZY = {
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
     "Explanation": "plait.queries.explain",
+    "ExpiryPlan": "plait.services.expiry",
+    "ExpiryReport": "plait.services.expiry",
+    "ExpiryTask": "plait.services.expiry",
     "Finding": "plait.services.repair",
     "RepairPlan": "plait.services.repair",
     "RepairReport": "plait.services.repair",
@@ -276,6 +285,7 @@ _LAZY = {
     "TimelineView": "plait.model.history",
     "Token": "plait.model.decision",
     "Transaction": "plait.write.transaction",
+    "Ttl": "plait.model.ttl",
     "Update": "plait.model.clauses",
     "VerifyReport": "plait.services.verify.report",
     "WriteStats": "plait.model.changes",

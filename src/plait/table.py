@@ -15,6 +15,7 @@ from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
 from plait.model.request import WriteRequest
 from plait.model.schema import names_of
+from plait.model.ttl import Ttl
 from plait.queries.describe import describe, load_history, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
 from plait.queries.opening import create_handle, open_expected, reopen
@@ -78,6 +79,7 @@ class Table(Writes, Services):
         concurrency: str = "multi_writer",
         if_not_exists: bool = False,
         properties: Mapping[str, object] | None = None,
+        ttl: Ttl | str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
         """Create a table.
@@ -107,6 +109,7 @@ class Table(Writes, Services):
             concurrency: ``multi_writer``; or ``single_writer``, which refuses a second live writer.
             if_not_exists: open the table if it exists, instead of raising.
             properties: table options, see the options page.
+            ttl: when rows may disappear, see ``set_ttl``; by default never.
             storage_options: passed to the file system of the URL.
 
         Raises:
@@ -125,6 +128,7 @@ class Table(Writes, Services):
             unique,
             Contract(concurrency, lock or "", failed_writes),
             dict(properties or {}),
+            Ttl.parse(ttl) if isinstance(ttl, str) else ttl,
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))

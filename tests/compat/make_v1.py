@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.golden import Golden, Row, by
-from tests.compat.serviced import archived, restored
+from tests.compat.services import archived, expired, restored
 
 HERE = Path(__file__).parent / "v1"
 UTC = dt.UTC
@@ -429,7 +429,19 @@ def cleaned() -> Golden:
     return golden
 
 
-TABLES = (types, partitions, merged, events, large, wide, keys, cleaned, restored, archived)
+TABLES = (
+    types,
+    partitions,
+    merged,
+    events,
+    large,
+    wide,
+    keys,
+    cleaned,
+    restored,
+    expired,
+    archived,
+)
 
 
 def make(folder: Path, tables: Iterable[Callable[[], Golden]] = TABLES) -> None:

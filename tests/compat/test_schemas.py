@@ -116,7 +116,9 @@ def whole(**changes: object) -> dict[str, object]:
         name: pa.table({f.name: [words.get(f.name, values.get(f.type, 1))] for f in each}, each)
         for name, each in SECTIONS.items()
     }
-    table = Table.create("memory://schema-of-decisions", "id bigint", if_not_exists=True)
+    table = Table.create(
+        "memory://schema-of-decisions", "id bigint, day date", ttl="day 1d", if_not_exists=True
+    )
     decision = Decision(
         version=1,
         instant=NOBODY,
@@ -161,6 +163,7 @@ def test_keys_of_a_decision_are_those_of_its_schema() -> None:
         "setBack": decision["replay"]["applications"][0],
         "stats": decision["stats"],
         "table": decision["table"],
+        "ttl": decision["table"]["ttl"],
         "bucketSpec": decision["table"]["bucket_spec"],
         "contract": decision["table"]["contract"],
         "schema": decision["table"]["schemas"][0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,9 +28,13 @@ from tests.differential.program import (
     Turn,
     Where,
     Write,
+    expires,
 )
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("n", pa.int64())])
+TIMED = SCHEMA.append(pa.field("t", pa.date32()))
+"""As the tables have it: no history looks at ``t``; it says which rows have expired."""
+OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
 
 
 class AbortedError(Exception):
@@ -111,9 +116,13 @@ def table_of(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> pa.Table:
     """Give rows as Arrow data."""
     picked = [COLUMNS.index(name) for name in columns]
     schema = pa.schema([SCHEMA.field(name) for name in columns])
-    return pa.table(
+    found = pa.table(
         [pa.array([r[at] for r in rows], SCHEMA.field(at).type) for at in picked], schema=schema
     )
+    if tuple(columns) != COLUMNS:
+        return found
+    days = [OVER if expires(row) else FAR for row in rows]
+    return found.append_column("t", pa.array(days, pa.date32()))
 
 
 def rows_of(scan: Scan) -> tuple[Row, ...]:
@@ -147,6 +156,8 @@ def _serve(table: Table, kind: str) -> None:
         table.clean()
     elif kind == "compact":
         table.compact(full=True)
+    elif kind == "expire":
+        table.expire()
     elif kind == "set":
         table.set({"lock.wait": "58s"})
     else:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait import Table
+from plait import Table, Ttl
 from plait.errors import InstantExpiredError, TableError
 from plait.files.deletion import decode
 from plait.locks.process import NoLock
@@ -25,7 +25,7 @@ from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
 from plait.txn.definition import Definition, create_table
 from plait.txn.table_handle import TableHandle
-from tests.differential.acts import SCHEMA, Ledger, Told, apply, client, count_of, rows_of
+from tests.differential.acts import TIMED, Ledger, Told, apply, client, count_of, rows_of
 from tests.differential.model import in_order
 from tests.differential.program import COLUMNS, Do, History, Row, Shape
 from tests.scheduler import End, Oracle, Problem, Scenario, Start
@@ -280,9 +280,10 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         isolation=shape.isolation,
         contract=Contract(lock="none"),
         properties=properties,
+        ttl=Ttl("t", 86_400),
     )
     ports = sim_ports(clock=clock, ids=SeqIds("8"), background=ManualBackground())
-    create_table(store, ports, definition.table(SCHEMA))
+    create_table(store, ports, definition.table(TIMED))
     table = Table(TableHandle(store, ports, StateCache(store, ports), NoLock()))
     for do in start:
         apply(table, do, {})

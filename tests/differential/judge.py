@@ -17,10 +17,10 @@ from plait.testing.faults import SimulatedCrashError
 from tests.differential.acts import AbortedError, Told
 from tests.differential.evidence import Change, Evidence, Version
 from tests.differential.model import DuplicateError, Ident, Ran, Rows, Saw, ident, run, shown
-from tests.differential.program import Block, Do, History, Row, Serve, Write
+from tests.differential.program import Block, Do, History, Row, Serve, Write, expires
 from tests.scheduler import Problem
 
-SERVICES = ("clean", "compact", "rollback", "property", "reserve", "create")
+SERVICES = ("clean", "compact", "expire", "rollback", "property", "reserve", "create")
 LATE = (CommitOutcomeUnknownError, SimulatedCrashError)
 """After these nobody knows, and both may have happened."""
 
@@ -90,6 +90,12 @@ class _Judge:
         if self._writes(version):
             if told is not None:
                 yield from self._commit(version, told)
+        elif version.operation == "expire":
+            gone = self.states[number - 1].items() - self.states[number].items()
+            more = self.states[number].items() - self.states[number - 1].items()
+            if not gone or more or not all(expires(row) for _, row in gone):
+                found = f"version {number}, an expiry, took {gone} and brought {more}"
+                yield Problem("expiry", found)
         elif number and self.states[number] != self.states[number - 1]:
             yield Problem("INV-10", f"version {number}, a {version.operation}, changed rows")
 
@@ -186,6 +192,11 @@ class _Judge:
             return
         before, after = self.states[number - 1], self.states[number]
         low = told.began if told.base is None else told.base
+        ended = [w for w in range(low + 1, number) if self.versions[w].operation == "expire"]
+
+        def left_over(at: Ident) -> bool:
+            return any(at in self.states[w - 1] and at not in self.states[w] for w in ended)
+
         for at in self._touchable(told, range(low, number + 1)):
             if after.get(at) in self._alone(told, at, number - 1):
                 continue
@@ -194,6 +205,11 @@ class _Judge:
             )
             if after.get(at) == before.get(at) and left:
                 continue
+            if left_over(at) and any(
+                after.get(at) in self._alone(told, at, w) and any(self._count(told, at, w))
+                for w in range(low, number)
+            ):
+                continue  # a row that was read and expired since counts as read before
             found = f"row {at} is {after.get(at)}: {self._expected(told, number)}"
             yield Problem("snapshot effect", f"{what}: {found}")
         yield from self._bounds(told, range(low, number), what)
@@ -278,6 +294,8 @@ class _Judge:
     ) -> Iterator[tuple[Ident, int]]:
         for at in rows:
             for number in range(low + 1, high):
+                if self.versions[number].operation == "expire":
+                    continue  # it is in nobody's read set, and in nobody's way
                 before, after = self.states[number - 1].get(at), self.states[number].get(at)
                 # rows that are appended without a key are in nobody's way
                 if before != after and (self.shape.keyed or before is not None):

@@ -10,7 +10,12 @@ from dataclasses import MISSING, dataclass, fields
 Row = tuple[int, str, int, int | None]
 """id, p, v, n: the record key, the partition, a value, and the ordering column."""
 COLUMNS = ("id", "p", "v", "n")
-DDL = "id bigint, p string, v bigint, n bigint"
+
+
+def expires(row: Row) -> bool:
+    """Tell whether a row has expired whenever it is written, by its id."""
+    return row[0] % 3 == 1
+
 
 WRITES = (
     "append",
@@ -147,7 +152,7 @@ class Read(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Serve(Shown):
-    """A service: ``clean``, ``compact``, ``rollback`` of all that is pending, or ``set``."""
+    """A service: ``clean``, ``compact``, ``expire``, ``rollback`` of all pending, or ``set``."""
 
     kind: str
 

@@ -30,6 +30,7 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
+from tests.interleave.expiring import expiring, expiring_one
 from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 
@@ -190,6 +191,8 @@ def scenarios() -> dict[str, Scenario]:
         real("mor"),
         compacting(),
         undoing(),
+        expiring("cow"),
+        expiring("mor"),
     )
     return {each.name: each for each in every}
 
@@ -240,6 +243,8 @@ def short_scenarios() -> dict[str, Scenario]:
         plain(scenario("a writer and a remover of foreign files", {"a": Writer("a"), "g": sweep})),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         compacting_one(),
+        expiring_one("cow"),
+        expiring_one("mor"),
         plain(restoring("a writer and a restorer", {"a": retrying("a"), "r": take_back})),
         plain(restoring("a cleaner and a savepoint", {"c": clean, "s": save})),
         replace(

@@ -25,6 +25,8 @@ FEWER = {
     "real mor writers": 150,
     "compactions beside writers": 150,
     "restores beside writers and a compaction": 150,
+    "expiries beside cow writers": 150,
+    "expiries beside mor writers": 150,
 }
 """Real Parquet takes its time."""
 SHORT = {
@@ -40,6 +42,8 @@ SHORT = {
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
     "a writer and a compaction": (2, 0),
+    "a cow writer and an expiry": (3, 0),
+    "a mor writer and an expiry": (3, 0),
     "a writer and a restorer": (1, 1),
     "a cleaner and a savepoint": (1, 1),
 }

@@ -49,6 +49,7 @@ SERVICES = (
     Operation.COMPACT,
     Operation.CLUSTER,
     Operation.REBUILD,
+    Operation.EXPIRE,
 )
 NATURAL = (
     ConflictError,

@@ -5,6 +5,7 @@ What tests/fault and the crash certificate share.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -39,11 +40,14 @@ _NAMES = itertools.count()
 CALLS_MAX = 80
 
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.date32())])
+EXPIRED = frozenset({1, 2, 6})
+OVER, FAR = dt.date(2001, 1, 1), dt.date(2901, 1, 1)
 
 
 def rows(*ids: int, day: str = "a") -> pa.Table:
-    return pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA)
+    times = [OVER if number in EXPIRED else FAR for number in ids]
+    return pa.table({"id": ids, "day": [day] * len(ids), "at": times}, schema=SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,22 @@ class Case:
     """Whether a writer died on the table before."""
     concurrency: str = "multi_writer"
     grace: str = "0s"
+    ttl: str | None = None
     interval: int = 4
     """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
-        return prepared(self.key, self.table_type, self.concurrency, self.grace, self.interval)
+        return prepared(*self._how)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
         make = with_dead if self.dead else prepared
-        return make(self.key, self.table_type, self.concurrency, self.grace, self.interval)
+        return make(*self._how)
+
+    @property
+    def _how(self) -> tuple[tuple[str, ...], str, str, str, str | None, int]:
+        return self.key, self.table_type, self.concurrency, self.grace, self.ttl, self.interval
 
 
 OLD = frozenset(range(10))
@@ -141,6 +150,10 @@ CASES = {
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
     "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
+    "expire cow": Case(lambda t: t.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
+    "expire mor": Case(
+        lambda t: t.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"
+    ),
     "clean": Case(lambda t: t.clean(), OLD, OLD),
     "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
@@ -159,8 +172,13 @@ CASES = {
 
 
 @functools.cache
-def prepared(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, interval: int
+def prepared(  # noqa: PLR0917 - one parameter a property of the table
+    key: tuple[str, ...],
+    table_type: str,
+    concurrency: str,
+    grace: str,
+    ttl: str | None,
+    interval: int,
 ) -> Mapping[str, bytes]:
     """Make a table with three versions."""
     uri = f"memory://crash-{next(_NAMES)}"
@@ -180,6 +198,7 @@ def prepared(
         lock="none",
         concurrency=concurrency,
         properties=options,
+        ttl=ttl,
     )
     table.append(rows(*range(5)))
     table.append(rows(*range(5, 10)))
@@ -191,11 +210,16 @@ def prepared(
 
 
 @functools.cache
-def with_dead(
-    key: tuple[str, ...], table_type: str, concurrency: str, grace: str, interval: int
+def with_dead(  # noqa: PLR0917 - one parameter a property of the table
+    key: tuple[str, ...],
+    table_type: str,
+    concurrency: str,
+    grace: str,
+    ttl: str | None,
+    interval: int,
 ) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace, interval))
+    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, interval))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):

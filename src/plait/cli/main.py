@@ -27,7 +27,7 @@ ENTRIES = {
     "describe": CommandEntry(_TABLES, "Show what a table is and how large."),
     "schema": CommandEntry(_TABLES, "List the columns."),
     "files": CommandEntry(_TABLES, "List the live files."),
-    "set": CommandEntry(_TABLES, "Set properties of a table, or parts of its contract."),
+    "set": CommandEntry(_TABLES, "Set properties of a table, its time to live, or its contract."),
     "history": CommandEntry(_TIMELINE, "List decisions, newest first."),
     "timeline": CommandEntry(_TIMELINE, "Show who wrote when, and which writers overlapped."),
     "diff": CommandEntry(
@@ -51,6 +51,9 @@ ENTRIES = {
     "compact": CommandEntry(
         _COMPACTION,
         "Merge log files, small files, and files with many hidden rows.",
+    ),
+    "expire": CommandEntry(
+        "plait.cli.commands.expiry", "Take rows away whose time to live is over."
     ),
     "foreign": CommandEntry(
         "plait.cli.commands.foreign",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
+from plait.model.ttl import Ttl
 from plait.services.clean import (
     CleanPlan,
     CleanReport,
@@ -16,6 +17,7 @@ from plait.services.clean import (
     plan_clean,
     undo_clean,
 )
+from plait.services.expiry import ExpiryPlan, ExpiryReport, expire, plan_expiry
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
 from plait.services.maintenance import Maintenance
@@ -23,20 +25,64 @@ from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
 from plait.services.restores import Restores
 from plait.services.verify import VerifyReport, verify
 from plait.storage import open_store
-from plait.txn.definition import set_properties
+from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed
 from plait.txn.table_handle import TableHandle
 
 
 class Services(Restores, Maintenance):
-    """One-call table services. Only a restore changes rows."""
+    """One-call table services. Only a restore and an expiry change rows."""
 
     _handle: TableHandle
 
     def set(self, properties: Mapping[str, object]) -> CommitResult:
         """Set options in one commit; raise OptionError for an unknown one."""
         return set_properties(self._handle, properties)
+
+    def set_ttl(self, ttl: Ttl | str | None) -> CommitResult:
+        """Set the time to live of rows in one commit; None: they live for ever.
+
+        A row whose time is over may disappear at any time from then on; ``expire`` takes it away.
+
+        Args:
+            ttl: ``Ttl``, or its text: a column of dates or timestamps and a time, such as
+                ``"day 30d"``; or ``"written 30d partition"``.
+
+        Raises:
+            OptionError, SchemaMismatchError: it does not fit the table; nothing was written.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-ttl", "id bigint, day date", ttl="day 30d")
+        >>> t.set_ttl(None).version
+        1
+        """
+        return set_ttl(self._handle, Ttl.parse(ttl) if isinstance(ttl, str) else ttl)
+
+    def plan_expire(self) -> ExpiryPlan:
+        """Plan what an expiry would take away now; write nothing.
+
+        Raises:
+            ClockUnavailableError: the store reports no time.
+        """
+        return plan_expiry(self._handle)
+
+    def expire(self, plan: ExpiryPlan | None = None) -> ExpiryReport:
+        """Take rows away whose time is over; plan first if needed.
+
+        Old versions stay readable until a clean. No writer fails because of it.
+
+        Args:
+            plan: what to do, and by which time; nothing else is taken away.
+
+        Raises:
+            ClockUnavailableError: the store reports no time.
+            SchemaMismatchError: the column is gone that tells the time.
+            RolledBackError: it was taken for dead.
+            CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
+        """
+        return expire(self._handle, plan or plan_expiry(self._handle))
 
     def writers(self) -> tuple[PendingEntry, ...]:
         """Return the live and the dead writers, oldest first. Each keeps the files of its base.

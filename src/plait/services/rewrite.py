@@ -126,14 +126,14 @@ class FollowMasks:
     """Whose visible rows were copied."""
 
     def carry(
-        self, staged: WriteStatus, head: TableState, rewrites: Sequence[Decision]
+        self, staged: WriteStatus, head: TableState, services: Sequence[Decision]
     ) -> WriteStatus:
         """Compute from the head alone what is gone; see ``Carrier``.
 
         Who took it does not matter: a delete, a merge that replaced the file, another rewrite.
         """
         store, changes = self.masks.handle.store, staged.changes
-        if any(each.restored is not None and each.table is not None for each in rewrites):
+        if any(each.restored is not None and each.table is not None for each in services):
             raise Obsolete(_OTHER_SCHEMA)  # it may have columns again that were not copied
         if head.table.spec.buckets != self.base.table.spec.buckets:
             raise Obsolete(_OTHER_BUCKETS)

@@ -7,7 +7,7 @@ it, by its pending record; that saves work, and nothing hangs on it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 from plait.errors import TableError
@@ -15,6 +15,7 @@ from plait.model.bucket import Partition
 from plait.services.archive import ArchiveReport, archive, plan_archive
 from plait.services.clean import CleanReport, clean
 from plait.services.compaction import CompactionReport, compact, plan_compaction
+from plait.services.expiry import ExpiryReport, expire, plan_expiry
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES
@@ -22,6 +23,9 @@ from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
+_EXPIRY_S_MAX = 3600.0
+_LOOKS = 24
+"""Expired rows are looked for so often within a time to live: a look may read a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,23 @@ class ServiceRun:
 
     uri: str
     report: OptimizeReport | None
+    expiry: ExpiryReport | None = None
+    """What expired; None if it was not looked for."""
     error: TableError | None = None
     """What kept the table from being served; the others go on."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to do."""
+        expired = self.expiry is not None and self.expiry.commits
+        return self.error is None and not expired and (self.report is None or self.report.idle)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
             "table": self.uri,
             "report": None if self.report is None else self.report.to_dict(),
+            "expiry": None if self.expiry is None else self.expiry.to_dict(),
             "error": None if self.error is None else self.error.to_dict(),
         }
 
@@ -103,17 +116,42 @@ def _claimed(handle: TableHandle) -> frozenset[Partition]:
     return frozenset(partition for each in living for partition in each.partitions)
 
 
-def serve(uris: Sequence[str], open_table: Callable[[str], TableHandle]) -> Iterator[ServiceRun]:
+def serve(
+    uris: Sequence[str],
+    open_table: Callable[[str], TableHandle],
+    looked: MutableMapping[str, float] | None = None,
+) -> Iterator[ServiceRun]:
     """Look after each table once, one after the other; a table that fails does not stop others.
+
+    What has expired goes first, so that it is not compacted before.
 
     Args:
         uris: the tables.
         open_table: opens one; called again for each look, so that a table may come and go.
+        looked: when expired rows were looked for last, by table; kept from call to call.
     """
+    looked = {} if looked is None else looked
     for uri in uris:
+        expiry = None
         try:
-            run = ServiceRun(uri, optimize(open_table(uri)))
+            handle = open_table(uri)
+            expiry = _expire_if_due(handle, uri, looked)
+            run = ServiceRun(uri, optimize(handle), expiry)
         except TableError as error:
             _log.warning("%s was not served: %s", uri, error)
-            run = ServiceRun(uri, None, error)
+            run = ServiceRun(uri, None, expiry, error)
         yield run
+
+
+def _expire_if_due(
+    handle: TableHandle, uri: str, looked: MutableMapping[str, float]
+) -> ExpiryReport | None:
+    """Take away what has expired, unless it was looked for a short while ago."""
+    ttl, now_s = handle.cache.known().table.ttl, handle.ports.clock.monotonic()
+    if ttl is None:
+        return None
+    last_s = looked.get(uri)
+    if last_s is not None and now_s - last_s < min(_EXPIRY_S_MAX, ttl.after / _LOOKS):
+        return None
+    looked[uri] = now_s
+    return expire(handle, plan_expiry(handle))

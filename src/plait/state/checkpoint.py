@@ -36,6 +36,7 @@ from plait.timeline.codec import (
     FEATURES,
     KNOWN,
     RESTORES,
+    TTL,
     parse_reserved,
     reserved_to_dict,
 )
@@ -222,8 +223,9 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 
 def _document(state: TableState) -> dict[str, object]:
+    lifetime = () if state.table.ttl is None else (TTL,)
     return {
-        "features": [*FEATURES, *state.lineage.features, *state.archive.features],
+        "features": [*FEATURES, *state.lineage.features, *lifetime, *state.archive.features],
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,

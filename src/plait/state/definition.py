@@ -10,6 +10,7 @@ from plait.model.bucket import BucketSpec
 from plait.model.contract import Contract, Options
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import Schema
+from plait.model.ttl import Ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class TableDef:
     policy: str
     isolation: str
     unique: str
+    ttl: Ttl | None = None
+    """When rows may disappear; None: never."""
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values, the form in decisions and checkpoints."""
@@ -43,6 +46,7 @@ class TableDef:
             "isolation": self.isolation,
             "unique": self.unique,
             "properties": self.options.to_dict(),
+            **({} if self.ttl is None else {"ttl": self.ttl.to_dict()}),
         }
 
     @classmethod
@@ -55,11 +59,12 @@ class TableDef:
                 raise ValueError(message)
             bucket = value["bucket_spec"]
             contract = value["contract"]
-            properties = value["properties"]
+            properties, ttl = value["properties"], value.get("ttl")
             if not (
                 isinstance(bucket, dict)
                 and isinstance(contract, dict)
                 and isinstance(properties, dict)
+                and isinstance(ttl, dict | None)
             ):
                 raise TypeError(value)
             key = tuple(str(name) for name in _items(bucket["key"]))
@@ -75,8 +80,11 @@ class TableDef:
             )
             _check_spec(spec)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
-            words = [str(value[name]) for name in ("policy", "isolation", "unique")]
-            return cls(spec, schemas, contract, options, *words)
+            policy, isolation, unique = (
+                str(value[name]) for name in ("policy", "isolation", "unique")
+            )
+            lifetime = None if ttl is None else Ttl.from_dict(ttl)
+            return cls(spec, schemas, contract, options, policy, isolation, unique, lifetime)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error

@@ -45,9 +45,11 @@ ROW_MAPS = "row-maps-1"
 """What it must know to read a decision that rewrote files."""
 RESTORES = "restores-1"
 """What it must know from the first savepoint, restore or replay of a table on."""
+TTL = "ttl-1"
+"""What it must know to read a definition with a time to live, and what came of it."""
 ARCHIVE = "archive-1"
 """What it must know from the first archive of a table on."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES, ARCHIVE)
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE)
 SLOT_BYTES_MAX = 64 << 20
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31
 
@@ -88,6 +90,8 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
         used.add(ROW_MAPS)
     if decision.savepoint or decision.restored or decision.replayed:
         used.add(RESTORES)
+    if decision.operation is Operation.EXPIRE or "ttl" in (decision.table or {}):
+        used.add(TTL)
     if decision.archived:
         used.add(ARCHIVE)
     return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))

@@ -72,7 +72,7 @@ def request_instant(
             again; one that several processes share is left to the roll-back of them all.
     """
     path = paths.requested(record.instant)
-    if not contract.single_writer or record.operation in NO_RIVALS:  # they change no row
+    if not contract.single_writer or record.operation in NO_RIVALS:  # in nobody's way
         return write_requested(store, record)
     began = not record.process and store.find(path) is not None
     write_requested(store, record)

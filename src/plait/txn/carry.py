@@ -4,6 +4,7 @@ A rewrite (compaction, clustering) changes no row, it moves rows into other file
 rows of a file that is gone hides the same rows where they went (``txn/follow.py``). A rewrite hides
 in its own files what writers hid meanwhile where it copied from (``services/rewrite.py``). Both
 read row maps and deletion vectors and no row, and stage nothing again (INV-14, INV-15, RFC 0018).
+An expiry hides rows where they are, so a writer joins its vectors with those of the expiry.
 The rules are those of the model ``rewrite``.
 """
 
@@ -37,14 +38,14 @@ class Carrier(Protocol):
     """Moves what an engine staged to a newer head."""
 
     def carry(
-        self, staged: WriteStatus, head: TableState, rewrites: Sequence[Decision]
+        self, staged: WriteStatus, head: TableState, services: Sequence[Decision]
     ) -> WriteStatus:
         """Return the status to publish on ``head``.
 
         Args:
             staged: as the engine staged it, never a result of this method.
             head: the newest state.
-            rewrites: those since the engine staged, oldest first.
+            services: their decisions since the engine staged, oldest first.
 
         Raises:
             CorruptMetadataError: places cannot be followed; the buckets must be staged again.

@@ -12,9 +12,7 @@ from plait.errors import (
     CommitOutcomeUnknownError,
     CommitRetriesExhaustedError,
     CorruptMetadataError,
-    LockError,
-    MissingDependencyError,
-    TableError,
+    RetryableConflictError,
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
@@ -32,6 +30,7 @@ from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
+from plait.txn.commit_queue import CommitQueue
 from plait.txn.conflict import Conflict, Intent, conflict_error, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.manifests import Manifests
@@ -46,7 +45,11 @@ _log = logging.getLogger(__name__)
 _TOLD_MAX = 5
 """So many of the conflicts that a commit met are told in its decision."""
 
-_REWRITES = {Operation.COMPACT: Action.COMPACTION, Operation.CLUSTER: Action.CLUSTERING}
+_SERVICES = {
+    Operation.COMPACT: Action.COMPACTION,
+    Operation.CLUSTER: Action.CLUSTERING,
+    Operation.EXPIRE: Action.EXPIRY,
+}
 
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
 
@@ -75,14 +78,14 @@ class Commit:
     rebased: int = 0
     """Buckets that were redone, each time counted."""
     carried: int = 0
-    """How often what was staged was carried over rewrites."""
+    """How often what was staged was carried over decisions of services."""
     met: list[Conflict] = field(default_factory=list)
     staged: WriteStatus | None = None
     """The last, which names every file that this commit staged."""
     _from_engine: WriteStatus = field(default_factory=WriteStatus)
     """The last as the engine staged it."""
-    _rewrites: list[Decision] = field(default_factory=list)
-    """Those met since the first was staged; what was staged again later knows of no source."""
+    _followed: list[Decision] = field(default_factory=list)
+    """Those of services since the first was staged; what was staged later knows no older file."""
     _started: float = 0.0
     _reserved: bool = False
     _redone: bool = False
@@ -145,33 +148,34 @@ class Commit:
     def _carry(
         self, status: WriteStatus, head: TableState, conflicts: list[Conflict]
     ) -> tuple[WriteStatus, list[Conflict]]:
-        """Carry what was staged over the rewrites among these; return what is to be done again.
+        """Carry what was staged over services among these; return what is to be done again.
 
         Where buckets are to be done again anyway, the redo carries the others along. What cannot
         be followed, because a row map is gone, is done again like the rest.
         """
         met = [conflict for conflict in conflicts if conflict.verdict is Verdict.CARRY]
         rest = [conflict for conflict in conflicts if conflict.verdict is not Verdict.CARRY]
+        followed = (c for c in conflicts if c.verdict is Verdict.CARRY or not _counts(c))
+        self._followed += [conflict.theirs for conflict in followed]
         if not met:
             return status, rest
-        self._rewrites += [conflict.theirs for conflict in met]
         if rest:
             return status, rest
         try:
             self.staged = self._carried(head)
         except CorruptMetadataError:
-            if self.request.operation in _REWRITES:
-                raise  # its own map: a rewrite does nothing again
+            if self.request.operation in _SERVICES:
+                raise  # of its own files: a service does nothing again
             _log.warning("instant %s does again what it cannot follow", self.instant, exc_info=True)
             return status, [replace(conflict, verdict=Verdict.REBASE) for conflict in met]
         self.rests_on = head.version
         return self.staged, []
 
     def _carried(self, head: TableState) -> WriteStatus:
-        if not (self._rewrites or self.carried):
-            return self._from_engine  # most commits meet no rewrite
-        self.carried += bool(self._rewrites)
-        return self.carrier.carry(self._from_engine, head, self._rewrites)
+        if not (self._followed or self.carried):
+            return self._from_engine  # most commits meet no service
+        self.carried += bool(self._followed)
+        return self.carrier.carry(self._from_engine, head, self._followed)
 
     def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
         """Judge what is new, and what lies between the read and the base if files are new."""
@@ -230,7 +234,7 @@ class Commit:
             return [], head
         intent = self._intent(status, head)
         due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
-        due = due and self.request.operation not in _REWRITES  # nobody waits for a service
+        due = due and self.request.operation not in _SERVICES  # nobody waits for a service
         reserves = due and not self._reserved and (lost or bool(queue.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
@@ -255,12 +259,19 @@ class Commit:
         )
         self.staged = None  # until it is done, nobody knows of all
         snapshot = head.snapshot(self.handle.store, wants=self.wants)
-        self._from_engine = self.staged = allowed(snapshot, buckets)
+        try:
+            self._from_engine = allowed(snapshot, buckets)
+        except RetryableConflictError:
+            if any(map(_counts, conflicts)):
+                raise
+            # A query gives other rows now: what expired comes back in our files, and goes later.
+            _log.warning("instant %s keeps rows that expired", self.instant, exc_info=True)
+        self.staged = self._from_engine
         try:
             self.staged = self._carried(head)
         except CorruptMetadataError:
-            every = (touched_buckets(rewrite.changes) for rewrite in self._rewrites)
-            self._rewrites = []
+            every = (touched_buckets(theirs.changes) for theirs in self._followed)
+            self._followed = []
             self.staged = None
             self._from_engine = allowed(snapshot, frozenset[BucketId]().union(*every))
             self.staged = self._carried(head)
@@ -357,39 +368,13 @@ class Commit:
 
 def _counts(conflict: Conflict) -> bool:
     """Tell whether a redo because of this is one of ``commit.retries``: no service's is."""
-    return conflict.theirs.operation not in _REWRITES
+    return conflict.theirs.operation not in _SERVICES
 
 
 def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
     """Return what kind of change an operation of this reach is."""
-    if operation in _REWRITES:
-        return _REWRITES[operation]
+    if operation in _SERVICES:
+        return _SERVICES[operation]
     if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
         return Action.REPLACE_COMMIT
     return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
-
-
-class CommitQueue:
-    """The lock, held if it can be had in time; without it the commit goes on all the same."""
-
-    def __init__(self, handle: TableHandle, wait_s: float, owner: str) -> None:
-        self._handle, self._wait_s, self._owner = handle, wait_s, owner
-        self._held: AbstractContextManager[object] | None = None
-
-    def __enter__(self) -> bool:
-        """Tell whether it is held."""
-        manager = self._handle.lock.acquire(wait_s=self._wait_s, owner=self._owner)
-        try:
-            manager.__enter__()
-            self._held = manager
-        except (LockError, MissingDependencyError) as error:
-            _log.warning("committing without the lock: %s", error)
-        return self._held is not None
-
-    def __exit__(self, *exc: object) -> None:
-        if self._held is None:
-            return
-        try:
-            self._held.__exit__(None, None, None)
-        except (TableError, OSError):  # what was published stands: it must not seem to have failed
-            _log.warning("the lock could not be released", exc_info=True)

@@ -31,10 +31,11 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.instant import Instant, Operation
-from plait.model.plan import TableSpec
+from plait.model.plan import COW, TableSpec
 from plait.model.value import array_of
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (
+    DATA,
     FILE_GROUP,
     KEY,
     MATRIX,
@@ -78,6 +79,8 @@ class Intent:
     """The table's own policy, where it is none of Plait's."""
     looked: frozenset[tuple[Partition | None, int]] = frozenset()
     """Buckets in which keys were looked up that count as read; no partition: in every one."""
+    copies: bool = False
+    """Whether files that we write may have rows of files that we replace."""
 
     @classmethod
     def of(
@@ -89,8 +92,10 @@ class Intent:
         **table: Unpack[_Rules],
     ) -> Intent:
         """Take the write set from staged changes; the rest is what the table asks for."""
-        looked = looked_places(changes)
-        return cls(operation, scope, touched_buckets(changes), spec, looked=looked, **table)
+        looked, buckets = looked_places(changes), touched_buckets(changes)
+        replaces = spec is not None and spec.table_type == COW and changes.removed.num_rows > 0
+        copies = replaces and operation in DATA
+        return cls(operation, scope, buckets, spec, looked=looked, copies=copies, **table)
 
     def cell(self, theirs: Decision) -> Cell:
         """Look up what it means that they were first.
@@ -217,13 +222,20 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
 
 
 def _by_place(ours: Intent, theirs: Decision, cell: Cell) -> Conflict | None:
-    """Judge where one of the two is a rewrite, which changes no row: what was read stays true."""
+    """Judge where one of the two is a service that moves rows, or takes away what has expired.
+
+    What was read stays true, or counts as read before. Only copies of rows that have expired since
+    are in the way: nothing tells where they are in our files.
+    """
     if cell.meets is Meets.ALWAYS:
         return Conflict(theirs, cell.same, ours.buckets, "it may have changed any file", whole=True)
     shared = meeting(ours, theirs.scope, touched_buckets(theirs.changes))
     if shared is None:
         return None
-    return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
+    if theirs.operation is not Operation.EXPIRE:
+        return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
+    verdict = Verdict.REBASE if ours.copies else cell.same
+    return Conflict(theirs, verdict, shared, "rows of the same place expired")
 
 
 def _by_rule(

@@ -24,6 +24,7 @@ from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
+from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.ports import Ports
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -54,6 +55,7 @@ class Definition:
     unique: str = "partition"
     contract: Contract = field(default_factory=Contract)
     properties: Mapping[str, object] = field(default_factory=dict)
+    ttl: Ttl | None = None
 
     def with_lock(self, lock: str) -> Definition:
         """Return the same definition with a lock."""
@@ -109,6 +111,7 @@ class Definition:
             self.policy,
             self.isolation,
             self.unique,
+            None if self.ttl is None else fitting_ttl(self.ttl, spec),
         )
 
     def _buckets(self, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
@@ -138,6 +141,31 @@ def arrow_schema(schema: object) -> pa.Schema:
     message = f"not a schema: {type(schema).__qualname__}"
     hint = "pass a pyarrow.Schema, a Spark StructType, or DDL text"
     raise OptionError(message, hint=hint, key="schema", value=type(schema).__qualname__)
+
+
+def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
+    """Return a time to live with its column as the table spells it.
+
+    Raises:
+        OptionError: it does not fit the table.
+        SchemaMismatchError: the table has no such column.
+    """
+    ttl.checked()
+    if ttl.unit == PARTITION and not spec.partition_by:
+        message = "the table has no partitions that could expire"
+        raise OptionError(message, hint="use unit='row'", key="ttl", value=str(ttl))
+    if not ttl.by_column:
+        if WRITTEN in map(str.lower, spec.schema.names):
+            message = f"ttl by {WRITTEN!r} could mean the column or the time of the commit"
+            raise OptionError(message, hint="use another column", key="ttl", value=str(ttl))
+        return ttl
+    name = _column(spec.schema, ttl.by, "ttl")
+    kind = spec.schema.arrow.field(name).type
+    if not may_tell_time(kind):
+        message = f"column {name!r} of type {type_name(kind)} cannot tell when a row expires"
+        hint = "use a date or a timestamp; for numbers and text nobody knows what they count"
+        raise OptionError(message, hint=hint, key="ttl", value=str(ttl))
+    return replace(ttl, by=name)
 
 
 def _column(schema: Schema, name: str, what: str) -> str:
@@ -234,6 +262,19 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
 
     def changed(table: TableDef) -> TableDef:
         return replace(table, options=table.options.merged(values))
+
+    return change_table(handle, changed)
+
+
+def set_ttl(handle: TableHandle, ttl: Ttl | None) -> CommitResult:
+    """Set the time to live of the rows; None: they live for ever.
+
+    Raises:
+        OptionError, SchemaMismatchError: it does not fit the table; nothing was written.
+    """
+
+    def changed(table: TableDef) -> TableDef:
+        return replace(table, ttl=None if ttl is None else fitting_ttl(ttl, table.spec))
 
     return change_table(handle, changed)
 

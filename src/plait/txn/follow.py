@@ -1,4 +1,4 @@
-"""Follow rows: a writer's changes are carried over the rewrites that were first."""
+"""Follow rows: a writer's changes are carried over the services that were first."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from plait.files.roaring import Positions
 from plait.files.row_map import load_row_map
 from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import Decision
+from plait.model.instant import Operation
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, restated, rows_of_group
@@ -32,6 +33,7 @@ Hidden = dict[str, Positions | None]
 class FollowRows:
     """Carries a writer's changes: what it hid is hidden where rewrites put it.
 
+    An expiry moves nothing: it hides further rows of the same files, or takes files away.
     Its own files stay as they are. What it hides was live when it staged, and nobody else changed
     it since: other commits to the same rows are conflicts, and their buckets are staged again.
     """
@@ -39,14 +41,18 @@ class FollowRows:
     masks: MaskFiles
 
     def carry(
-        self, staged: WriteStatus, head: TableState, rewrites: Sequence[Decision]
+        self, staged: WriteStatus, head: TableState, services: Sequence[Decision]
     ) -> WriteStatus:
-        """Follow each hidden row through the rewrites; see ``Carrier``."""
+        """Follow each hidden row through the decisions; see ``Carrier``."""
         store, changes = self.masks.handle.store, staged.changes
         hidden = HiddenRows.of(changes)
-        for rewrite in rewrites:
-            hidden.follow(store, rewrite.changes)
-        carried = self._hide(changes, hidden, head) if hidden.left else changes
+        for met in services:
+            if met.operation is Operation.EXPIRE:
+                hidden.join(met.changes)
+            else:
+                hidden.follow(store, met.changes)
+        followed = hidden.left or hidden.joined
+        carried = self._hide(changes, hidden, head) if followed else changes
         # Also where nothing is followed any more: an earlier round may have written vectors.
         garbage = self.masks.garbage(changes, carried)
         return restated(staged, replace(carried, garbage=garbage))
@@ -54,7 +60,12 @@ class FollowRows:
     def _hide(self, changes: Changes, hidden: HiddenRows, head: TableState) -> Changes:
         """Return changes that hide on the head what was followed, in the files where it is now."""
         store = self.masks.handle.store
-        files = find_live(head, store, touched_buckets(changes), hidden.reached)
+        joined = hidden.joined & hidden.masked.keys()
+        reached = {*hidden.reached, *joined}
+        files = find_live(head, store, touched_buckets(changes), reached)
+        for path in joined:
+            rows = _live(files, path).rows
+            hidden.reached[path] = load_masked(store, hidden.masked[path], rows=rows)
         removed: list[str] = []
         masks: dict[str, Positions] = {}
         for path, positions in sorted(hidden.reached.items()):
@@ -94,7 +105,9 @@ class HiddenRows:
     masked: dict[str, Row]
     """By path: the record (MASKED) of what is hidden, not loaded yet."""
     left: set[str] = field(default_factory=set)
-    """Files that rewrites replaced."""
+    """Files that rewrites replaced, or that have expired."""
+    joined: set[str] = field(default_factory=set)
+    """Files of which further rows have expired."""
     reached: Hidden = field(default_factory=dict)
     """What is hidden in files that rewrites wrote."""
 
@@ -121,6 +134,15 @@ class HiddenRows:
             self._follow(
                 store, rows_of_group(rewrite.moved, group), rows_of_group(placed, group), rows
             )
+
+    def join(self, expiry: Changes) -> None:
+        """Take in which files and rows have expired: their places stay."""
+        self.joined.update(expiry.masked["path"].to_pylist())
+        for path in expiry.removed["path"].to_pylist():
+            if self._hides(path):
+                self.left.add(path)
+                for known in (self.hidden, self.masked, self.reached):
+                    known.pop(path, None)
 
     def _follow(
         self, store: Store, sources: Sequence[Row], targets: Sequence[Row], rows: int

@@ -50,6 +50,8 @@ class Kind(enum.StrEnum):
     """They replace what is in a place, or do several things at once."""
     REWRITE = "rewrite"
     """Services that put the same rows into other files."""
+    EXPIRE = "expire"
+    """A service that takes rows away whose time is over."""
     NOTE = "note"
     """They change no row: upkeep, options, marks."""
     SHAPE = "shape"
@@ -69,6 +71,7 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.OVERWRITE: Kind.PLACE,
     Operation.COMPACT: Kind.REWRITE,
     Operation.CLUSTER: Kind.REWRITE,
+    Operation.EXPIRE: Kind.EXPIRE,
     Operation.CLEAN: Kind.NOTE,
     Operation.ARCHIVE: Kind.NOTE,
     Operation.SAVEPOINT: Kind.NOTE,
@@ -83,10 +86,12 @@ KINDS: Final[Mapping[Operation, Kind]] = {
 }
 DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind.PLACE))
 REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
-NO_RIVALS: Final = (*REWRITES, Operation.ARCHIVE)
-"""They have pending records, and make no writer fail."""
+SERVICES: Final = (*REWRITES, Operation.EXPIRE)
+"""Services that have records and files as writers do. They make no writer fail (INV-15)."""
+NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE)
+"""They have pending records, and no writer gives way to them."""
 DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
-WRITERS: Final = (*DATA_KINDS, Kind.REWRITE)
+WRITERS: Final = (*DATA_KINDS, Kind.REWRITE, Kind.EXPIRE)
 """Kinds that stage files, and so have a side of their own in the matrix."""
 
 FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
@@ -126,7 +131,16 @@ MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
     (Kind.REWRITE, Kind.ROWS): _every(_AT_PLACE, Verdict.CARRY),
     (Kind.REWRITE, Kind.PLACE): _every(_AT_PLACE, Verdict.CARRY),
     (Kind.REWRITE, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),
-    **{(ours, Kind.NOTE): _every(Meets.NEVER, Verdict.COMPATIBLE) for ours in WRITERS},
+    # What has expired may go at any time: nobody fails because it goes, and it waits for nobody.
+    (Kind.ROWS, Kind.EXPIRE): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.PLACE, Kind.EXPIRE): _every(_AT_PLACE, Verdict.CARRY),
+    (Kind.REWRITE, Kind.EXPIRE): _every(_AT_PLACE, Verdict.CARRY),
+    **{(Kind.EXPIRE, theirs): _every(Meets.ALWAYS, Verdict.CARRY) for theirs in Kind},
+    **{
+        (ours, Kind.NOTE): _every(Meets.NEVER, Verdict.COMPATIBLE)
+        for ours in WRITERS
+        if ours is not Kind.EXPIRE
+    },
     **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in DATA_KINDS},
     **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in DATA_KINDS},
     (Kind.REWRITE, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.CARRY),

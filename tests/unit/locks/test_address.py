@@ -14,7 +14,7 @@ from plait.locks.identity import place_name, table_name
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
-from plait.txn.commit import CommitQueue
+from plait.txn.commit_queue import CommitQueue
 from tests.support.memory import forget
 
 BAD = [

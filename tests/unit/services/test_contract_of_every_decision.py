@@ -192,6 +192,10 @@ def _set(table: Table) -> Prepared:
     return lambda: table.set({"commit.retries": 3})
 
 
+def _set_ttl(table: Table) -> Prepared:
+    return lambda: table.set_ttl(None)
+
+
 def _beside_the_dead(table: Table) -> None:
     """Make the table one for a single writer, and leave what a dead one left."""
     table.change_contract(concurrency="single_writer")
@@ -236,6 +240,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.restore.restore": (_restore,),
     "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),
+    "services.operations.Services.set_ttl": (_set_ttl,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),

@@ -10,6 +10,8 @@ import pyarrow as pa
 from plait import Table
 from plait.errors import TableNotFoundError
 from plait.services.runner import serve
+from tests.support.expiry import filled
+from tests.support.expiry import make as make_expiring
 
 NAMES = map(str, itertools.count())
 
@@ -60,6 +62,25 @@ def test_a_table_that_fails_does_not_stop_the_others() -> None:
         assert each.report is not None
         assert each.report.compaction.commits
     json.dumps([run.to_dict() for run in (first, lost, last)])
+
+
+def test_what_has_expired_goes_before_it_is_compacted_and_is_not_looked_for_all_the_time() -> None:
+    """A look may read a column: there are 24 within a time to live, and one an hour."""
+    table = filled(make_expiring("mor"))
+    uri, looked = uri_of(table), dict[str, float]()
+    (run,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    assert run.expiry is not None
+    assert run.expiry.rows_deleted == 6
+    assert not run.idle
+    json.dumps(run.to_dict())
+    (again,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    assert again.expiry is None
+    looked[uri] -= 3_601
+    (later,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    assert later.expiry is not None
+    assert later.expiry.commits == ()
+    (none,) = serve([uri_of(make())], lambda uri: Table.open(uri).handle)
+    assert none.expiry is None
 
 
 def test_a_bucket_at_which_a_living_compaction_works_is_left_to_it() -> None:

@@ -12,7 +12,7 @@ import pytest
 from plait.errors import IncompatibleConflictError, RetryableConflictError
 from plait.expr import parse_where, to_json
 from plait.model.bucket import BucketId, BucketSpec, partition_text
-from plait.model.changes import KEYS_ALL, TOUCHED, Changes
+from plait.model.changes import KEYS_ALL, PATHS, TOUCHED, Changes
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -27,7 +27,17 @@ from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.txn.conflict import Compare, Intent, conflict_error, decide
 from plait.txn.keys import KeyOverlap
-from plait.txn.matrix import DATA, KINDS, MATRIX, POLICIES, REWRITES, WRITERS, Kind, Verdict
+from plait.txn.matrix import (
+    DATA,
+    HARMLESS,
+    KINDS,
+    MATRIX,
+    POLICIES,
+    REWRITES,
+    WRITERS,
+    Kind,
+    Verdict,
+)
 
 A0: BucketId = (("a",), 0)
 A1: BucketId = (("a",), 1)
@@ -170,6 +180,34 @@ def test_a_serializable_commit_conflicts_where_it_read() -> None:
         assert conflict is None or conflict.whole
     assert decide(strict, theirs(TABLE, operation=Operation.OVERWRITE), met()) is not None
     assert decide(strict, theirs(BUCKETS, B0, operation=Operation.COMPACT), met()) is None
+
+
+@pytest.mark.parametrize(
+    ("table_type", "removes"), list(itertools.product(("cow", "mor"), (True, False)))
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_expiry_is_met_by_places_and_redone_only_by_who_copied_rows(
+    table_type: str, removes: bool, policy: str
+) -> None:
+    """INV-15: nobody is refused, and what was read counts as read before."""
+    spec = replace(partitioned(), table_type=table_type)
+    removed = pa.table({"path": ["a"] if removes else []}, schema=PATHS)
+    changes = replace(touched(A0), removed=removed)
+    read = ReadSet(3, (None,))
+    mine = Intent.of(
+        Operation.UPDATE, BUCKETS, changes, spec, policy=policy, serializable=True, read_set=read
+    )
+    conflict = decide(mine, theirs(BUCKETS, A0, operation=Operation.EXPIRE), met())
+    assert conflict is not None
+    copied = table_type == "cow" and removes
+    assert conflict.verdict is (Verdict.REBASE if copied else Verdict.CARRY)
+    assert conflict.verdict in HARMLESS
+    assert decide(mine, theirs(BUCKETS, B0, operation=Operation.EXPIRE), met()) is None
+    service = Intent.of(Operation.EXPIRE, BUCKETS, changes, spec)
+    for operation in Operation:
+        drafted = decide(service, theirs(BUCKETS, B0, operation=operation), met())
+        assert drafted is not None
+        assert drafted.verdict is Verdict.CARRY
 
 
 def test_a_serializable_predicate_is_asked_again_where_others_brought_rows() -> None:

@@ -185,17 +185,18 @@ def services(
 ) -> None:
     """Keep tables in shape until it is stopped.
 
-    Does for each table what `optimize` does, again and again. Any number of processes on any hosts
-    may run it for the same tables: they share the work. It prints a result for each table at which
-    something was done, or which failed; a table that fails does not stop the others. With --once
-    the exit code is 8 if one failed.
+    Does for each table what `expire` and `optimize` do, again and again. Any number of processes on
+    any hosts may run it for the same tables: they share the work. It prints a result for each table
+    at which something was done, or which failed; a table that fails does not stop the others. With
+    --once the exit code is 8 if one failed.
     """
     del action  # there is one
+    looked: dict[str, float] = {}
     while True:
         failed = 0
-        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle):
+        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle, looked):
             failed += run.error is not None
-            if once or run.error is not None or (run.report is not None and not run.report.idle):
+            if once or not run.idle:
                 _show(app, run)
         if once:
             break
@@ -208,6 +209,8 @@ def services(
 def _show(app: Application, run: ServiceRun) -> None:
     app.uri = run.uri
     facts: tuple[tuple[str, object], ...] = (("table", run.uri),)
+    if run.expiry is not None:
+        facts += (("rows expired", number(run.expiry.rows_deleted)),)
     if run.report is not None:
         facts += _done(run.report)
     if run.error is not None:

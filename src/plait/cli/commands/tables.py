@@ -18,6 +18,7 @@ from plait.table import Table
 
 _FILES_SHOWN = 100
 _CONTRACT = "contract."
+_TTL, _NEVER = "ttl", "none"
 _FILE_COLUMNS = ("path", "partition", "bucket", "kind", "rows", "masked", "bytes", "version")
 
 Storage = dict[str, str]
@@ -46,6 +47,7 @@ def _ddl(text: str) -> str:
 @click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
 @click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
+@click.option("--ttl", help="When rows expire: COLUMN TIME [row|partition], such as 'day 30d'.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
 def create(  # noqa: PLR0913 - one parameter an option
@@ -171,8 +173,8 @@ def _contract_of(table: Table) -> dict[str, str]:
 
 @command(
     "set",
-    "set ./flights clean.retain.versions=50",
     "set ./flights contract.lock=none --wait 60",
+    "set ./flights ttl='day 30d partition'",
 )
 @click.option(
     "--wait", type=float, default=0, help="Seconds to wait until other writers have ended."
@@ -181,15 +183,25 @@ def _contract_of(table: Table) -> dict[str, str]:
 def set(  # noqa: A001 - the name of the command
     app: Application, uri: str, storage: Storage, properties: tuple[str, ...], *, wait: float
 ) -> None:
-    """Set properties of a table, or parts of its contract.
+    """Set properties of a table, its time to live, or its contract.
 
     All of them change in one decision; the others stay unchanged. The contract
     (contract.concurrency, contract.lock, contract.failed_writes) needs a command of its own, and
-    changes only while no other writer is alive.
+    changes only while no other writer is alive. So does the time to live: ttl='COLUMN TIME
+    [row|partition]', ttl='written TIME partition', or ttl=none.
     """
     values = parse_pairs(properties, what="set")
     table = open_table(app, uri, storage)
     parts = {key.removeprefix(_CONTRACT): value for key, value in values.items()}
+    if _TTL in values:
+        if len(values) > 1:
+            message = "change the time to live in a separate command, without other properties"
+            raise click.UsageError(message)
+        ttl = None if values[_TTL] == _NEVER else values[_TTL]
+        version = table.set_ttl(ttl).version
+        found = table.describe().get(_TTL)
+        app.show({"version": version, "ttl": found}, Facts(((_TTL, found or _NEVER),)))
+        return
     in_contract = [key for key in values if key.startswith(_CONTRACT)]
     if in_contract and len(in_contract) != len(values):
         message = "change the contract in a separate command, without other properties"

@@ -29,7 +29,7 @@ from plait.timeline import paths
 from plait.timeline.log import Timeline
 from plait.txn.conflict import Compare, Intent, decide
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import DATA, HARMLESS, REWRITES
+from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
 from plait.txn.policy import require_policy
 
 _HELD = 1_000
@@ -50,7 +50,7 @@ class Windows:
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
-        elif decision.operation in (*DATA, *REWRITES):
+        elif decision.operation in (*DATA, *SERVICES):
             self._judge(decision, table, path)
             if table is not None and decision.read_set is not None:
                 self._judge_reads(decision, decision.read_set, table, path)

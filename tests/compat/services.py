@@ -1,11 +1,15 @@
-"""Golden tables that services changed; see ``make_v1``."""
+"""Golden tables of services that change rows: restores and expiries (see ``make_v1``)."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
+from plait import Ttl
 from plait.timeline import paths
 from tests.compat.golden import Golden, Row
+
+UTC = dt.UTC
 
 
 def restored() -> Golden:
@@ -59,6 +63,49 @@ def restored() -> Golden:
     put("second", 2, 4, commit_id="again")
     back(max(golden.rows), table.clean)
     put("fifth", 6)
+    return golden
+
+
+def expired() -> Golden:
+    """Rows and partitions that expire, hidden and removed, on a copy-on-write table."""
+    golden = Golden(
+        "expired",
+        "id bigint, at timestamp, p string",
+        record_key=("id",),
+        partition_by=("p",),
+        buckets=1,
+        ttl=Ttl("at", 86_400),
+        properties={"checkpoint.interval": "3"},
+    )
+    table = golden.table
+    start = dt.datetime(2026, 1, 1, tzinfo=UTC)
+    old, older, new = (start + dt.timedelta(hours=hours) for hours in (-30, -300, 300))
+    times: list[tuple[str, dt.datetime | None]] = [
+        ("a", old), ("a", new), ("a", None), ("b", older), ("b", older), ("c", old), ("c", new)
+    ]  # fmt: skip
+    rows = [{"id": number, "at": at, "p": p} for number, (p, at) in enumerate(times)]
+
+    def kept(*ids: int) -> None:
+        golden.shows(row for row in rows if row["id"] in ids)
+
+    table.upsert(golden.arrow(rows))
+    kept(*range(7))
+    table.expire()
+    kept(1, 2, 6)
+    table.restore(version=1)
+    kept(*range(7))
+    table.set_ttl("at 8d partition")
+    kept(*range(7))
+    table.expire()
+    kept(0, 1, 2, 5, 6)
+    table.set_ttl("at 1d")
+    kept(0, 1, 2, 5, 6)
+    table.expire()
+    kept(1, 2, 6)
+    table.compact(full=True)
+    kept(1, 2, 6)
+    table.set_ttl(None)
+    kept(1, 2, 6)
     return golden
 
 

@@ -1,0 +1,45 @@
+"""Take rows away whose time is over: expire."""
+
+from __future__ import annotations
+
+from plait.cli.application import Application
+from plait.cli.command import command, dry_run_option
+from plait.cli.opening import open_table
+from plait.cli.view import Facts, Grid, number, size
+from plait.model.bucket import partition_path
+
+_SHOWN = 50
+
+
+@command("expire", "expire ./flights --dry-run", "expire ./flights --json")
+@dry_run_option
+def expire(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool) -> None:
+    """Take rows away whose time to live is over.
+
+    The table says which: see --ttl of create, and set. The clock of the store tells the time.
+    Writers go on meanwhile, and none fails. Where one is at work and would have to repeat
+    something, the partition is left to the next run. Old versions stay readable until a clean.
+    """
+    table = open_table(app, uri, storage)
+    plan = table.plan_expire()
+    rows = [
+        [partition_path(task.partition), len(task.sources), number(task.rows), size(task.bytes)]
+        for task in plan.tasks[:_SHOWN]
+    ]
+    if plan.ttl is None:
+        app.note("the table has no time to live; set one with `tablectl set URI ttl='day 30d'`")
+    if plan.left:
+        app.note(f"{len(plan.left)} partitions are left to the next run: a writer is at work there")
+    if dry_run or not plan.tasks:
+        grid = Grid(("partition", ">files", ">rows at most", ">bytes"), rows)
+        app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
+        return
+    report = table.expire(plan)
+    done = Facts(
+        (
+            ("commits", number(len(report.commits))),
+            ("rows expired", number(report.rows_deleted)),
+            ("files removed", number(report.files_removed)),
+        )
+    )
+    app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)

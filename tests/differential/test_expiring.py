@@ -1,0 +1,71 @@
+"""Histories with expiries beside the clients: nobody is refused or loses a row because of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.differential.draw import STARTS, draw, mixed
+from tests.differential.evidence import Evidence, run
+from tests.differential.judge import judge
+from tests.differential.program import Do, History, Serve
+from tests.differential.shrink import Difference, shrink
+from tests.scheduler.choices import Seeded
+from tests.scheduler.points import Strategy
+
+SHARE = 30
+MANY = tuple(Do(kind, rows=rows) for kind, rows in STARTS[2])
+
+
+def drawn(seed: int) -> tuple[History, Strategy]:
+    """Give the history of a seed with one or two expiries; the other histories stay as they are.
+
+    What a row was read for counts as read before it expired, so no reads are validated.
+    """
+    history, _ = draw(seed)
+    services = (Serve("expire"),) * (1 + seed % 2)
+    shape = replace(history.shape, isolation="snapshot")
+    start = history.start if seed % 4 == 0 else MANY
+    clients = (*history.clients, services)
+    history = replace(history, shape=shape, start=start, clients=clients, events=())
+    return history, Seeded(mixed(seed + 1), 8 * len(clients), 0)
+
+
+def carried(evidence: Evidence) -> bool:
+    return any(v.carried and v.operation not in ("expire", "compact") for v in evidence.versions)
+
+
+@pytest.mark.parametrize("begin", range(0, 120, SHARE))
+def test_every_history_with_expiries_leaves_what_its_operations_mean(begin: int) -> None:
+    """INV-07, INV-08, INV-10, INV-15."""
+    expiries = commits = 0
+    for seed in range(begin, begin + SHARE):
+        history, strategy = drawn(seed)
+        evidence = run(history, strategy)
+        found = judge(evidence)
+        text = shrink(Difference(seed, history, evidence.schedule, tuple(found))) if found else ""
+        assert not found, f"{text}"
+        expiries += any(version.operation == "expire" for version in evidence.versions)
+        commits += carried(evidence)
+    assert expiries > SHARE / 3, "nothing expired"
+    assert commits, "nobody met an expiry"
+
+
+def masks_lost(patch: pytest.MonkeyPatch) -> None:
+    """A writer does not join its masks with those of an expiry."""
+    patch.setattr("plait.txn.follow.HiddenRows.join", lambda _self, _expiry: None)
+
+
+def copies_kept(patch: pytest.MonkeyPatch) -> None:
+    """A writer that copied rows does nothing again."""
+    patch.setattr("plait.txn.conflict.COW", "none")
+
+
+@pytest.mark.parametrize("broken", [masks_lost, copies_kept])
+def test_a_rule_of_expiry_that_is_left_out_is_found(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    assert any(judge(run(*drawn(seed))) for seed in range(120))

@@ -1,0 +1,257 @@
+"""Expiry takes away what is too old, and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import Table, Ttl
+from plait.errors import (
+    ClockUnavailableError,
+    OptionError,
+    SchemaMismatchError,
+)
+from plait.testing import SimClock, sim_ports
+from plait.txn.definition import Definition, change_table, create_table
+from tests.support.expiry import (
+    KINDS,
+    NAMES,
+    NEW,
+    OLD,
+    YOUNG,
+    content,
+    filled,
+    ids,
+    make,
+    rows,
+    sound,
+)
+from tests.support.protocol import beside, client, memory
+
+# --- what expires ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
+def test_rows_whose_time_is_over_disappear_and_no_others(table_type: str, keyed: bool) -> None:
+    """INV-04: old versions stay; change reads show deletes; null never expires."""
+    table = filled(make(table_type, keyed=keyed))
+    before = content(table)
+    version = table.version
+    plan = table.plan_expire()
+    assert table.version == version
+    assert content(table) == before
+    report = table.expire(plan)
+    assert report.rows_deleted == len(before) - len(YOUNG)
+    assert ids(table) == YOUNG
+    assert content(table, version) == before
+    changes = table.changes(since=version).to_arrow()
+    assert set(changes["_change_type"].to_pylist()) == {"delete"}
+    assert sorted(changes["id"].to_pylist()) == [0, 4, 8, 12, 16, 51]
+    assert table.history()[0].operation == "expire"
+    assert table.expire().commits == ()
+    sound(table)
+
+
+@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
+def test_a_partition_whose_newest_time_is_over_is_removed_whole(
+    table_type: str, keyed: bool
+) -> None:
+    table = make(table_type, keyed=keyed, partition_by=["p"], ttl="ts 30d partition")
+    table.append(rows((1, OLD, "old", 0), (2, OLD, "old", 0), (3, OLD, "mixed", 0)))
+    table.append(rows((4, NEW, "mixed", 0), (5, OLD, "null", 0), (6, None, "null", 0)))
+    assert [task.partition for task in table.plan_expire().tasks] == [("old",)]
+    report = table.expire()
+    assert report.files_removed
+    assert ids(table) == [3, 4, 5, 6]
+    masked = table.handle.cache.snapshot().files["masked"].to_pylist()
+    assert set(masked) == {0}
+    assert table.expire().commits == ()
+    sound(table)
+
+
+@pytest.mark.parametrize("unit", ["row", "partition"])
+def test_the_value_of_a_partition_says_that_all_of_it_is_over(unit: str) -> None:
+    """Also of a file that came since: no file is read."""
+    table = make(partition_by=["ts"], ttl=f"ts 30d {unit}")
+    table.append(rows((1, OLD, "a", 0), (2, NEW, "a", 0), (3, None, "a", 0)))
+    late = beside(table, "publish", lambda: table.append(rows((4, OLD, "a", 0))))
+    late.expire()
+    assert ids(table) == [2, 3]
+    sound(table)
+
+
+def test_files_without_bounds_are_read_before_their_partition_goes() -> None:
+    """The metadata has bounds of the first columns only."""
+    wide = [(f"c{i}", pa.int64()) for i in range(40)]
+    schema = pa.schema([("p", pa.string()), *wide, ("ts", pa.timestamp("us", "UTC"))])
+    uri = f"memory://expiry-{next(NAMES)}"
+    table = Table.create(uri, schema, partition_by=["p"], ttl="ts 1d partition")
+    for p, ts in (("old", OLD), ("new", NEW), ("mixed", OLD), ("mixed", NEW)):
+        values = {name: [0] for name, _ in wide}
+        table.append(pa.table({"p": [p], **values, "ts": pa.array([ts], schema.field("ts").type)}))
+    table.expire()
+    assert sorted(table.scan(columns=["p"]).to_arrow()["p"].to_pylist()) == [
+        "mixed",
+        "mixed",
+        "new",
+    ]
+
+
+@pytest.mark.parametrize("column", ["date", "timestamp", "timestamp_ntz"])
+def test_time_is_told_by_the_stores_clock_and_to_the_moment(column: str) -> None:
+    """A date counts until its day is over, in UTC, and nothing expires too early."""
+    clock = SimClock()
+    table = _sim(clock, column)
+    at = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
+    value = {"date": at.date(), "timestamp": at, "timestamp_ntz": at.replace(tzinfo=None)}[column]
+    table.append(pa.table({"id": [1], "t": pa.array([value], table.schema.field("t").type)}))
+    due_ms = 1_700_000_000_000 + 3_600_000
+    if column == "date":
+        due_ms = 1_700_006_400_000 + 3_600_000  # midnight after it, and an hour
+    clock.advance((due_ms - 1) / 1000 - clock.now_ms() / 1000)
+    assert table.plan_expire().tasks == ()
+    clock.advance(0.002)
+    assert len(table.plan_expire().tasks) == 1
+    table.expire()
+    assert table.scan().to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
+def test_partitions_expire_by_the_time_at_which_their_newest_file_was_written(
+    table_type: str, keyed: bool
+) -> None:
+    """A rewrite puts rows into new files: their time begins anew, and is never too early."""
+    clock = SimClock()
+    table = _sim(
+        clock,
+        "date",
+        partition_by=("id",),
+        ttl=Ttl.parse("written 1h partition"),
+        table_type=table_type,
+        record_key=("t",) if keyed else (),
+    )
+    days = [dt.date(2020, 1, 1 + i) for i in range(3)]
+    for day in days:
+        table.append(pa.table({"id": [1, 2], "t": pa.array([day, day])}))
+    clock.advance(3000)
+    table.append(pa.table({"id": [2], "t": pa.array([dt.date(2020, 2, 1)])}))
+    clock.advance(601)
+    assert [task.partition for task in table.plan_expire().tasks] == [("1",)]
+    table.compact(full=True)
+    assert table.plan_expire().tasks == () or table_type == "cow"
+    clock.advance(2999)
+    table.expire()
+    clock.advance(700)
+    table.expire()
+    assert table.scan().to_arrow().num_rows == 0
+
+
+def _sim(clock: SimClock, column: str, **definition: object) -> Table:
+    """Make a table in a store whose time a test tells."""
+    store = memory(clock)
+    made = Definition(**{"ttl": Ttl.parse("t 1h"), **definition})  # type: ignore[arg-type]
+    table = made.with_lock("none").table(f"id bigint, t {column}")
+    create_table(store, sim_ports(clock=clock), table)
+    return Table(client(store, clock))
+
+
+# --- the definition -------------------------------------------------------------------------
+
+
+def test_the_time_to_live_is_set_changed_and_taken_away_by_decisions() -> None:
+    """And a client that does not know it refuses the table (ttl-1)."""
+    table = filled(make(ttl=None))
+    assert "ttl" not in table.describe()
+    assert table.plan_expire().ttl is None
+    assert table.expire().commits == ()
+    features = table.handle.cache.timeline.find(0)
+    assert features is not None
+    assert "ttl-1" not in features.features
+    version = table.set_ttl(Ttl("TS", 86_400)).version
+    assert table.describe()["ttl"] == {"by": "ts", "after": 86_400, "unit": "row"}
+    decision = table.handle.cache.timeline.find(version)
+    assert decision is not None
+    assert "ttl-1" in decision.features
+    again = Table.open(str(table.describe()["uri"]))
+    assert again.plan_expire().tasks
+    done = again.expire().commits[0]
+    decided = table.handle.cache.timeline.find(done.version)
+    assert decided is not None
+    assert (decided.action.value, decided.operation.value) == ("expiry", "expire")
+    assert "ttl-1" in decided.features
+    table.append(rows((60, OLD, "a", 0)))
+    table.set_ttl(None)
+    assert again.expire().commits == ()
+    assert 60 in ids(table)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "error"),
+    [
+        ("v 30d", OptionError),  # nobody knows what integers count
+        ("p 30d", OptionError),
+        ("nobody 30d", SchemaMismatchError),
+        ("ts", OptionError),
+        ("ts soon", OptionError),
+        ("ts 0s", OptionError),
+        ("ts 1500ms", OptionError),
+        ("ts 999999999d", OptionError),
+        ("ts 30d bucket", OptionError),
+        ("ts 30d partition", OptionError),  # it has no partitions
+        ("written 30d row", OptionError),
+        ("written 30d", OptionError),
+        (Ttl("ts", True), OptionError),
+        (Ttl("", 5), OptionError),
+    ],
+)
+def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: object, error: type) -> None:
+    table = make(ttl=None)
+    with pytest.raises(error):
+        table.set_ttl(ttl)  # type: ignore[arg-type]
+    assert table.version == 0
+    with pytest.raises(error):
+        make(ttl=ttl)
+
+
+def test_a_column_called_written_is_not_taken_for_the_time_of_commits() -> None:
+    table = Table.create(
+        f"memory://expiry-{next(NAMES)}", "Written date, p string", partition_by="p"
+    )
+    with pytest.raises(OptionError):
+        table.set_ttl("written 1d partition")
+
+
+def test_the_error_of_rows_by_written_names_the_way() -> None:
+    with pytest.raises(OptionError) as caught:
+        Ttl.parse("written 30d row")
+    assert "column" in str(caught.value.hint)
+
+
+def test_a_column_that_is_gone_stops_the_expiry_and_nothing_else() -> None:
+    """A definition from elsewhere, or a restore of older columns, may lack it."""
+    table = filled(make())
+    change_table(table.handle, lambda t: replace(t, ttl=Ttl("nobody", 5)))
+    with pytest.raises(SchemaMismatchError):
+        table.plan_expire()
+    with pytest.raises(SchemaMismatchError):
+        table.expire()
+    assert len(ids(table)) == 22
+    table.set_ttl("ts 30d")
+    assert table.expire().rows_deleted == 6
+
+
+def test_without_the_stores_clock_nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(make())
+
+    def unknown(_: object) -> int:
+        message = "the store reports no time"
+        raise ClockUnavailableError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table.handle.store), "now_ms", unknown)
+        with pytest.raises(ClockUnavailableError):
+            table.expire()
+    assert len(ids(table)) == 22

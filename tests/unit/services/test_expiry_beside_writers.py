@@ -1,0 +1,256 @@
+"""Nobody fails because of an expiry, and an expiry waits for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from plait import Table
+from plait.errors import RetryableConflictError
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
+from plait.txn.transaction import OptimisticTransaction
+from tests.support.expiry import (
+    KINDS,
+    NEW,
+    OLD,
+    TYPES,
+    YOUNG,
+    content,
+    filled,
+    ids,
+    make,
+    rows,
+    sound,
+)
+from tests.support.protocol import beside
+
+WRITES: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda t: t.upsert(rows((1, NEW, "b", 9), (2, NEW, "a", 9), (99, NEW, "b", 9))),
+    "upsert of the expired": lambda t: t.upsert(rows((0, NEW, "a", 9), (4, NEW, "a", 9))),
+    "delete keys": lambda t: t.delete(keys=rows((1, NEW, "b", 0), (4, NEW, "a", 0)).select(["id"])),
+    "delete where": lambda t: t.delete(where="id < 9"),
+    "update": lambda t: t.update({"v": "v + 100"}, where="id < 11 and ts > '2800-01-01'"),
+    "overwrite where": lambda t: t.overwrite(rows((3, NEW, "b", 9)), where="id = 3"),
+    "overwrite": lambda t: t.overwrite(rows((3, NEW, "b", 9))),
+    "insert": lambda t: t.append(rows((77, NEW, "b", 9), (78, NEW, "a", 9))),
+    "merge away": lambda t: t.delete(where="true"),
+}
+WITHOUT_KEY = ("delete where", "update", "overwrite where", "overwrite", "insert", "merge away")
+CASES = [
+    *((kind, True, write) for kind in TYPES for write in WRITES),
+    *((kind, False, write) for kind in TYPES for write in WITHOUT_KEY),
+]
+
+
+@pytest.mark.parametrize(("table_type", "keyed", "write"), CASES)
+@pytest.mark.parametrize("moved", ["", "before", "after", "around"])
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_a_writer_that_meets_an_expiry_goes_on(
+    table_type: str, keyed: bool, write: str, moved: str, isolation: str
+) -> None:
+    """INV-15: the rows are those of the expiry and then the write, also among compactions."""
+    definition = {"isolation": isolation, "properties": {"commit.retries": 0}}
+    plain, table = (filled(make(table_type, keyed=keyed, **definition)) for _ in range(2))
+    plain.expire()
+    WRITES[write](plain)
+
+    def meanwhile() -> None:
+        if moved in ("before", "around"):
+            table.compact(full=True)
+        assert table.expire().rows_deleted == 6
+        if moved in ("after", "around"):
+            table.compact(full=True)
+
+    WRITES[write](beside(table, "publish", meanwhile))
+    assert content(table) == content(plain)
+    assert table.history()[0].operation != "expire"
+    if keyed or write != "insert":  # rows that are added without a key stand in nobody's way
+        assert table.history()[0].base == table.version - 1
+    if table_type == "mor" and not moved:
+        assert "rebased" not in table.history()[0].client
+    sound(table)
+
+
+@pytest.mark.parametrize(("table_type", "keyed", "write"), CASES)
+def test_an_expiry_that_meets_a_writer_is_drafted_anew(
+    table_type: str, keyed: bool, write: str
+) -> None:
+    """INV-07, INV-15: it takes away what is old there, and repeats no reading."""
+    plain, table = (filled(make(table_type, keyed=keyed)) for _ in range(2))
+    WRITES[write](plain)
+    plain.expire()
+    service = beside(table, "publish", lambda: WRITES[write](table))
+    service.expire()
+    table.expire()  # rows in files that came since are left to the next run
+    assert content(table) == content(plain)
+    sound(table)
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_whole_files_that_expire_are_nothing_that_a_writer_misses(table_type: str) -> None:
+    """INV-15: it hid rows of files that are gone, or all rows of them."""
+    table = make(table_type)
+    table.upsert(rows(*((i, OLD, "a", 0) for i in range(9))))
+    table.upsert(rows(*((i, NEW, "a", 0) for i in range(20, 25))))
+    writer = beside(table, "publish", table.expire)
+    writer.upsert(rows((1, NEW, "a", 1), (20, NEW, "a", 1)))
+    assert content(table) == sorted(
+        [(1, "a", 1), (20, "a", 1), *((i, "a", 0) for i in range(21, 25))]
+    )
+    whole = beside(table, "publish", table.expire)
+    whole.delete(where="true")
+    assert content(table) == []
+    sound(table)
+
+
+@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
+def test_a_compaction_that_meets_an_expiry_hides_what_is_gone(table_type: str, keyed: bool) -> None:
+    """INV-14: and the other way round."""
+    table = filled(make(table_type, keyed=keyed))
+    table.delete(keys=rows((1, NEW, "b", 0)).select(["id"])) if keyed else None
+    report = beside(table, "publish", table.expire).compact(full=True)
+    if (table_type, keyed) == ("cow", True):  # a bucket is one file: nothing to compact
+        assert report.commits == ()
+        table.expire()
+    assert ids(table) == YOUNG[keyed:]
+    sound(table)
+    table = filled(make(table_type, keyed=keyed))
+    beside(table, "publish", lambda: table.compact(full=True)).expire()
+    table.expire()
+    assert ids(table) == YOUNG
+    sound(table)
+
+
+def test_two_expiries_at_once_harm_nobody() -> None:
+    table = filled(make("mor"))
+    report = beside(table, "publish", table.expire).expire()
+    assert report.commits == ()
+    assert ids(table) == YOUNG
+    sound(table)
+
+
+def test_an_expiry_stops_when_the_time_to_live_is_changed_meanwhile() -> None:
+    """What may expire is what the table says at the version before the decision."""
+    for ttl in (None, "ts 60d"):
+        table = filled(make())
+        service = beside(table, "publish", lambda ttl=ttl, t=table: t.set_ttl(ttl))
+        assert service.expire().commits == ()
+        assert len(ids(table)) == 22
+        sound(table)
+    table = filled(make())
+    plan = table.plan_expire()
+    table.set_ttl(None)
+    assert table.expire(plan).commits == ()
+    sound(table)
+
+
+def test_a_partition_that_gets_a_young_row_meanwhile_stays() -> None:
+    """INV-15: nothing of it goes, for its time is not over any more."""
+    table = make(partition_by=["p"], ttl="ts 30d partition")
+    table.append(rows((1, OLD, "a", 0), (2, OLD, "b", 0)))
+    service = beside(table, "publish", lambda: table.append(rows((3, NEW, "a", 0))))
+    service.expire()
+    assert ids(table) == [1, 3]
+    sound(table)
+
+
+@pytest.mark.parametrize(
+    ("table_type", "ttl", "left"),
+    [
+        ("cow", "ts 30d row", True),
+        ("cow", "ts 30d partition", True),
+        ("mor", "ts 30d partition", True),
+        ("mor", "ts 30d row", False),
+    ],
+)
+def test_a_partition_where_a_living_writer_would_do_work_again_is_left_to_the_next_run(
+    table_type: str, ttl: str, left: bool
+) -> None:
+    """INV-15: by its pending record; a writer that only hides rows loses nothing."""
+    table = make(table_type, partition_by=["p"], ttl=ttl)
+    table.append(rows((1, OLD, "a", 0), (2, OLD, "b", 0)))
+    request = WriteRequest(Operation.UPSERT, partitions=(("a",),))
+    writer = OptimisticTransaction.begin(table.handle, request)
+    report = table.expire()
+    assert report.plan.left == ((("a",),) if left else ())
+    assert ids(table) == ([1] if left else [])
+    writer.abort("done", wrote=False)
+    table.expire()
+    assert ids(table) == []
+    sound(table)
+
+
+def test_a_single_writer_and_an_expiry_are_no_rivals() -> None:
+    """INV-15: each begins beside the other."""
+    table = filled(make("mor", concurrency="single_writer", failed_writes="eager"))
+    other = Table.open(str(table.describe()["uri"]))
+    beside(table, "publish", lambda: other.upsert(rows((1, NEW, "b", 5)))).expire()
+    table.append(rows((70, OLD, "a", 0)))
+    beside(table, "publish", other.expire).upsert(rows((2, NEW, "a", 6)))
+    assert ids(table) == YOUNG
+    sound(table)
+
+
+def test_a_query_that_cannot_be_run_again_keeps_the_expired_rows_until_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """INV-15: an executor's rows may not come again; the writer commits all the same."""
+    from plait.arrow.engine import ArrowStaging
+
+    stage = ArrowStaging.stage
+
+    def once(self: ArrowStaging, snapshot: object, buckets: object) -> object:
+        if buckets is not None:
+            message = "the query gives other rows"
+            raise RetryableConflictError(message)
+        return stage(self, snapshot, buckets)  # type: ignore[arg-type]
+
+    table = filled(make())
+    writer = beside(table, "publish", table.expire)
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrowStaging, "stage", once)
+        writer.upsert(rows(*((i, NEW, "b", 9) for i in (1, 2, 3, 5))))
+    assert {i: v for i, _, v in content(table)}[1] == 9
+    table.expire()
+    assert ids(table) == YOUNG
+    sound(table)
+
+
+def test_a_redo_because_of_an_expiry_is_not_counted_and_needs_no_leave() -> None:
+    """INV-15: no retry is allowed, and none is used up."""
+    table = filled(make(properties={"commit.retries": 0}))
+    result = beside(table, "publish", table.expire).upsert(rows((1, NEW, "b", 9)))
+    assert result.rebased == 1
+    assert table.history()[0].client["redone"] == 0
+    sound(table)
+
+
+def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> None:
+    """An expiry is no commit of rows: it is not what an undo is about."""
+    table = filled(make())
+    version = table.version
+    table.expire()
+    table.restore(version=version)
+    assert len(ids(table)) == 22
+    table.append(rows((80, NEW, "a", 0)))
+    table.expire()
+    assert ids(table) == [*YOUNG, 80]
+    undone = table.undo().plan
+    assert [each.operation for each in undone.undone] == ["insert"]
+    table.expire()
+    assert ids(table) == YOUNG
+    sound(table)
+
+
+def test_large_vectors_and_shares_of_work_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 8)
+    for kind in TYPES:
+        table = make(kind, partition_by=["p"], properties={"services.task.size": "1b"})
+        filled(table)
+        report = beside(table, "publish", lambda t=table: t.upsert(rows((1, NEW, "b", 4)))).expire()
+        assert len(report.commits) == (2 if kind == "mor" else 1)  # a file that is gone is left
+        table.expire()
+        assert ids(table) == YOUNG
+        sound(table)
