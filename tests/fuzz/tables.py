@@ -123,6 +123,7 @@ def build(root: str, kind: str, *, seed: int) -> Model:
         table_type=table_type,
         buckets=2 if keyed and not partitioned else None,
         properties=OPTIONS,
+        ttl="written 3650d partition" if partitioned else None,
     )
     model.note(0)
     with _small():
