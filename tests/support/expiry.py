@@ -26,8 +26,13 @@ def rows(*values: Row) -> pa.Table:
 
 
 def make(table_type: str = "cow", *, keyed: bool = True, **definition: object) -> Table:
+    return make_at(f"memory://expiry-{next(NAMES)}", table_type, keyed=keyed, **definition)
+
+
+def make_at(uri: str, table_type: str, *, keyed: bool = True, **definition: object) -> Table:
+    """Make a table whose rows live for 30 days after ``ts``."""
     return Table.create(
-        f"memory://expiry-{next(NAMES)}",
+        uri,
         SCHEMA,
         **{
             "record_key": ["id"] if keyed else [],
