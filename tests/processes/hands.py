@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from plait import Table
 from plait.errors import TableError
+from plait.files import writer
+from plait.model.contract import Options
 from plait.ports import Ports
 from plait.services import clean as cleaning
 from plait.txn import begin, recovery
@@ -39,7 +41,37 @@ def _no_eager_rollback() -> None:
     begin._end_dead = lambda handle, dead: None
 
 
+def _no_compaction() -> None:
+    Table.compact = lambda table, **_: None  # type: ignore[method-assign,assignment]  # broken
+
+
+def _no_clustering() -> None:
+    Table.cluster = lambda table, *_, **__: None  # type: ignore[method-assign,assignment]  # broken
+
+
+def _no_bounds() -> None:
+    writer.file_stats = lambda *_: None  # type: ignore[assignment,return-value]  # broken
+
+
+def _bounds_always() -> None:
+    chosen = Options.choice
+
+    def choice(options: Options, key: str) -> str:
+        return "on" if key == "metadata.statistics" else chosen(options, key)
+
+    Options.choice = choice  # type: ignore[method-assign]  # broken
+
+
+def _no_rebuild() -> None:
+    Table.rebuild_metadata = lambda table: None  # type: ignore[method-assign,assignment]  # broken
+
+
 BREAKS = {
+    "compaction does nothing": _no_compaction,
+    "clustering does nothing": _no_clustering,
+    "bounds are left out": _no_bounds,
+    "bounds are told though they are off": _bounds_always,
+    "rebuild does nothing": _no_rebuild,
     "clean does nothing": _no_clean,
     "lazy rolls nobody back": _no_lazy_rollback,
     "eager rolls nobody back": _no_eager_rollback,
@@ -144,7 +176,10 @@ def serve(wire: Connection, table: Table, made: Callable[..., object]) -> None:
     """Carry out orders until nobody gives any more; ``made`` makes the rows to write."""
     orders: dict[str, Callable[..., dict[str, object]]] = {
         "upsert": lambda **facts: _upsert(table, wire, made, **facts),
-        "clean": lambda: _clean(table),
+        "clean": lambda: _done(table.clean()),
+        "compaction": lambda: _done(table.compact(full=True)),
+        "clustering": lambda: _done(table.cluster("id", kind="sort")),
+        "rebuild": lambda: _rebuild(table),
     }
     while True:
         try:
@@ -165,9 +200,17 @@ def _upsert(
     if facts["held"]:
         ports = replace(Ports(), observer=Gate(wire))
         table = Table(replace(table.handle, ports=ports))
-    return {"version": table.upsert(made(place, value, *ids)).version}
+    found = made(place, value, *ids)
+    if table.handle.cache.known().table.spec.keyed:
+        return {"version": table.upsert(found).version}
+    where = f"place = '{place}' and id in ({', '.join(map(str, ids))})"
+    return {"version": table.overwrite(found, where=where).version}
 
 
-def _clean(table: Table) -> dict[str, object]:
-    table.clean()
+def _rebuild(table: Table) -> dict[str, object]:
+    table.set({"metadata.statistics": "on"})
+    return _done(table.rebuild_metadata())
+
+
+def _done(_: object) -> dict[str, object]:
     return {}

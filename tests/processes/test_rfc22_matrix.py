@@ -1,10 +1,12 @@
 """The test plan of Hudi's RFC-22, every cell by its name, on a disk and among processes.
 
 {COW, MOR} x {single writer, overlapping, disjoint} x {eager, lazy} x {state from decisions, from
-checkpoints} x {clean inline, beside}. The third axis is RFC-22's metadata index: here listing and
-statistics come from the decisions alone, or from a checkpoint. In each cell a writer is killed when
-its files are there, and what it left must be ended and deleted by whom the policy names, when it
-says. A reader follows the changes, whose commits are decided in another order than they began.
+checkpoints} x {with, without statistics} x {clean inline, beside}. Two of the axes are RFC-22's
+metadata index: listing and statistics come from the decisions alone, or from a checkpoint; or there
+are none of columns, and they are made again at the end. Each service runs beside the writers in
+cells of its own. In each cell a writer is killed when its files are there, and what it left must be
+ended and deleted by whom the policy names, when it says. A reader follows the changes, whose
+commits are decided in another order than they began.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import NamedTuple
 
 import pytest
 
 from plait import Table
 from plait.errors import OptionError, RetryableConflictError
+from plait.model.instant import Operation
 from plait.testing.lock_kit import until
 from tests.processes.hands import BREAKS, SCHEMA, Hand, Orders
 
@@ -27,15 +31,54 @@ TYPES = ("cow", "mor")
 WRITERS = ("single", "overlapping", "disjoint")
 ROLLBACKS = ("eager", "lazy")
 STATES = ("from-decisions", "from-checkpoints")
+STATISTICS = ("with-statistics", "without-statistics")
 CLEANS = ("clean-inline", "clean-beside")
-Cell = tuple[str, str, str, str, str]
-CELLS: list[Cell] = list(itertools.product(TYPES, WRITERS, ROLLBACKS, STATES, CLEANS))
-HOLDS = [cell for cell in CELLS if cell[1] == "single" or cell[2] == "lazy"]
+ALONE = "no-service"
+SERVICES: dict[str, Operation] = {
+    "compaction": Operation.COMPACT,
+    "clustering": Operation.CLUSTER,
+}
+"""What runs beside the writers (an order of ``hands``), and what its decisions are called."""
+
+
+class Cell(NamedTuple):
+    """One cell of the matrix."""
+
+    table_type: str
+    writers: str
+    rollback: str
+    state: str
+    statistics: str
+    clean: str
+    service: str = ALONE
+
+    @property
+    def keyed(self) -> bool:
+        """A keyed bucket of copy-on-write is one file, and no keyed table is clustered."""
+        return self.service == ALONE or (self.service, self.table_type) == ("compaction", "mor")
+
+
+PLACES = list(itertools.product(TYPES, WRITERS, ROLLBACKS))
+OTHERS = list(itertools.product(STATES, STATISTICS, CLEANS))
+
+
+def _beside() -> Iterator[Cell]:
+    """Let each service run beside all writers; the other axes take turns."""
+    places = [place for place in PLACES if place[1] == "single" or place[2] == "lazy"]
+    for number, (service, place) in enumerate(itertools.product(SERVICES, places)):
+        turn = 3 * number + number // len(OTHERS)
+        yield Cell(*place, *OTHERS[turn % len(OTHERS)], service)
+
+
+CELLS = [Cell(*place, *others) for place in PLACES for others in OTHERS] + list(_beside())
+HOLDS = [cell for cell in CELLS if cell.writers == "single" or cell.rollback == "lazy"]
 REFUSED = [cell for cell in CELLS if cell not in HOLDS]
 ROUNDS = 2
 RETAINED = 5
 """Versions that the reader may lag behind the cleaner."""
 NEVER = 100_000
+NOWHERE = "value > 1000000"
+"""No row is there, and the bounds of each file say so."""
 
 
 def name_of(cell: Cell) -> str:
@@ -43,23 +86,23 @@ def name_of(cell: Cell) -> str:
 
 
 def make(path: Path, cell: Cell) -> Table:
-    table_type, writers, failed_writes, state, _ = cell
     return Table.create(
         str(path / "t"),
         SCHEMA,
-        record_key=["id"],
+        record_key=["id"] if cell.keyed else [],
         partition_by=["place"],
-        table_type=table_type,
+        table_type=cell.table_type,
         policy="file_group",
-        failed_writes=failed_writes,
+        failed_writes=cell.rollback,
         lock="file",
-        concurrency="single_writer" if writers == "single" else "multi_writer",
+        concurrency="single_writer" if cell.writers == "single" else "multi_writer",
         properties={
             "clean.retain.time": "0s",
             "clean.grace": "0s",
             "clean.retain.versions": RETAINED,
             "recovery.interval": "30000d",  # the dead are seen to by what the cell says alone
-            "checkpoint.interval": 2 if state == "from-checkpoints" else NEVER,
+            "checkpoint.interval": 2 if cell.state == "from-checkpoints" else NEVER,
+            "metadata.statistics": "on" if cell.statistics == "with-statistics" else "off",
         },
     )
 
@@ -72,6 +115,8 @@ class Follower:
     at: int = 0
     held: dict[tuple[str, int], int] = field(default_factory=dict)
     followed: Event = field(default_factory=Event)
+    served: Event = field(default_factory=Event)
+    """Set whenever it has moved on: one for the cleaner, one for the service beside."""
 
     def follow(self) -> None:
         head = self.table.version
@@ -86,6 +131,7 @@ class Follower:
                 del self.held[key]
         self.at = head
         self.followed.set()
+        self.served.set()
 
 
 BRINGS = ("insert", "update_postimage")
@@ -105,7 +151,7 @@ class Play:
 
     @property
     def inline(self) -> bool:
-        return self.cell[4] == "clean-inline"
+        return self.cell.clean == "clean-inline"
 
     def committed(self, hand: Orders) -> None:
         """After each commit its writer cleans, or leaves that to the cleaner, and others read."""
@@ -127,6 +173,12 @@ class Play:
         self.reader.follow()
         return bool(self.seen - files_on_disk(self.table))
 
+    def served(self) -> bool:
+        """Read on, which lets the service go on, and look whether it decided anything."""
+        self.reader.follow()
+        operation = SERVICES[self.cell.service].value
+        return any(entry.operation == operation for entry in self.table.history())
+
     def ended_by(self, nonce: str) -> int | None:
         """Return the process that rolled an instant back."""
         for entry in self.table.history():
@@ -142,9 +194,9 @@ def files_on_disk(table: Table) -> set[str]:
 
 
 @contextmanager
-def cleaning(hand: Hand, how: str, followed: Event) -> Iterator[None]:
-    """Clean beside the block whenever the reader has moved on, or not at all."""
-    if how == "clean-inline":
+def asking(hand: Hand, order: str | None, followed: Event) -> Iterator[None]:
+    """Give an order beside the block whenever the reader has moved on, or not at all."""
+    if order is None:
         yield
         return
     done, errors = Event(), list[BaseException]()
@@ -153,7 +205,7 @@ def cleaning(hand: Hand, how: str, followed: Event) -> Iterator[None]:
         while followed.wait() and not done.is_set():
             followed.clear()
             try:
-                hand.ask("clean")
+                hand.ask(order)
             except BaseException as error:  # noqa: BLE001 - shown below
                 errors.append(error)
                 return
@@ -180,25 +232,45 @@ def play(
         Hand(uri, broken) if other is None else other(uri) as second,
         Hand(uri, broken) as doomed,
         Hand(uri, broken) as cleaner,
+        Hand(uri, broken) as keeper,
     ):
         assert isinstance(second, Orders)
-        cast = Play(cell, table, broken, first, second, Follower(table))
-        with cleaning(cleaner, cell[4], cast.reader.followed):
-            for value in range(ROUNDS):
-                ROUND[cell[1]](cast, value)
+        reader = Follower(table)
+        cast = Play(cell, table, broken, first, second, reader)
+        service = None if cell.service == ALONE else cell.service
+        with asking(cleaner, None if cast.inline else "clean", reader.followed):
+            with asking(keeper, service, reader.served):
+                for value in range(ROUNDS):
+                    ROUND[cell.writers](cast, value)
             dead = fail(cast, doomed)
             see_it_cleaned(cast, dead, cleaner)
-            for _ in range(RETAINED + 2):
-                write(cast, first)
-                cast.committed(first)
-            # A cleaner beside comes when it comes: it is waited for, and not counted in commits.
+            with asking(keeper, service, reader.served):
+                for _ in range(RETAINED + 2):
+                    write(cast, first)
+                    cast.committed(first)
+                # Who works beside comes when it comes: it is waited for, and no commit is counted.
+                if service is not None:
+                    assert until(cast.served, wait_s=PATIENCE[broken]), "the service does its part"
             deleted = until(cast.some_deleted, wait_s=0 if cast.inline else PATIENCE[broken])
             assert deleted, "what no version needs that is kept is deleted"
-    expected = EXPECTED[cell[1]] | {("a", 1): ROUNDS}
-    assert cast.reader.held == expected
+        expected = EXPECTED[cell.writers] | {("a", 1): ROUNDS}
+        assert reader.held == content(table) == expected
+        see_statistics(cast)
     assert content(table) == expected
     assert not table.timeline.pending
     assert not table.verify().problems
+
+
+def see_statistics(cast: Play) -> None:
+    """Bounds are told or not, as the table says; those that are not are made again from files."""
+    files = cast.table.files()
+    if cast.cell.statistics == "without-statistics":
+        assert files["stats"].null_count == files.num_rows
+        assert cast.table.scan(where=NOWHERE).plan.files.num_rows == files.num_rows
+        cast.first.ask("rebuild")
+    opened = Table.open(str(cast.table.describe()["uri"]))
+    assert opened.files()["stats"].null_count == 0
+    assert opened.scan(where=NOWHERE).plan.files.num_rows == 0
 
 
 def content(table: Table) -> dict[tuple[str, int], int]:
@@ -252,7 +324,7 @@ ROUND = {"single": single, "overlapping": overlapping, "disjoint": disjoint}
 
 def fail(cast: Play, doomed: Hand) -> str:
     """Kill a writer whose files are there; where there may be others, one is at work beside it."""
-    several = cast.cell[1] != "single"
+    several = cast.cell.writers != "single"
     if several:
         cast.second.stage("b", ROUNDS, 7)
     dead = doomed.stage("d", 99, 1, 2)
@@ -267,7 +339,7 @@ def fail(cast: Play, doomed: Hand) -> str:
 
 def see_it_cleaned(cast: Play, dead: str, cleaner: Hand) -> None:
     """The dead is ended by whom the contract names, and its files are deleted when it says."""
-    _, writers, failed_writes, state, _ = cast.cell
+    writers, failed_writes, state = cast.cell.writers, cast.cell.rollback, cast.cell.state
     first, second = cast.first, cast.second
     write(cast, first)
     if not cast.inline:
@@ -316,15 +388,51 @@ def test_rfc22_refuses_eager_rollback_with_many_writers(tmp_path: Path, cell: Ce
         make(tmp_path, cell)
 
 
+WITH, WITHOUT = STATISTICS
 LEFT_OUT: list[tuple[str, Cell]] = [
-    ("clean does nothing", ("cow", "single", "eager", "from-decisions", "clean-inline")),
-    ("clean does nothing", ("mor", "disjoint", "lazy", "from-checkpoints", "clean-beside")),
-    ("clean does nothing", ("cow", "overlapping", "lazy", "from-decisions", "clean-beside")),
-    ("lazy rolls nobody back", ("mor", "single", "lazy", "from-decisions", "clean-inline")),
-    ("lazy rolls nobody back", ("cow", "overlapping", "lazy", "from-checkpoints", "clean-inline")),
-    ("lazy rolls nobody back", ("mor", "disjoint", "lazy", "from-decisions", "clean-beside")),
-    ("eager rolls nobody back", ("cow", "single", "eager", "from-checkpoints", "clean-inline")),
-    ("eager rolls nobody back", ("mor", "single", "eager", "from-decisions", "clean-inline")),
+    ("clean does nothing", Cell("cow", "single", "eager", "from-decisions", WITH, "clean-inline")),
+    (
+        "clean does nothing",
+        Cell("mor", "disjoint", "lazy", "from-checkpoints", WITHOUT, "clean-beside"),
+    ),
+    (
+        "clean does nothing",
+        Cell("cow", "overlapping", "lazy", "from-decisions", WITH, "clean-beside"),
+    ),
+    (
+        "lazy rolls nobody back",
+        Cell("mor", "single", "lazy", "from-decisions", WITH, "clean-inline"),
+    ),
+    (
+        "lazy rolls nobody back",
+        Cell("cow", "overlapping", "lazy", "from-checkpoints", WITH, "clean-inline"),
+    ),
+    (
+        "lazy rolls nobody back",
+        Cell("mor", "disjoint", "lazy", "from-decisions", WITHOUT, "clean-beside"),
+    ),
+    (
+        "eager rolls nobody back",
+        Cell("cow", "single", "eager", "from-checkpoints", WITH, "clean-inline"),
+    ),
+    (
+        "eager rolls nobody back",
+        Cell("mor", "single", "eager", "from-decisions", WITHOUT, "clean-inline"),
+    ),
+    *(
+        (f"{cell.service} does nothing", cell)
+        for cell in HOLDS
+        if cell.service != ALONE and cell.writers == "overlapping"
+    ),
+    ("bounds are left out", Cell("cow", "single", "lazy", "from-decisions", WITH, "clean-inline")),
+    (
+        "bounds are told though they are off",
+        Cell("mor", "disjoint", "lazy", "from-checkpoints", WITHOUT, "clean-inline"),
+    ),
+    (
+        "rebuild does nothing",
+        Cell("cow", "disjoint", "lazy", "from-decisions", WITHOUT, "clean-inline"),
+    ),
 ]
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROW: list[Cell] = [
-    ("cow", "overlapping", "lazy", "from-decisions", "clean-inline"),
-    ("mor", "disjoint", "lazy", "from-checkpoints", "clean-beside"),
+    Cell("cow", "overlapping", "lazy", "from-decisions", "with-statistics", "clean-inline"),
+    Cell("mor", "disjoint", "lazy", "from-checkpoints", "without-statistics", "clean-beside"),
 ]
 
 
