@@ -214,41 +214,39 @@ class TableState:
             InstantExpiredError: it was cleaned.
         """
         at = self.require_readable(version)
+        schema_id, total = self._then(store, at)
         if wants is None or not is_large(self.parts):
-            return self._with(store, at, self.folded(store, bounds=True).live(at))
-        known = self._with(store, at, LIVE.empty_table())
+            return self._with(at, schema_id, self.folded(store, bounds=True).live(at))
+        known = self._with(at, schema_id, LIVE.empty_table())
         selection = Selection(store, self.cache, wants(known.spec))
         files = fold(selection.load(self.parts, gathered(self.tail))).live(at)
-        total = self._files_at(store, at)
         unmatched = max(0, min(selection.unmatched, total - files.num_rows))
         return replace(known, files=files, total=total, unmatched=unmatched)
 
     def blank(self, store: Store | None = None, *, version: int | None = None) -> Snapshot:
         """Return a snapshot without files, for those who look at none: no file event is loaded."""
         at = self.require_readable(version)
-        return self._with(store, at, LIVE.empty_table())
+        schema_id = self.table.spec.schema.id if store is None else self._then(store, at)[0]
+        return self._with(at, schema_id, LIVE.empty_table())
 
-    def _with(self, store: Store | None, at: int, files: pa.Table) -> Snapshot:
+    def _with(self, at: int, schema_id: int, files: pa.Table) -> Snapshot:
         table = self.table
-        spec = table.spec
-        if at != self.version and store is not None:
-            spec = replace(spec, schema=table.schemas[self._schema_id(store, at)])
+        spec = replace(table.spec, schema=table.schemas[schema_id])
         return Snapshot(at, spec, dict(table.schemas), files)
 
-    def _files_at(self, store: Store, version: int) -> int:
-        """Count the files that are live at a version."""
+    def _then(self, store: Store, version: int) -> tuple[int, int]:
+        """Return the schema's id and the number of live files at a version, by one read."""
         if version == self.version:
-            return self.files
-        since = self.commits(store, since=version, columns=("version", "files"))["files"]
-        return self.files - int(pc.sum(since).as_py() or 0)
-
-    def _schema_id(self, store: Store, version: int) -> int:
-        rows = self.commits(store, since=version - 1, columns=("version", "schema_id"))
-        listed = rows.filter(pc.equal(rows["version"], version))
+            return self.table.spec.schema.id, self.files
+        columns = ("version", "schema_id", "files")
+        rows = self.commits(store, since=version - 1, columns=columns)
+        at = pc.equal(rows["version"], version)
+        listed, since = rows.filter(at), rows.filter(pc.invert(at))
         if listed.num_rows != 1:
             message = f"version {version} is listed {listed.num_rows} times"
             raise InvariantError(message)
-        return int(listed["schema_id"][0].as_py())
+        later = int(pc.sum(since["files"]).as_py() or 0)
+        return int(listed["schema_id"][0].as_py()), self.files - later
 
     def require_readable(self, version: int | None, *, onwards: bool = False) -> int:
         """Refuse a version that is not there or no more; None is the newest. Return it.

@@ -115,6 +115,46 @@ def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
     assert more.bytes < 2 * some.bytes
 
 
+def test_an_old_version_costs_one_file_of_commits_more_than_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its schema and its number of files are read at once."""
+    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
+    store = committed(4 * GROUP_ROWS)
+    wants = wanted_in([place_of(0)])
+    opened = {}
+    for version in (4 * GROUP_ROWS, 4 * GROUP_ROWS - 1, 2):
+        weighing = Weighing(store)
+        state = StateCache(weighing, sim_ports()).refresh()
+        snapshot = state.snapshot(weighing, version=version, wants=wants)
+        assert snapshot.total == 5 * GROUP_ROWS
+        opened[version] = weighing.count("open_input")
+    assert list(opened.values()) == [1, 2, 2]
+
+
+def committed(commits: int) -> Store:
+    """Make a table of five partitions with so many commits after the first, in one part."""
+    history = History.begin(memory())
+    known = history.state
+    added = pa.concat_tables(files_in(place_of(number), 0) for number in range(5))
+    first = gathered(known.tail).commits.to_pylist()[0]
+    numbers = range(commits + 1)
+    names = [f"{number:017d}-{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" for number in numbers]
+    varied = {"version": pa.array(numbers, pa.int64()), "instant": pa.array(names)}
+    columns = [
+        varied.get(name, pa.array([first[name]] * len(numbers), TABLES["commits"].field(name).type))
+        for name in TABLES["commits"].names
+    ]
+    files = pa.array([5 * GROUP_ROWS, *[0] * commits], pa.int64())
+    rows = pa.table(columns, schema=TABLES["commits"])
+    rows = rows.set_column(rows.schema.get_field_index("files"), "files", files)
+    events = Events(added=added, commits=rows.cast(TABLES["commits"]))
+    tail = (LiveEntry(commits, None, events),)
+    state = replace(known, version=commits, files=added.num_rows, tail=tail)
+    write_checkpoint(history.store, state, sim_ports())
+    return history.store
+
+
 def test_bounds_are_loaded_of_the_columns_of_a_predicate_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
