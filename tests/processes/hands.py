@@ -49,6 +49,10 @@ def _no_clustering() -> None:
     Table.cluster = lambda table, *_, **__: None  # type: ignore[method-assign,assignment]  # broken
 
 
+def _no_archive() -> None:
+    Table.archive = lambda table: None  # type: ignore[method-assign,assignment]  # broken
+
+
 def _no_bounds() -> None:
     writer.file_stats = lambda *_: None  # type: ignore[assignment,return-value]  # broken
 
@@ -69,6 +73,7 @@ def _no_rebuild() -> None:
 BREAKS = {
     "compaction does nothing": _no_compaction,
     "clustering does nothing": _no_clustering,
+    "archive does nothing": _no_archive,
     "bounds are left out": _no_bounds,
     "bounds are told though they are off": _bounds_always,
     "rebuild does nothing": _no_rebuild,
@@ -179,6 +184,7 @@ def serve(wire: Connection, table: Table, made: Callable[..., object]) -> None:
         "clean": lambda: _done(table.clean()),
         "compaction": lambda: _done(table.compact(full=True)),
         "clustering": lambda: _done(table.cluster("id", kind="sort")),
+        "archive": lambda: _done(table.archive()),
         "rebuild": lambda: _rebuild(table),
     }
     while True:

@@ -37,6 +37,7 @@ ALONE = "no-service"
 SERVICES: dict[str, Operation] = {
     "compaction": Operation.COMPACT,
     "clustering": Operation.CLUSTER,
+    "archive": Operation.ARCHIVE,
 }
 """What runs beside the writers (an order of ``hands``), and what its decisions are called."""
 
@@ -55,7 +56,9 @@ class Cell(NamedTuple):
     @property
     def keyed(self) -> bool:
         """A keyed bucket of copy-on-write is one file, and no keyed table is clustered."""
-        return self.service == ALONE or (self.service, self.table_type) == ("compaction", "mor")
+        if self.service == "compaction":
+            return self.table_type == "mor"
+        return self.service != "clustering"
 
 
 PLACES = list(itertools.product(TYPES, WRITERS, ROLLBACKS))
@@ -67,7 +70,10 @@ def _beside() -> Iterator[Cell]:
     places = [place for place in PLACES if place[1] == "single" or place[2] == "lazy"]
     for number, (service, place) in enumerate(itertools.product(SERVICES, places)):
         turn = 3 * number + number // len(OTHERS)
-        yield Cell(*place, *OTHERS[turn % len(OTHERS)], service)
+        state, *rest = OTHERS[turn % len(OTHERS)]
+        if service == "archive":  # it moves what two checkpoints cover
+            state = "from-checkpoints"
+        yield Cell(*place, state, *rest, service)
 
 
 CELLS = [Cell(*place, *others) for place in PLACES for others in OTHERS] + list(_beside())
@@ -100,6 +106,7 @@ def make(path: Path, cell: Cell) -> Table:
             "clean.retain.time": "0s",
             "clean.grace": "0s",
             "clean.retain.versions": RETAINED,
+            "archive.keep": 1,
             "recovery.interval": "30000d",  # the dead are seen to by what the cell says alone
             "checkpoint.interval": 2 if cell.state == "from-checkpoints" else NEVER,
             "metadata.statistics": "on" if cell.statistics == "with-statistics" else "off",

@@ -366,3 +366,19 @@ def test_statistics_that_are_turned_off_leave_what_is_known(tmp_path: Path) -> N
     table.append(rows(70, 71, "c"))
     assert table.files()["stats"].null_count == table.files().num_rows - known
     assert list(itertools.chain(content(table, "id = 70")))
+
+
+def test_bounds_outlive_an_archive_of_the_decisions_that_lack_them(tmp_path: Path) -> None:
+    """INV-11."""
+    table = make(tmp_path / "off", "off", interval=2)
+    table.set({"metadata.statistics": "on", "archive.keep": 1})
+    other = Table.open(str(tmp_path / "off"))
+    assert other.files()["stats"].null_count
+    table.rebuild_metadata()
+    for number in range(6):
+        table.upsert(rows(60 + number, 61 + number))
+    assert table.archive().version is not None
+    other.upsert(rows(70, 71))
+    other.upsert(rows(71, 72))
+    assert untold(table) == 0
+    assert other.verify().clean
