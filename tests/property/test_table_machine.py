@@ -69,6 +69,7 @@ class TableMachine(RuleBasedStateMachine):
                 "clean.retain.time": "0s",
                 "clean.grace": grace,
                 "clean.retain.versions": 3,
+                "archive.keep": 2,
             },
         )
         self.now: Rows = {}
@@ -411,6 +412,12 @@ class TableMachine(RuleBasedStateMachine):
         """INV-05: what is not final can be read again."""
         undone = self.table.undo_clean()
         assert undone.horizon == self.table.describe()["horizon"]
+        self._remember()
+
+    @rule()
+    def archive(self) -> None:
+        """INV-01: decisions leave their slots, and open writers do not notice (INV-15)."""
+        self.table.archive()
         self._remember()
 
     @rule()
