@@ -94,7 +94,7 @@ def build_ours(
         for each in bounds
     ]
     fixed = {"bucket": -1, "kind": "base", "rows": FILE_ROWS, "bytes": 1 << 27}
-    fixed |= {"sorted": False, "schema_id": 0, "footer": 1}
+    fixed |= {"order": -1, "schema_id": 0, "footer": 1}
     name = "all-{n:017d}-{n:016x}-0-0000.base.parquet"
     varied = {
         "path": [f"{folders[day]}/{name.format(n=n)}" for n, day in enumerate(places)],
@@ -238,7 +238,7 @@ def checkpoint(place: str) -> dict[str, object]:
     last = state.version + 1
     name = f"{partition_path(('7',))}/all-{last:017d}-{last:016x}-0-{{n:04d}}.base.parquet"
     fixed = {"partition": partition_text(("7",)), "bucket": -1, "kind": "base", "rows": FILE_ROWS}
-    fixed |= {"bytes": 1 << 27, "sorted": False, "schema_id": 0, "footer": 1, "stats": None}
+    fixed |= {"bytes": 1 << 27, "order": -1, "schema_id": 0, "footer": 1, "stats": None}
     varied = {"path": [name.format(n=n) for n in range(CHANGED)], "version": [last] * CHANGED}
     commit = {"version": last, "instant": _instant(last), "action": "commit"}
     commit |= {"operation": "append", "base": last - 1, "completed_ms": 0, "schema_id": 0}

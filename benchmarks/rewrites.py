@@ -6,8 +6,9 @@
    time is a share of that of a bulk insert of the same rows into a copy-on-write table. The table
    is scanned before and after, beside plain Parquet files of the same rows.
 2. A table whose writers compact inline takes many small upserts, and is scanned after every tenth.
-3. A table without a key is clustered. From the footers, the bytes are counted of the row groups in
-   which a range of 1 % of the values can lie: of one column, and of boxes of two.
+3. A table without a key is clustered, and one with a key inside its buckets. From the footers, the
+   bytes are counted of the row groups in which a range of 1 % of the values can lie: of one column,
+   and of boxes of two.
 
 Results: results/rewrites.json.
 """
@@ -126,13 +127,17 @@ def many_upserts(folder: str, count: int, upserts: int) -> dict[str, object]:
     }
 
 
-def clustering(folder: str, count: int) -> dict[str, float]:
+def clustering(folder: str, count: int, *, keyed: bool) -> dict[str, float]:
     """Count the bytes that ranges can lie in."""
     found: dict[str, float] = {}
     for kind, columns in (("sort", ["x"]), ("zorder", ["x", "y"]), ("hilbert", ["x", "y"])):
         size = max(1, count // 100)
         table = Table.create(
-            f"{folder}/{kind}", SCHEMA, properties={"file.size.target": f"{size * 16}"}
+            f"{folder}/{kind}-{keyed}",
+            SCHEMA,
+            record_key="id" if keyed else (),
+            buckets=1 if keyed else None,
+            properties={"file.size.target": f"{size * 16}"},
         )
         table.append(rows(np.arange(count), 0))
         found[f"{kind}_s"] = timed(partial(table.cluster, columns, kind=kind))
@@ -172,7 +177,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         results["compaction"] = compaction(folder, asked.rows)
         results["upserts"] = many_upserts(folder, asked.rows // 2, asked.upserts)
-        results["clustering"] = clustering(folder, asked.rows // 2)
+        results["clustering"] = clustering(folder, asked.rows // 2, keyed=False)
+        results["clustering_of_buckets"] = clustering(folder, asked.rows, keyed=True)
     RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(results, indent=2))
     return 0

@@ -231,7 +231,7 @@ _LAZY = {
     "ClusteringPlan": "plait.services.clustering",
     "ClusteringReport": "plait.services.clustering",
     "ClusteringTask": "plait.services.clustering",
-    "Order": "plait.model.request",
+    "Order": "plait.model.order",
     "CompactionPlan": "plait.services.compaction",
     "CompactionReport": "plait.services.compaction",
     "CompactionTask": "plait.services.compaction",

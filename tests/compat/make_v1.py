@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.golden import Golden, Row, by
-from tests.compat.services import archived, expired, restored
+from tests.compat.services import archived, expired, ordered, restored
 
 HERE = Path(__file__).parent / "v1"
 UTC = dt.UTC
@@ -435,6 +435,7 @@ TABLES = (
     merged,
     events,
     large,
+    ordered,
     wide,
     keys,
     cleaned,

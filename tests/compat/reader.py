@@ -38,7 +38,7 @@ PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
 _ADDED = [
-    "path", "partition", "bucket", "kind", "rows", "bytes", "sorted", "schema_id", "footer",
+    "path", "partition", "bucket", "kind", "rows", "bytes", "order", "schema_id", "footer",
     "stats",
 ]  # fmt: skip
 _KEYS = ["partition", "bucket", "keys", "key_count", "key_inline", "key_path"]

@@ -12,6 +12,30 @@ from tests.compat.golden import Golden, Row
 UTC = dt.UTC
 
 
+def ordered() -> Golden:
+    """Buckets in an order of columns, and what is written into them."""
+    golden = Golden(
+        "ordered",
+        "id int, day string, v int",
+        record_key=("id",),
+        table_type="mor",
+        buckets=2,
+        properties={"cluster.by": "day,v", "cluster.kind": "sort"},
+    )
+    table = golden.table
+    rows: list[Row] = [{"id": n, "day": "abc"[n * 7 % 3], "v": n * 5 % 8} for n in range(12)]
+    table.insert(golden.arrow(rows))
+    golden.shows(rows)
+    table.cluster()
+    golden.shows(rows)
+    table.upsert(golden.arrow([{"id": 4, "day": "z", "v": -1}]))
+    rows[4] = {"id": 4, "day": "z", "v": -1}
+    golden.shows(rows)
+    table.compact(full=True)
+    golden.shows(rows)
+    return golden
+
+
 def restored() -> Golden:
     """Merge on read: savepoints, restores, what they undo, replays, a clean that spares."""
     golden = Golden(

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import math
 import re
+import zlib
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -174,9 +175,20 @@ def test_bounds_are_those_of_the_rows(name: str) -> None:
 def test_sorted_files_are_in_the_order_of_the_key(name: str) -> None:
     for reader, file, rows in data_files(name):
         key = reader.table["bucket_spec"]["key"]
-        if file["sorted"]:
+        if file["order"] == 0:
             found = [tuple(row.values()) for row in rows.select(key).to_pylist()]
             assert found == sorted(found)
+
+
+def test_files_in_an_order_of_columns_tell_it_by_its_number() -> None:
+    assert '`["sort","day","city"]`\nhas the number 1747281836' in SPEC
+    assert zlib.crc32(b'["sort","day","city"]') & 0x7FFFFFFF == 1747281836
+    number = zlib.crc32(b'["sort","day","v"]') & 0x7FFFFFFF
+    seen = [(file, rows) for _, file, rows in data_files("ordered") if file["order"] == number]
+    for _, rows in seen:
+        found = [tuple(row.values()) for row in rows.select(["day", "v"]).to_pylist()]
+        assert found == sorted(found)
+    assert len(seen) == 2
 
 
 # --- digests of streams ------------------------------------------------------------------------

@@ -66,6 +66,8 @@ class TableMachine(RuleBasedStateMachine):
             ttl="day 1d",
             properties={
                 "checkpoint.interval": 3,
+                "cluster.by": "v",
+                "cluster.after": "0s",
                 "clean.retain.time": "0s",
                 "clean.grace": grace,
                 "clean.retain.versions": 3,
@@ -146,6 +148,12 @@ class TableMachine(RuleBasedStateMachine):
     def compact(self, full: bool) -> None:
         """INV-14, INV-15: no row changes, and whoever is at work does not notice."""
         self.table.compact(full=full)
+        self._remember()
+
+    @rule(by=st.sampled_from(["", "v", "id", "v,id"]))
+    def cluster(self, by: str) -> None:
+        """INV-14, INV-15: keys are found in any order of the rows."""
+        self.table.cluster(by.split(",") if by else ())
         self._remember()
 
     @rule()

@@ -161,7 +161,7 @@ class History:
         files = [self._name("base.parquet", place) for place in places]
         now.update(dict.fromkeys(files, 0))
         row = {"bucket": 0, "kind": BASE, "rows": 1_000, "bytes": 10, "footer": 0}
-        row |= {"sorted": True, "schema_id": 0}
+        row |= {"order": 0, "schema_id": 0}
         rows = [
             {**row, "path": path, "partition": partition_text(place), "stats": self._stats(path)}
             for path, place in zip(files, places, strict=True)

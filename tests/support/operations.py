@@ -150,6 +150,8 @@ CASES = {
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
     "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
+    "cluster buckets cow": Case(lambda t: t.cluster("day", kind="sort"), OLD, OLD),
+    "cluster buckets mor": Case(lambda t: t.cluster("day"), OLD, OLD, table_type="mor"),
     "expire cow": Case(lambda t: t.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
     "expire mor": Case(
         lambda t: t.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"

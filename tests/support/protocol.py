@@ -190,7 +190,7 @@ class Hand:
             "kind": kind,
             "rows": len(lines) + 1,
             "bytes": len(body),
-            "sorted": True,
+            "order": 0,
             "schema_id": 0,
             "footer": 0,
             "stats": None,

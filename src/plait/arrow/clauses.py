@@ -223,6 +223,11 @@ class BoundClauses:
                 names |= set(self.spec.schema.names) - set(values)
         return frozenset(names)
 
+    @property
+    def set_columns(self) -> frozenset[str]:
+        """The columns that may get another value."""
+        return frozenset(name for rule in self.rules for name in rule.values or ())
+
     def choose(self, rows: Sides) -> Chosen:
         """Decide what becomes of rows.
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 from plait.arrow.curve import places_in_order
 from plait.arrow.existing import Existing
 from plait.arrow.memory import combined, taken
-from plait.errors import StorageError
 from plait.files.data_file import LiveFile
 from plait.files.keys import Indices
 from plait.files.row_map import RowMapBuilder
-from plait.model.request import Order
+from plait.model.order import Order
+from plait.read.key_sort import spilling
 
 _PLACE = "__place"
 
@@ -48,7 +48,8 @@ class Distribution:
         sources: Sequence[LiveFile],
         order: Order,
         *,
-        limits: tuple[int, int],
+        size: int | None,
+        memory: int,
     ) -> Distribution:
         """Read the columns of the order.
 
@@ -56,13 +57,15 @@ class Distribution:
             existing: reads the files.
             sources: the files.
             order: the columns, and how they are put in order.
-            limits: bytes of a target on storage, and of its rows in memory.
+            size: bytes of a target on storage, if there is a limit.
+            memory: bytes of the rows of a target in memory.
         """
         blocks = [b.rows for file in sources for b in existing.blocks(file, order.columns)]
         places = places_in_order(pa.concat_tables(blocks), order.kind)
         live = sum(file.size_bytes * file.live_rows // max(1, file.rows) for file in sources)
         width = _width(existing, sources)
-        targets = max(1, -(-live // limits[0]), -(-width * len(places) // limits[1]))
+        files = 1 if size is None else -(-live // size)
+        targets = max(1, files, -(-width * len(places) // memory))
         return cls(existing, sources, order, places, max(1, -(-len(places) // targets)))
 
     def targets(self, builders: Sequence[RowMapBuilder]) -> Iterator[pa.Table]:
@@ -72,16 +75,11 @@ class Distribution:
             StorageError: the local disk is full or not there.
         """
         count = -(-len(self.places) // self.share)
-        try:
-            with tempfile.TemporaryDirectory(prefix="plait-cluster-") as folder:
-                runs = [Path(folder) / f"{number:06d}.arrow" for number in range(count)]
-                self._divide(runs, builders)
-                for run in runs:
-                    yield _sorted(run)
-        except OSError as error:
-            message = f"cannot spill rows to a local directory: {error}"
-            hint = "free space there, or set TMPDIR to a larger disk"
-            raise StorageError(message, hint=hint, path="") from error
+        with spilling(), tempfile.TemporaryDirectory(prefix="plait-cluster-") as folder:
+            runs = [Path(folder) / f"{number:06d}.arrow" for number in range(count)]
+            self._divide(runs, builders)
+            for run in runs:
+                yield _sorted(run)
 
     def _divide(self, runs: Sequence[Path], builders: Sequence[RowMapBuilder]) -> None:
         names = self.existing.spec.schema.names

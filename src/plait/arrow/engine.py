@@ -155,7 +155,9 @@ class ArrowStaging:
         self._require_open()
         if buckets is None:
             self._staged.clear()  # everything is done anew, on whatever snapshot
-        existing = Existing(self._output.store, snapshot, self._plan.spec)
+        existing = Existing(
+            self._output.store, snapshot, self._plan.spec, self._output.limits.group
+        )
         if not self._settled:
             self._settle(existing)
         staged_input = StagedInput(

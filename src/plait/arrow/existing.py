@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from plait.arrow.ingest import Group
-from plait.arrow.memory import combined, taken
 from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
-from plait.files import keys
 from plait.files.data_file import LiveFile, bucket_spans, live_files, unmasked
 from plait.files.deletion import MaskWriter, load_mask, union
 from plait.files.footer import Range
 from plait.files.reader import Schemas
 from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, Partition, partition_parse
+from plait.model.order import KEY_ORDER
 from plait.model.plan import MOR, Snapshot, TableSpec
 from plait.model.request import WritePlan
 from plait.read.condition import Condition
 from plait.read.join import SortedBatch, Source
+from plait.read.key_sort import SORT_BYTES, each_sorted, sorted_by_key
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
 Hidden = Mapping[str, Positions]
 """By path: rows that go, though they are live."""
+Sift: TypeAlias = Callable[[Iterator[SortedBatch]], Iterator[SortedBatch]]
+"""Leaves rows out of blocks that are sorted by key, each by itself."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class Existing:
     store: Store
     snapshot: Snapshot
     spec: TableSpec
+    sort_bytes: int = SORT_BYTES
+    """Rows that are sorted by key in memory at once, where a file is in another order."""
     _files: pa.Table = field(init=False)
     _spans: dict[BucketId, tuple[int, int]] = field(init=False)
     reader: SliceReader = field(init=False)
@@ -77,14 +81,18 @@ class Existing:
         *,
         hidden: Positions | None = None,
         within: Range | None = None,
+        sift: Sift | None = None,
     ) -> Source:
         """Return live rows of a file, sorted by key; see ``blocks``.
 
-        Files of this writer are sorted. One from elsewhere that is not is sorted in memory.
+        One that is in another order is sorted, after ``sift`` has left rows out.
         """
         blocks = self.blocks(file, columns, hidden=hidden, within=within)
-        if not file.sorted_by_key:
-            blocks = in_key_order(list(blocks), self.spec.key)
+        ordered = file.order == KEY_ORDER
+        if sift is not None:
+            blocks = sift(blocks if ordered else each_sorted(blocks, self.spec.key))
+        if not ordered:
+            blocks = sorted_by_key(blocks, self.spec.key, self.sort_bytes)
         return Source(blocks, existing=True)
 
     def blocks(
@@ -103,16 +111,6 @@ class Existing:
         ranges = None if within is None else {self.spec.key[0]: within}
         for part in self.reader.slices(file, columns=columns, hidden=hidden, within=ranges):
             yield SortedBatch(pa.Table.from_batches([part.rows]), part.positions)
-
-
-def in_key_order(blocks: Sequence[SortedBatch], key: Sequence[str]) -> Iterator[SortedBatch]:
-    """Sort rows of one file by key, in memory."""
-    parts = [block.positions for block in blocks if block.positions is not None]
-    if not parts:
-        return
-    rows, positions = pa.concat_tables([block.rows for block in blocks]), np.concatenate(parts)
-    order = keys.sort_order(keys.encode(rows, key))
-    yield SortedBatch(taken(combined(rows), order), positions[order])
 
 
 def as_live(record: pa.Table, version: int) -> LiveFile:
@@ -239,7 +237,7 @@ def remove_rows(
         staged.removed.append(file)
         if len(lost) < file.live_rows:
             blocks = (block.rows for block in existing.blocks(file, names, hidden=lost))
-            record = output.write(bucket, file.kind, blocks, sorted_by_key=file.sorted_by_key)
+            record = output.write(bucket, file.kind, blocks, order=file.order)
             staged.added.extend([] if record is None else [record])
     return staged
 

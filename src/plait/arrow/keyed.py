@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from plait.files.footer import Range
 from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import BASE, KEYS_FILES
+from plait.model.order import KEY_ORDER
 from plait.read.join import SortedBatch, Source
 
 _SAMPLE = 5
@@ -62,7 +63,7 @@ class CowStage:
             return staged.counted
 
         blocks = once_changed(rounds, changed, lambda merged: kept_rows(merged, limits.slice))
-        record = self.output.write(bucket, BASE, blocks, sorted_by_key=True)
+        record = self.output.write(bucket, BASE, blocks, order=KEY_ORDER)
         if record is None:  # every row that came in lost: the bucket stays as it is
             return lookups.into(Staged(), bucket)
         staged.added, staged.removed = [record], list(files)
@@ -122,15 +123,18 @@ class MorStage:
     ) -> list[Source]:
         spec = self.output.spec
         names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
-        old: Iterable[Source] = (
-            self.existing.source(file, names, hidden=hidden.get(file.path), within=within)
-            for file in files
-        )
         few = sum(file.rows for file in own)
+        sieve: KeyFilter | None = None
         if few * _MANY_FOLD <= sum(file.rows for file in files):
             blocks = (block for file in own for block in self.existing.blocks(file, spec.key))
             sieve = KeyFilter.of(blocks, spec.key, self.budget // 4)
-            old = old if sieve is None else map(sieve.source, old)
+        sift = None if sieve is None else sieve.sift
+        old = [
+            self.existing.source(
+                file, names, hidden=hidden.get(file.path), within=within, sift=sift
+            )
+            for file in files
+        ]
         new = (Source(self.existing.blocks(file, names)) for file in own)
         return [*old, *new]
 
@@ -162,7 +166,12 @@ def find_keys(
     lost = LostRows({})
     digest = KeyDigest(output)
     lookups = Lookups.of(output)
-    sources = [existing.source(file, key, within=within) for file in files]
+    sieve: KeyFilter | None = None
+    if any(file.order != KEY_ORDER for file in files):
+        came = (source for group in groups for source in incoming.sources(group))
+        sieve = KeyFilter.of((block for each in came for block in each.blocks), key, budget // 4)
+    sift = None if sieve is None else sieve.sift
+    sources = [existing.source(file, key, within=within, sift=sift) for file in files]
     sources += [source for group in groups for source in incoming.sources(group)]
     for each in Merge(key, None, DuplicateRule.REMOVE).rounds(sources, budget):
         digest.add(each.rows.take(pa.array(each.met)))
@@ -216,11 +225,8 @@ class KeyFilter:
         wanted = keys.concat(parts)
         return cls(key, keys.take(wanted, keys.merge_order(wanted)))
 
-    def source(self, source: Source) -> Source:
-        """Return a source of those rows whose key is wanted."""
-        return replace(source, blocks=self._sifted(source.blocks))
-
-    def _sifted(self, blocks: Iterator[SortedBatch]) -> Iterator[SortedBatch]:
+    def sift(self, blocks: Iterator[SortedBatch]) -> Iterator[SortedBatch]:
+        """Return those rows whose key is wanted; each block is sorted by key."""
         for block in blocks:
             if not block.rows.num_rows:
                 continue

@@ -23,6 +23,7 @@ from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import BASE, KEYS_FILES, LOG
 from plait.model.clauses import Clauses
 from plait.model.instant import Operation
+from plait.model.order import KEY_ORDER
 from plait.model.plan import MOR, TableSpec
 from plait.read.join import JoinedRows, SortedBatch, Source, file_positions, joined
 
@@ -165,7 +166,7 @@ class MergeStage:
             changed,
             lambda merged: sliced(merged.result(kept=not masks), self.output.limits.slice),
         )
-        record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
+        record = self.output.write(bucket, kind, blocks, order=KEY_ORDER)
         if not staged.counted:  # every row stays as it is
             return lookups.into(staged, bucket)
         staged.added = [] if record is None else [record]

@@ -17,6 +17,7 @@ from plait.files.data_file import LiveFile
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import BASE, KEYS_ALL, KEYS_NONE, LOG
 from plait.model.instant import Operation
+from plait.model.order import KEY_ORDER
 from plait.model.request import WritePlan
 
 
@@ -172,7 +173,7 @@ class BucketOperations:
         if not logs or logs[0].record["kind"][0].as_py() != BASE:
             return
         blocks = self.existing.blocks(as_live(logs[0].record, -1), self.output.spec.schema.names)
-        record = self.output.write(bucket, LOG, (b.rows for b in blocks), sorted_by_key=True)
+        record = self.output.write(bucket, LOG, (b.rows for b in blocks), order=KEY_ORDER)
         if record is not None:
             logs[0] = Log(record, logs[0].range)
 

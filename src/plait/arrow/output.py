@@ -22,7 +22,7 @@ from plait.files.footer import leaf_types
 from plait.files.hash import Hashes, key_hashes, sorted_once
 from plait.files.roaring import Positions
 from plait.files.sidecar import INLINE_KEYS_MAX, encode_hashes, write_sidecar
-from plait.files.writer import GROUP_ROWS, DataFileWriter
+from plait.files.writer import GROUP_ROWS, ORDERED_GROUP_ROWS, DataFileWriter
 from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
 from plait.model.changes import (
     ADDED,
@@ -36,6 +36,7 @@ from plait.model.changes import (
     Changes,
     WriteStats,
 )
+from plait.model.order import KEY_ORDER
 from plait.model.plan import TableSpec
 from plait.model.request import WritePlan
 from plait.storage.port import Store
@@ -110,34 +111,33 @@ class Output:
         """Raise RolledBackError if our instant was ended; for any thread."""
         self.announce_new(())
 
-    def open(
-        self, bucket: BucketId, kind: str, first: pa.Table, *, sorted_by_key: bool
-    ) -> DataFileWriter:
+    def open(self, bucket: BucketId, kind: str, first: pa.Table, *, order: int) -> DataFileWriter:
         """Open a data file.
 
         The first rows decide how many make a row group, and which columns get a dictionary.
         """
         place = Place(self.name(bucket, kind), *bucket, kind)
         width = max(1, first.nbytes // max(1, first.num_rows))
-        rows = min(GROUP_ROWS, max(1, self.limits.group // width))
+        most = ORDERED_GROUP_ROWS if order > KEY_ORDER and self.spec.keyed else GROUP_ROWS
+        rows = min(most, max(1, self.limits.group // width))
         return DataFileWriter(
             self.store,
             place,
             self.spec,
-            sorted_by_key=sorted_by_key,
+            order=order,
             group_rows=rows,
             dictionary=repeating_columns(first),
         )
 
     def write(
-        self, bucket: BucketId, kind: str, blocks: Iterable[pa.Table], *, sorted_by_key: bool
+        self, bucket: BucketId, kind: str, blocks: Iterable[pa.Table], *, order: int
     ) -> pa.Table | None:
         """Write a data file and return its record (ADDED, one row); None if there are no rows."""
         rest = (block for block in blocks if block.num_rows)
         first = next(rest, None)
         if first is None:
             return None
-        with self.open(bucket, kind, first, sorted_by_key=sorted_by_key) as writer:
+        with self.open(bucket, kind, first, order=order) as writer:
             writer.write(first)
             del first
             for block in rest:

@@ -34,8 +34,9 @@ from plait.model.changes import (
     WriteStats,
     WriteStatus,
 )
+from plait.model.order import KEY_ORDER, NO_ORDER, Order
 from plait.model.plan import Snapshot
-from plait.model.request import FileSet, Order, WritePlan
+from plait.model.request import FileSet, WritePlan
 from plait.read.join import aligned, repeated_key
 from plait.storage.port import Store
 
@@ -60,14 +61,17 @@ def rewrite_files(
         task: tells those apart that work for one instant.
     """
     output = Output(store, plan, MemoryLimits.of(plan.options), task, announce)
-    rewriter = Rewriter(output, Existing(store, snapshot, plan.spec))
+    rewriter = Rewriter(output, Existing(store, snapshot, plan.spec, output.limits.group))
     for number, each in sets:
         output.check_alive()
         wanted = set(each.sources)
         live = [file for file in rewriter.existing.files(each.bucket) if file.path in wanted]
+        wanted_order = None if each.order is None else each.order.id
+        if len(live) == 1 and not live[0].masked and wanted_order in (None, live[0].order):
+            continue  # it is as it should be
         if each.order is not None and live:
             rewriter.cluster(each.bucket, live, number, each.order)
-        elif len(live) > 1 or any(file.masked for file in live):
+        elif live:
             rewriter.copy(each.bucket, live, number)
     return rewriter.status()
 
@@ -87,38 +91,46 @@ class Rewriter:
     def copy(self, bucket: BucketId, sources: Sequence[LiveFile], group: int) -> None:
         """Copy the visible rows of some files of a bucket, the oldest first.
 
-        The target is the bucket's base file if a source is, or if there is no other file.
-
         Raises:
             CorruptMetadataError: a file is damaged, or a key occurs twice (INV-08).
         """
         keyed = self.output.spec.keyed
-        whole = len(sources) == len(self.existing.files(bucket))
-        base = whole or not keyed or any(file.kind == BASE for file in sources)
         builders = [RowMapBuilder(file.rows) for file in sources]
         rows = self._merged(sources, builders) if keyed else self._chained(sources, builders)
-        kind = BASE if base else LOG
-        self._place(self.output.write(bucket, kind, rows, sorted_by_key=keyed), group, 0)
+        kind, order = self._kind(bucket, sources), KEY_ORDER if keyed else NO_ORDER
+        self._place(self.output.write(bucket, kind, rows, order=order), group, 0)
         self._replace(bucket, sources, builders, group)
 
     def cluster(
         self, bucket: BucketId, sources: Sequence[LiveFile], group: int, order: Order
     ) -> None:
-        """Sort the visible rows of some files into files of about the target size.
+        """Sort the visible rows of some files.
+
+        Those of a bucket go into one file, those of a partition into files of the target size.
 
         Raises:
             CorruptMetadataError: a file is damaged.
             StorageError: the local disk is full or not there.
         """
-        limits = self.output.plan.options.size("file.size.target"), self.output.limits.buffer
-        rows = Distribution.plan(self.existing, sources, order, limits=limits)
+        keyed, limits = self.output.spec.keyed, self.output.limits
+        size = None if keyed else self.output.plan.options.size("file.size.target")
+        rows = Distribution.plan(self.existing, sources, order, size=size, memory=limits.buffer)
         builders = [RowMapBuilder(file.rows) for file in sources]
-        first = 0
-        for target in rows.targets(builders):
-            blocks = sliced(target, self.output.limits.slice)
-            self._place(self.output.write(bucket, BASE, blocks, sorted_by_key=False), group, first)
-            first += target.num_rows
+        parts = rows.targets(builders)
+        targets = [parts] if keyed else ([part] for part in parts)
+        kind, first = self._kind(bucket, sources), 0
+        for target in targets:
+            blocks = (block for part in target for block in sliced(part, limits.slice))
+            record = self.output.write(bucket, kind, blocks, order=order.id)
+            self._place(record, group, first)
+            first += 0 if record is None else record["rows"][0].as_py()
         self._replace(bucket, sources, builders, group)
+
+    def _kind(self, bucket: BucketId, sources: Sequence[LiveFile]) -> str:
+        """Return what the target is: the base file, if a source is or if there is no other file."""
+        whole = len(sources) == len(self.existing.files(bucket))
+        base = whole or not self.output.spec.keyed or any(file.kind == BASE for file in sources)
+        return BASE if base else LOG
 
     def _place(self, record: pa.Table | None, group: int, first: int) -> None:
         """Note a target."""

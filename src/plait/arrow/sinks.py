@@ -27,6 +27,7 @@ from plait.files.footer import Range, joined
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, LOG
+from plait.model.order import KEY_ORDER, NO_ORDER
 from plait.model.value import to_raw
 from plait.read.join import SortedBatch, Source
 
@@ -276,7 +277,7 @@ class LogSink:
             kind = LOG if logs or bucket not in self.empty else BASE
             keys_within = key_range(order.batches, spec.key[0])
             blocks = merged_order(order, merge, limits, limits.slice)
-            record = self.output.write(bucket, kind, blocks, sorted_by_key=True)
+            record = self.output.write(bucket, kind, blocks, order=KEY_ORDER)
             if record is not None:
                 logs.append(Log(record, keys_within))
             order.done()
@@ -317,7 +318,7 @@ class AppendSink:
             if len(self._open) >= OPEN_MAX:
                 self._close(next(iter(self._open)))
             table = pa.Table.from_batches([batch])
-            writer = self.output.open(bucket, BASE, table, sorted_by_key=False)
+            writer = self.output.open(bucket, BASE, table, order=NO_ORDER)
         # Last in the order of use.
         self._open[bucket] = writer
         writer.write(batch)

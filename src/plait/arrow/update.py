@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.clauses import BoundClauses
-from plait.arrow.existing import Existing, Hidden, hide, in_key_order
+from plait.arrow.existing import Existing, Hidden, hide
 from plait.arrow.memory import combined, taken
 from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.output import KeyDigest, Output, Staged, touched_row
@@ -20,8 +20,10 @@ from plait.files.data_file import LiveFile
 from plait.files.roaring import Positions
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_ALL, LOG
+from plait.model.order import KEY_ORDER, NO_ORDER, recorded_order
 from plait.model.plan import MOR
 from plait.read.join import SortedBatch, Source
+from plait.read.key_sort import sorted_by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,22 @@ class ChangeStage:
         else:
             for file, at in chosen:
                 blocks = self._rewritten(file, at, digest)
-                record = self.output.write(
-                    bucket, file.kind, blocks, sorted_by_key=file.sorted_by_key
-                )
+                record = self.output.write(bucket, file.kind, blocks, order=self._order(file))
                 staged.added += [] if record is None else [record]
                 staged.removed.append(file)
         staged.updated = sum(len(at) for _, at in chosen)
         whole = touched_row(bucket, KEYS_ALL, 0)
         staged.touched = digest.row(bucket) if keyed else whole
         return staged
+
+    def _order(self, file: LiveFile) -> int:
+        """Return the order of a file's rows afterwards: theirs, unless its columns change."""
+        if file.order <= KEY_ORDER:
+            return file.order
+        order = recorded_order(self.output.plan.options)
+        if order is None or order.id != file.order:
+            return NO_ORDER
+        return NO_ORDER if self.rules.set_columns.intersection(order.columns) else file.order
 
     def _rewritten(self, file: LiveFile, at: Positions, digest: KeyDigest) -> Iterator[pa.Table]:
         """Return every row of a file, those that match with their new values."""
@@ -87,7 +96,7 @@ class ChangeStage:
         else:
             rows = (block.rows for part in parts for block in part)
         kind = LOG if spec.keyed else BASE
-        record = self.output.write(bucket, kind, rows, sorted_by_key=spec.keyed)
+        record = self.output.write(bucket, kind, rows, order=KEY_ORDER if spec.keyed else NO_ORDER)
         staged.added += [] if record is None else [record]
         files = [file for file, _ in chosen]
         hide(staged, files, {file.path: at for file, at in chosen}, self.existing)
@@ -102,9 +111,9 @@ class ChangeStage:
                     changed = self._changed(block.rows.take(pa.array(here)), digest)
                     yield SortedBatch(changed, block.positions[here])
 
-        if file.sorted_by_key or not self.output.spec.keyed:
+        if file.order == KEY_ORDER or not self.output.spec.keyed:
             return blocks()
-        return in_key_order(list(blocks()), self.output.spec.key)
+        return sorted_by_key(blocks(), self.output.spec.key, self.existing.sort_bytes)
 
     def _changed(self, rows: pa.Table, digest: KeyDigest) -> pa.Table:
         changed = self.rules.choose(Sides.of(**{TARGET: rows})).rows

@@ -42,7 +42,7 @@ ENTRIES = {
     ),
     "rollback": CommandEntry(_SERVICES, "Roll back an instant, or all instants of dead writers."),
     "cluster": CommandEntry(
-        _COMPACTION, "Put rows that are near in some columns into the same files."
+        _COMPACTION, "Put rows that are near in some columns next to each other."
     ),
     "archive": CommandEntry(_COMPACTION, "Move old decisions from their slots into a few files."),
     "optimize": CommandEntry(_COMPACTION, "Do all upkeep of a table that falls due."),

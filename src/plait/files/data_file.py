@@ -141,7 +141,8 @@ class LiveFile:
     kind: str
     rows: int
     size_bytes: int
-    sorted_by_key: bool
+    order: int
+    """NO_ORDER, KEY_ORDER, or the id of an order of columns."""
     schema_id: int
     footer: int
     """The hash of the file's footer."""
@@ -158,7 +159,7 @@ class LiveFile:
         return self.rows - self.masked
 
 
-_RENAMED = {"size_bytes": "bytes", "sorted_by_key": "sorted"}
+_RENAMED = {"size_bytes": "bytes"}
 _COLUMNS = {_RENAMED.get(f.name, f.name): f.name for f in dataclasses.fields(LiveFile)}
 """The columns of LIVE that a ``LiveFile`` has, and what they are called there."""
 _AT_ONCE = 1024

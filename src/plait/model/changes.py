@@ -18,7 +18,7 @@ ADDED = pa.schema(
         pa.field("kind", pa.string(), nullable=False),  # BASE | LOG
         pa.field("rows", pa.int64(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("sorted", pa.bool_(), nullable=False),  # by record key
+        pa.field("order", pa.int32(), nullable=False),  # of its rows (model/order.py)
         pa.field("schema_id", pa.int32(), nullable=False),
         pa.field("footer", pa.uint64(), nullable=False),  # hash of its bytes (files/footer.py)
         pa.field("stats", pa.string()),  # JSON {field id: [lower, upper, null count]}

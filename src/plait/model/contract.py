@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from plait.errors import OptionError
 from plait.model.bucket import Partition
 
+ORDER_KINDS = ("sort", "zorder", "hilbert")
 PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "lease", "zookeeper")
 
@@ -100,7 +101,10 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its key, kind (size, time, count, percent or choice), default and meaning."""
+    """One option: its key, kind, default and meaning.
+
+    The kind is ``size``, ``time``, ``count``, ``percent``, ``choice``, or ``columns`` with commas.
+    """
 
     key: str
     kind: str
@@ -110,8 +114,14 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def parse(self, value: object) -> float:
-        """Return bytes, seconds, a count, or the place of a choice; raise OptionError."""
+        """Return bytes, seconds, a count, the place of a choice, or how many columns.
+
+        Raises:
+            OptionError: it is none.
+        """
         text = str(value).strip()
+        if self.kind == "columns":
+            return len(_names(text))
         if self.kind == "choice":
             _one_of(self.key, text, self.choices)
             return self.choices.index(text)
@@ -128,6 +138,10 @@ class Option:
             hint = f"for example {examples[self.kind]}, at least {self.minimum:g}"
             raise OptionError(message, hint=hint, key=self.key, value=text)
         return number
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in map(str.strip, text.split(",")) if name)
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -205,6 +219,36 @@ OPTIONS: Mapping[str, Option] = {
             "1000",
             "newest decisions that an archive leaves in their slots",
         ),
+        Option(
+            "cluster.by",
+            "columns",
+            "",
+            "columns by which `cluster`, `optimize` and full compactions put rows in order; none: "
+            "as they come, or by record key",
+        ),
+        Option(
+            "cluster.kind",
+            "choice",
+            "hilbert",
+            "the kind of that order: the first column the most important, or along a curve",
+            choices=ORDER_KINDS,
+        ),
+        Option(
+            "cluster.percent",
+            "percent",
+            "20",
+            "share of a bucket's bytes, or of a partition's in a table without a key, that is not "
+            "in the order, above which `optimize` clusters it",
+            0,
+        ),
+        Option(
+            "cluster.after",
+            "time",
+            "10min",
+            "time after which `optimize` clusters a bucket that a writer of a copy-on-write table "
+            "has written anew",
+            0,
+        ),
         Option("services.task.size", "size", "1GiB", "bytes that one commit of a service rewrites"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),
         Option(
@@ -275,6 +319,10 @@ class Options:
     def choice(self, key: str) -> str:
         """Return a word."""
         return OPTIONS[key].choices[int(self._number(key))]
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """Return names of columns."""
+        return _names(dict(self.values).get(key, OPTIONS[key].default))
 
     def seconds(self, key: str) -> float:
         """Return a time in seconds."""

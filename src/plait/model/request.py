@@ -10,6 +10,7 @@ from plait.model.clauses import Clauses
 from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
 from plait.model.instant import Instant, Operation
+from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
 
 
@@ -66,18 +67,8 @@ class WritePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """An order of rows by columns."""
-
-    columns: tuple[str, ...]
-    kind: str = "sort"
-    """``sort``, the first column the most important; or along a curve, ``zorder`` or ``hilbert``,
-    where all columns count the same."""
-
-
-@dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files of one bucket that a rewrite puts into one, or in an order into several."""
+    """Files that a rewrite puts into one; those of a partition, in an order, into several."""
 
     bucket: BucketId
     sources: tuple[str, ...]

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.files import keys
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask
 from plait.files.keys import Indices
 from plait.files.reader import BATCH_BYTES
 from plait.files.roaring import Positions
+from plait.model.order import KEY_ORDER
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, same_rows, unmatched
 from plait.read.join import JoinedRows, SortedBatch, Source, joined, repeated_key
+from plait.read.key_sort import sorted_by_key
 from plait.read.slices import SliceReader
 
 INSERT, PRE, POST, DELETE = CHANGE_TYPES = (
@@ -132,12 +133,10 @@ def _by_key(
 
 
 def _sorted(part: _Part, reader: SliceReader, key: Sequence[str]) -> Source:
-    """Read rows in the order of their keys; a file that is not sorted is sorted in memory."""
+    """Read rows in the order of their keys; a file in another order is sorted."""
     batches = part.read(reader, None)
-    if not part.file.sorted_by_key and (whole := list(batches)):
-        rows = pa.concat_batches(whole)
-        batches = iter([rows.take(pa.array(keys.sort_order(keys.encode(rows, key))))])
-    return Source(SortedBatch(pa.Table.from_batches([batch])) for batch in batches)
+    blocks = (SortedBatch(pa.Table.from_batches([batch])) for batch in batches)
+    return Source(blocks if part.file.order == KEY_ORDER else sorted_by_key(blocks, key))
 
 
 def _compared(sides: JoinedRows) -> Changed:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Self
 
-from plait.errors import OptionError
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from plait.expr import Where
 from plait.files.data_file import bucket_spans
-from plait.model.bucket import BucketId, partition_parse, partition_path
+from plait.model.bucket import UNKEYED, BucketId, partition_parse, partition_path
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
-from plait.model.plan import TableSpec
-from plait.model.request import FileSet, Order
+from plait.model.order import Order, check_order, recorded_order
+from plait.model.plan import COW
+from plait.model.request import FileSet
 from plait.model.schema import names_of
-from plait.model.value import is_plain
 from plait.read.plan import plan_scan
-from plait.read.wanted import wanted_where
+from plait.read.wanted import everything, wanted_where
+from plait.services.ages import current_before
 from plait.services.rewrite import rewrite_sets, shares
+from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
-KINDS = ("sort", "zorder", "hilbert")
+_KIND = "hilbert"
 _BY = [(name, "ascending") for name in ("partition", "bucket", "version", "path")]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteringTask:
-    """Files of one partition whose rows are put in the order."""
+    """Files of one bucket, or of one partition, whose rows are put in the order."""
 
     bucket: BucketId
     sources: tuple[str, ...]
@@ -37,12 +45,22 @@ class ClusteringTask:
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
-            "place": partition_path(self.bucket[0]),
+            "place": place_of(self.bucket),
             "files": len(self.sources),
             "rows": self.rows,
             "bytes": self.bytes,
             "sources": list(self.sources),
         }
+
+
+def place_of(bucket: BucketId) -> str:
+    """Return the directory of a partition, with the number of a bucket in it.
+
+    >>> place_of(((), 3))
+    'data/3'
+    """
+    partition, number = bucket
+    return partition_path(partition) + ("" if number == UNKEYED else f"/{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,66 +95,119 @@ class ClusteringReport:
 
 
 def plan_clustering(
-    handle: TableHandle, columns: str | Sequence[str], *, kind: str = "hilbert", where: Where = None
+    handle: TableHandle,
+    columns: str | Sequence[str] = (),
+    *,
+    kind: str | None = None,
+    where: Where = None,
 ) -> ClusteringPlan:
     """Plan to put rows in an order; write nothing.
 
     Args:
-        handle: the table, which has no record key.
-        columns: the columns of the order.
-        kind: ``sort``, ``zorder`` or ``hilbert``.
-        where: plan only files in which rows may match.
+        handle: the table.
+        columns: the columns of the order; then every file is planned. None: those of the property
+            ``cluster.by``; then only what is not in its order.
+        kind: ``sort``, ``zorder`` or ``hilbert``, with columns; by default ``hilbert``.
+        where: plan only files in which rows may match, in a table with a key their buckets.
 
     Raises:
-        OptionError: the table has a record key, or there is no such order.
+        OptionError: there is no such order, or none is recorded.
     """
     state = handle.cache.refresh()
-    order = _checked(Order(names_of(columns, "columns"), kind), state.table.spec)
-    snapshot = state.snapshot(handle.store, wants=wanted_where(where))
-    files = plan_scan(snapshot, where=where).files.sort_by(_BY).combine_chunks()
-    size = state.table.options.size("services.task.size")
-    tasks: list[ClusteringTask] = []
-    for low, high in bucket_spans(files):
-        span = files.slice(low, high - low)
-        for start, stop in shares(span["bytes"].to_pylist(), size):
+    named = names_of(columns, "columns")
+    recorded = None if named or kind is not None else recorded_order(state.table.options)
+    order = recorded or Order(named, kind or _KIND)
+    check_order(order, state.table.spec, "order_by")
+    wants = everything if state.table.spec.keyed else wanted_where(where)
+    snapshot = state.snapshot(handle.store, wants=wants)
+    planner = _Planner.of(state, order, snapshot.files, again=recorded is None)
+    if where is None:
+        return planner.plan(None)
+    return planner.plan(set(plan_scan(snapshot, where=where).files["path"].to_pylist()))
+
+
+def plan_due(handle: TableHandle) -> ClusteringPlan | None:
+    """Plan what falls due by the table's policy; None if it has no order.
+
+    What its writers have just written anew, in a copy-on-write table, is left alone: they would
+    do it again, and the clustering would be for nothing.
+    """
+    state = handle.cache.refresh()
+    order = recorded_order(state.table.options)
+    if order is None:
+        return None
+    files = state.snapshot(handle.store, wants=everything).files
+    planner = _Planner.of(state, order, files, again=False)
+    spec = state.table.spec
+    if spec.keyed and spec.table_type == COW and planner.any:
+        age_ms = int(state.table.options.seconds("cluster.after") * 1000)
+        quiet = current_before(handle, state, age_ms)
+        planner = replace(planner, newest=-1 if quiet is None else quiet)
+    return planner.plan(None, percent=state.table.options.count("cluster.percent"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Chooses files; in a table with a key a bucket is put in order whole."""
+
+    version: int
+    order: Order
+    files: pa.Table
+    """LIVE, by bucket, in each the oldest first."""
+    unordered: npt.NDArray[np.bool_]
+    keyed: bool
+    size: int
+    newest: int | None = None
+    """Buckets with a file of a later version are left out."""
+
+    @classmethod
+    def of(cls, state: TableState, order: Order, files: pa.Table, *, again: bool) -> Self:
+        ordered = files.sort_by(_BY).combine_chunks()
+        unordered = pc.not_equal(ordered["order"], order.id).to_numpy() | again
+        size = state.table.options.size("services.task.size")
+        return cls(state.version, order, ordered, unordered, state.table.spec.keyed, size)
+
+    @property
+    def any(self) -> bool:
+        """Whether a file is not in the order."""
+        return bool(self.unordered.any())
+
+    def plan(self, within: AbstractSet[str] | None, *, percent: int = -1) -> ClusteringPlan:
+        """Plan the buckets of which more than so many percent are not in the order.
+
+        Args:
+            within: paths; only their files, or buckets.
+            percent: of the bytes; negative: whatever is not.
+        """
+        sizes = self.files["bytes"].to_numpy()
+        tasks: list[ClusteringTask] = []
+        for low, high in bucket_spans(self.files):
+            span, left = self.files.slice(low, high - low), self.unordered[low:high]
+            out = int(sizes[low:high][left].sum())
+            if not left.any() or out * 100 <= percent * int(sizes[low:high].sum()):
+                continue
+            if self.newest is not None and span["version"].to_numpy().max() > self.newest:
+                continue
+            inside = left
+            if within is not None:
+                inside = np.array([path in within for path in span["path"].to_pylist()]) & left
+            if not inside.any():
+                continue
+            tasks += self._tasks(span if self.keyed else span.filter(pa.array(inside)))
+        return ClusteringPlan(self.version, self.order, tuple(tasks))
+
+    def _tasks(self, span: pa.Table) -> Iterator[ClusteringTask]:
+        sizes = span["bytes"].to_pylist()
+        whole = [(0, len(sizes))] if self.keyed else shares(sizes, self.size)
+        first = span.slice(0, 1).to_pylist()[0]
+        for start, stop in whole:
             chosen = span.slice(start, stop - start)
-            first = chosen.slice(0, 1).to_pylist()[0]
-            rows, masked, sizes = (
-                chosen[name].to_numpy().sum() for name in ("rows", "masked", "bytes")
+            rows, masked, size = (
+                int(chosen[name].to_numpy().sum()) for name in ("rows", "masked", "bytes")
             )
-            tasks.append(
-                ClusteringTask(
-                    (partition_parse(first["partition"]), first["bucket"]),
-                    tuple(chosen["path"].to_pylist()),
-                    int(rows - masked),
-                    int(sizes),
-                )
-            )
-    return ClusteringPlan(state.version, order, tuple(tasks))
-
-
-def _checked(order: Order, spec: TableSpec) -> Order:
-    if spec.keyed:
-        message = "clustering works on tables without a record key"
-        hint = "the files of a table with a record key are sorted by it; see compact"
-        raise OptionError(message, hint=hint, key="order_by", value=", ".join(order.columns))
-    if order.kind not in KINDS:
-        message = f"kind={order.kind!r} is unknown"
-        raise OptionError(message, hint=f"one of {', '.join(KINDS)}", key="kind", value=order.kind)
-    for name in order.columns:
-        if name not in spec.schema.names or not is_plain(spec.schema.arrow.field(name).type):
-            message = f"rows cannot be put in an order by {name!r}"
-            hint = f"columns of plain values: {', '.join(_plain(spec))}"
-            raise OptionError(message, hint=hint, key="order_by", value=name)
-    if not order.columns:
-        message = "an order needs a column"
-        raise OptionError(message, hint="order_by=['day', 'city']", key="order_by", value="")
-    return order
-
-
-def _plain(spec: TableSpec) -> list[str]:
-    arrow = spec.schema.arrow
-    return [name for name in arrow.names if is_plain(arrow.field(name).type)]
+            bucket = partition_parse(first["partition"]), first["bucket"]
+            paths = tuple(chosen["path"].to_pylist())
+            yield ClusteringTask(bucket, paths, rows - masked, size)
 
 
 def cluster(handle: TableHandle, plan: ClusteringPlan, session: object = None) -> ClusteringReport:

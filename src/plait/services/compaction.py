@@ -21,6 +21,7 @@ from plait.model.changes import LOG
 from plait.model.contract import Options
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
+from plait.model.order import Order, recorded_order
 from plait.model.request import FileSet
 from plait.read.wanted import everything, wanted_in
 from plait.services.rewrite import rewrite_sets
@@ -43,6 +44,8 @@ class CompactionTask:
     """Rows that are visible in them."""
     bytes: int
     reason: str
+    order: Order | None = None
+    """The order of the table, where all rows of the bucket are copied."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -131,7 +134,7 @@ def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -
         CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         OptionError: no engine knows such a session.
     """
-    sets = [FileSet(task.bucket, task.sources, task.bytes) for task in plan.tasks]
+    sets = [FileSet(task.bucket, task.sources, task.bytes, task.order) for task in plan.tasks]
     return CompactionReport(plan, rewrite_sets(handle, Operation.COMPACT, sets, session))
 
 
@@ -144,11 +147,13 @@ class _Planner:
     options: Options
     keyed: bool
     full: bool
+    order: Order | None
 
     @classmethod
     def of(cls, state: TableState, files: pa.Table, *, full: bool) -> Self:
         ordered = files.sort_by(_BY).combine_chunks()
-        return cls(ordered, state.table.options, state.table.spec.keyed, full)
+        options = state.table.options
+        return cls(ordered, options, state.table.spec.keyed, full, recorded_order(options))
 
     def tasks(self) -> Iterator[CompactionTask]:
         spans = bucket_spans(self.files)
@@ -180,7 +185,7 @@ class _Planner:
             low, high = spans[number]
             if whole[number]:
                 reason = "hidden rows" if sparse[number] else "log files"
-                yield self._task(np.arange(low, high), reason)
+                yield self._task(np.arange(low, high), reason, self.order)
             else:
                 yield self._task(low + np.flatnonzero(log[low:high]), "several log files")
 
@@ -200,14 +205,16 @@ class _Planner:
             if total >= target or at == len(chosen) - 1:
                 share = chosen[start : at + 1]
                 if len(share) > 1 or hidden[share].any():
-                    yield self._task(low + share, "small files")
+                    yield self._task(low + share, "small files", self.order)
                 start, total = at + 1, 0
 
     def _column(self, name: str) -> npt.NDArray[np.int64]:
         values: npt.NDArray[np.int64] = self.files[name].to_numpy()
         return values
 
-    def _task(self, places: npt.NDArray[np.int64], reason: str) -> CompactionTask:
+    def _task(
+        self, places: npt.NDArray[np.int64], reason: str, order: Order | None = None
+    ) -> CompactionTask:
         files = self.files.take(pa.array(places))
         first = files.slice(0, 1).to_pylist()[0]
         return CompactionTask(
@@ -216,4 +223,5 @@ class _Planner:
             int(self._column("rows")[places].sum() - self._column("masked")[places].sum()),
             int(self._column("bytes")[places].sum()),
             reason,
+            order,
         )

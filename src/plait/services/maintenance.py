@@ -55,7 +55,7 @@ class Maintenance:
         return compact(self._handle, plan or plan_compaction(self._handle, full=full), spark)
 
     def plan_cluster(
-        self, order_by: str | Sequence[str], *, kind: str = "hilbert", where: Where = None
+        self, order_by: str | Sequence[str] = (), *, kind: str | None = None, where: Where = None
     ) -> ClusteringPlan:
         """Plan a clustering; write nothing. See ``cluster``."""
         return plan_clustering(self._handle, order_by, kind=kind, where=where)
@@ -64,26 +64,28 @@ class Maintenance:
         self,
         order_by: str | Sequence[str] = (),
         *,
-        kind: str = "hilbert",
+        kind: str | None = None,
         where: Where = None,
         plan: ClusteringPlan | None = None,
         spark: object = None,
     ) -> ClusteringReport:
-        """Put rows that are near in some columns into the same files; plan first if needed.
+        """Put rows that are near in some columns next to each other; plan first if needed.
 
         Scans with predicates on these columns then skip files and row groups. It changes no row,
-        and no writer fails, waits or starts again because of it. The table has no record key.
+        and no writer fails, waits or starts again because of it. In a table with a record key it
+        puts each bucket in order by itself.
 
         Args:
-            order_by: the columns.
+            order_by: the columns, once and for every file. None: the order of the properties
+                ``cluster.by`` and ``cluster.kind``, for what is not in it yet.
             kind: ``sort``, the first column the most important; or along a curve, ``zorder`` or
-                ``hilbert``, where all columns count the same.
-            where: only files in which rows may match.
+                ``hilbert`` (the default), where all columns count the same.
+            where: only files in which rows may match, in a table with a record key their buckets.
             plan: what to do, whether or not it is the newest; then nothing else is needed.
             spark: the session whose executors do the work; by default this process does it.
 
         Raises:
-            OptionError: the table has a record key, or there is no such order.
+            OptionError: there is no such order, or none is recorded.
             RolledBackError: it was taken for dead.
             CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         """
@@ -111,7 +113,7 @@ class Maintenance:
         return archive(self._handle, plan)
 
     def optimize(self) -> OptimizeReport:
-        """Do all upkeep that falls due: roll the dead back, compact by policy, clean, archive.
+        """Do all upkeep that falls due: roll the dead back, compact, cluster, clean, archive.
 
         Raises:
             TableError: one of them failed; what was done before stands.

@@ -14,6 +14,7 @@ from plait.errors import TableError
 from plait.model.bucket import Partition
 from plait.services.archive import ArchiveReport, archive, plan_archive
 from plait.services.clean import CleanReport, clean
+from plait.services.clustering import ClusteringReport, cluster, plan_due
 from plait.services.compaction import CompactionReport, compact, plan_compaction
 from plait.services.expiry import ExpiryReport, expire, plan_expiry
 from plait.timeline.pending import load_pending
@@ -34,6 +35,8 @@ class OptimizeReport:
 
     rollback: RollbackReport
     compaction: CompactionReport
+    clustering: ClusteringReport | None
+    """None if the table has no order."""
     clean: CleanReport
     archive: ArchiveReport | None
     """None if none fell due."""
@@ -44,6 +47,7 @@ class OptimizeReport:
         return not (
             self.rollback.ended
             or self.compaction.commits
+            or (self.clustering is not None and self.clustering.commits)
             or self.clean.version is not None
             or self.clean.deleted
             or self.clean.late
@@ -55,6 +59,7 @@ class OptimizeReport:
         return {
             "rollback": self.rollback.to_dict(),
             "compaction": self.compaction.to_dict(),
+            "clustering": None if self.clustering is None else self.clustering.to_dict(),
             "clean": self.clean.to_dict(),
             "archive": None if self.archive is None else self.archive.to_dict(),
             "idle": self.idle,
@@ -89,7 +94,7 @@ class ServiceRun:
 
 
 def optimize(handle: TableHandle) -> OptimizeReport:
-    """Roll the dead back, compact what falls due by the table's policy, clean, and archive.
+    """Roll the dead back, compact and cluster what falls due by policy, clean, and archive.
 
     Raises:
         TableError: one of them failed; what was done before stands.
@@ -99,10 +104,19 @@ def optimize(handle: TableHandle) -> OptimizeReport:
     claimed = _claimed(handle)
     tasks = tuple(task for task in plan.tasks if task.bucket[0] not in claimed)
     compaction = compact(handle, replace(plan, tasks=tasks))
+    clustering = _clustered(handle, claimed)
     cleaned = clean(handle)
     old = plan_archive(handle)
     archived = archive(handle, old) if old.due or old.unfinished else None
-    return OptimizeReport(rollback, compaction, cleaned, archived)
+    return OptimizeReport(rollback, compaction, clustering, cleaned, archived)
+
+
+def _clustered(handle: TableHandle, claimed: frozenset[Partition]) -> ClusteringReport | None:
+    plan = plan_due(handle)
+    if plan is None:
+        return None
+    tasks = tuple(task for task in plan.tasks if task.bucket[0] not in claimed)
+    return cluster(handle, replace(plan, tasks=tasks))
 
 
 def _claimed(handle: TableHandle) -> frozenset[Partition]:

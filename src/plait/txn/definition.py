@@ -22,6 +22,7 @@ from plait.model.bucket import BucketSpec
 from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
+from plait.model.order import check_order, recorded_order
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
@@ -103,11 +104,13 @@ class Definition:
         spec = TableSpec(
             _keys_required(made, key), places, self._buckets(key, places), ordering, self.table_type
         )
+        options = Options.of(self.properties)
+        _check_order(options, spec)
         return TableDef(
             spec,
             {spec.schema.id: spec.schema},
             self.contract,
-            Options.of(self.properties),
+            options,
             self.policy,
             self.isolation,
             self.unique,
@@ -209,6 +212,13 @@ def _check_policy(name: str) -> None:
         raise OptionError(message, hint=hint, key="policy", value=name) from error
 
 
+def _check_order(options: Options, spec: TableSpec) -> None:
+    """Refuse an order that rows of the table cannot be put in; raise OptionError."""
+    order = recorded_order(options)
+    if order is not None:
+        check_order(order, spec, "cluster.by")
+
+
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         message = f"{key}={value!r} is unknown"
@@ -261,7 +271,9 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
     """
 
     def changed(table: TableDef) -> TableDef:
-        return replace(table, options=table.options.merged(values))
+        options = table.options.merged(values)
+        _check_order(options, table.spec)
+        return replace(table, options=options)
 
     return change_table(handle, changed)
 

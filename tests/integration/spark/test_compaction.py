@@ -92,3 +92,17 @@ def test_a_spark_write_follows_a_compaction(spark, tmp_path: Path) -> None:
 def test_only_a_session_of_spark_is_taken_for_one(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="session"):
         make(tmp_path, keyed=True).compact(full=True, spark="local[2]")
+
+
+def test_executors_put_buckets_in_order_and_write_into_them(spark, tmp_path: Path) -> None:
+    """INV-08, INV-14: a Spark upsert finds keys in files that are not sorted by key."""
+    table = make(tmp_path, keyed=True)
+    table.set({"cluster.by": "value,id"})
+    before = content(table)
+    assert len(table.cluster(spark=spark).commits) == 1
+    assert set(table.files()["order"].to_pylist()).isdisjoint({-1, 0})
+    assert content(table) == before
+    table.upsert(spark.createDataFrame(rows(range(50, 70), 77).to_pandas()))
+    held = {row[0]: row[2] for row in content(table)}
+    assert held == {row[0]: row[2] for row in before} | dict.fromkeys(range(50, 70), 77)
+    assert not table.verify().problems

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plait.arrow.keyed import KeyFilter
 from plait.files import keys
-from plait.read.join import SortedBatch, Source
+from plait.read.join import SortedBatch
 
 SHAPES = {
     "number": (["n"], lambda n: {"n": n}),
@@ -56,7 +56,7 @@ def test_exactly_the_rows_with_a_wanted_key_pass_with_their_positions(
     asked = [SortedBatch(table(shape, [abs(n) for n in wanted[at::2]])) for at in range(2)]
     sieve = KeyFilter.of(asked, key, 1 << 20)
     assert sieve is not None
-    passed = list(sieve.source(Source(blocks(), existing=True)).blocks)
+    passed = list(sieve.sift(blocks()))
     among = {tuple(row.values()) for row in table(shape, [abs(n) for n in wanted]).to_pylist()}
     expected = [
         (2 * at, tuple(row.values()))

@@ -51,7 +51,7 @@ def write(store: Store, spec: TableSpec, *parts: pa.Table, rows: int = 1 << 17) 
 
 def live(record: pa.Table, **changed: object) -> LiveFile:
     row = record.to_pylist()[0]
-    row["size_bytes"], row["sorted_by_key"] = row.pop("bytes"), row.pop("sorted")
+    row["size_bytes"] = row.pop("bytes")
     row.pop("stats")
     return LiveFile(**{**row, "partition": (), "version": 1, "masked": 0, **changed})
 
@@ -122,7 +122,7 @@ def test_record_says_what_the_file_is(store: Store) -> None:
         0,
         BASE,
     )
-    assert (row["rows"], row["schema_id"], row["sorted"]) == (2, 0, False)
+    assert (row["rows"], row["schema_id"], row["order"]) == (2, 0, -1)
     assert row["bytes"] == Path(store.location(PLACE.path)).stat().st_size
     assert json.loads(row["stats"]) == {"1": ["1", "3", 0]}
 

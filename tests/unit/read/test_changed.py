@@ -41,7 +41,7 @@ def test_files_that_are_not_sorted_are_joined_all_the_same(build: Build) -> None
     built.add_file(table((9, 0), (4, 1), (1, 1)), (), 0)
     built.add_file(table((8, 1), (5, 0)), (), 0)
     old, *new = built.files
-    assert not old.sorted_by_key
+    assert old.order == -1
     assert told(built, [old], new) == [
         ("update_preimage", 1, 0),
         ("update_postimage", 1, 1),

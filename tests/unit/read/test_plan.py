@@ -44,7 +44,7 @@ def entry(
         "kind": "base",
         "rows": 10,
         "bytes": 100,
-        "sorted": True,
+        "order": 0,
         "schema_id": 0,
         "footer": 0,
         "stats": json.dumps(stats, separators=(",", ":"), ensure_ascii=False) if bounds else None,

@@ -139,9 +139,3 @@ def test_what_is_no_order_is_refused_before_anything_is_written(
     with pytest.raises(OptionError, match=message):
         table.cluster(columns, kind=kind)
     assert table.version == 4
-
-
-def test_a_table_with_a_record_key_is_refused_with_the_reason() -> None:
-    table = Table.create(f"memory://clustering-{next(NAMES)}", SCHEMA, record_key="x")
-    with pytest.raises(OptionError, match="record key"):
-        table.cluster("y")

@@ -68,7 +68,7 @@ def files_in(place: Partition, version: int) -> pa.Table:
         "path": [f"{partition_path(place)}/{number:06d}.base.parquet" for number in numbers],
         "partition": text,
         "kind": pa.repeat(BASE, GROUP_ROWS),
-        "sorted": pa.repeat(pa.scalar(value=False), GROUP_ROWS),
+        "order": pa.repeat(pa.scalar(-1, pa.int32()), GROUP_ROWS),
         "rows": pa.repeat(100, GROUP_ROWS),
         "stats": [f'{{"1":["{number}","{number + 9}",0]}}' for number in numbers],
         "version": pa.repeat(version, GROUP_ROWS),

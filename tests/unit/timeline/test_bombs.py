@@ -117,7 +117,7 @@ def test_what_a_large_commit_writes_stays_readable(rows: int) -> None:
             "kind": ["base"] * rows,
             "rows": [100] * rows,
             "bytes": [4_096] * rows,
-            "sorted": [True] * rows,
+            "order": [0] * rows,
             "schema_id": [0] * rows,
             "footer": [0] * rows,
             "stats": ['{"1":[1,2,0]}'] * rows,

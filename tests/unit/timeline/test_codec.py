@@ -23,7 +23,7 @@ Edit = Callable[[dict[str, object]], object]
 
 def decision(**fields: object) -> Decision:
     row = {"path": "data/a.parquet", "partition": "[]", "bucket": 0, "kind": "base", "rows": 1}
-    added = [{**row, "bytes": 1, "sorted": True, "schema_id": 0, "footer": 2**64 - 1}]
+    added = [{**row, "bytes": 1, "order": 0, "schema_id": 0, "footer": 2**64 - 1}]
     changes = Changes(added=pa.Table.from_pylist(added, schema=ADDED))
     return Decision(
         version=3,

@@ -9,9 +9,9 @@ from plait.cli.command import bare_command, command, dry_run_option, storage_opt
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
-from plait.model.bucket import partition_path
+from plait.model.contract import ORDER_KINDS
 from plait.ports import SystemClock
-from plait.services.clustering import KINDS
+from plait.services.clustering import place_of
 from plait.services.runner import OptimizeReport, ServiceRun, serve
 
 _SHOWN = 50
@@ -51,16 +51,12 @@ def compact(
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
 
-@command(
-    "cluster", "cluster ./trips --by day,city", "cluster ./trips --by city --kind sort --dry-run"
-)
-@click.option("--by", "columns", required=True, help="The columns of the order, with commas.")
+@command("cluster", "cluster ./trips", "cluster ./trips --by city --kind sort --dry-run")
+@click.option("--by", "columns", default="", help="The columns of an order, with commas.")
 @click.option(
     "--kind",
-    type=click.Choice(KINDS),
-    default="hilbert",
-    show_default=True,
-    help="Sorted by the first column, or along a curve.",
+    type=click.Choice(ORDER_KINDS),
+    help="With --by: sorted by the first column, or along a curve.  [default: hilbert]",
 )
 @click.option("--where", help="Only files in which rows may match.")
 @dry_run_option
@@ -70,24 +66,25 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     storage: dict[str, str],
     *,
     columns: str,
-    kind: str,
+    kind: str | None,
     where: str | None,
     dry_run: bool,
 ) -> None:
-    """Put rows that are near in some columns into the same files.
+    """Put rows that are near in some columns next to each other.
 
-    Scans with predicates on these columns then skip files. No row changes, and writers go on
-    meanwhile. Every file of the table is written anew, or with --where those that may match. The
-    table has no record key.
+    Scans with predicates on these columns then skip files and row groups. No row changes, and
+    writers go on meanwhile. The order is that of the properties cluster.by and cluster.kind, and
+    what is in it already stays. With --by every file of the table is put in another order once;
+    with --where only those that may match.
     """
     table = open_table(app, uri, storage)
-    named = [name.strip() for name in columns.split(",")]
+    named = [name.strip() for name in columns.split(",") if columns]
     plan = table.plan_cluster(named, kind=kind, where=where)
     rows = [
-        [partition_path(task.bucket[0]), len(task.sources), number(task.rows), size(task.bytes)]
+        [place_of(task.bucket), len(task.sources), number(task.rows), size(task.bytes)]
         for task in plan.tasks[:_SHOWN]
     ]
-    grid = Grid(("partition", ">files", ">rows", ">bytes"), rows)
+    grid = Grid(("place", ">files", ">rows", ">bytes"), rows)
     if dry_run or not plan.tasks:
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
         return
@@ -139,8 +136,9 @@ def archive(app: Application, uri: str, storage: dict[str, str], *, dry_run: boo
 def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
     """Do all upkeep of a table that falls due.
 
-    Rolls dead writers back, compacts by the properties compact.*, cleans by the properties
-    clean.*, and archives by archive.keep. Writers and readers go on meanwhile.
+    Rolls dead writers back, compacts and clusters by the properties compact.* and cluster.*,
+    cleans by the properties clean.*, and archives by archive.keep. Writers and readers go on
+    meanwhile.
     """
     report = open_table(app, uri, storage).optimize()
     app.show(report.to_dict(), Facts(_done(report)))
@@ -148,10 +146,12 @@ def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
 
 def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
     archived = 0 if report.archive is None else report.archive.plan.decisions
+    clustered = () if report.clustering is None else report.clustering.commits
+    stats = [each.stats for each in (*report.compaction.commits, *clustered)]
     return (
         ("instants rolled back", number(len(report.rollback.ended))),
-        ("files replaced", number(report.compaction.files_removed)),
-        ("files written", number(report.compaction.files_added)),
+        ("files replaced", number(sum(each.files_removed for each in stats))),
+        ("files written", number(sum(each.files_added for each in stats))),
         ("files deleted", number(len(report.clean.deleted))),
         ("decisions archived", number(archived)),
     )
