@@ -67,7 +67,6 @@ class TableMachine(RuleBasedStateMachine):
             properties={
                 "checkpoint.interval": 3,
                 "cluster.by": "v",
-                "cluster.after": "0s",
                 "clean.retain.time": "0s",
                 "clean.grace": grace,
                 "clean.retain.versions": 3,
@@ -144,16 +143,13 @@ class TableMachine(RuleBasedStateMachine):
             del left[3]
         self._landed(version, left, wrote)
 
-    @rule(full=st.booleans())
-    def compact(self, full: bool) -> None:
+    @rule(how=st.sampled_from(["due", "full", "order", "v", "id"]))
+    def rewrite(self, how: str) -> None:
         """INV-14, INV-15: no row changes, and whoever is at work does not notice."""
-        self.table.compact(full=full)
-        self._remember()
-
-    @rule(by=st.sampled_from(["", "v", "id", "v,id"]))
-    def cluster(self, by: str) -> None:
-        """INV-14, INV-15: keys are found in any order of the rows."""
-        self.table.cluster(by.split(",") if by else ())
+        if how in ("due", "full"):
+            self.table.compact(full=how == "full")
+        else:
+            self.table.cluster(() if how == "order" else how)
         self._remember()
 
     @rule()
