@@ -50,7 +50,7 @@ ROW = pa.table({"day": pa.array([7], pa.int32()), "id": [1]})
 BYTES = {"plan": 8 << 20, "checkpoint": 1 << 20}
 TIMED = (
     *("plan", "plan by bounds", "plan an old version", "history", "delta", "checkpoint"),
-    *("commit", "commit to a young table"),
+    *("plan a clean", "commit", "commit to a young table"),
 )
 
 
@@ -226,6 +226,11 @@ def plan_old(place: str) -> dict[str, object]:
     return table.scan(where="day = 7", version=table.version // 3).plan.to_dict()
 
 
+def plan_clean(place: str) -> dict[str, object]:
+    """Open, and plan a clean: it looks at every file."""
+    return {"condemned": len(Table.open(f"{place}/plait").plan_clean(now=True).condemned)}
+
+
 def history(place: str) -> dict[str, object]:
     """Open, and list the newest decisions."""
     return {"entries": len(Table.open(f"{place}/plait").history(limit=20))}
@@ -288,6 +293,7 @@ def measured(what: str, place: str) -> dict[str, object]:
         "plan an old version": plan_old,
         "history": history,
         "checkpoint": checkpoint,
+        "plan a clean": plan_clean,
         "delta": delta,
         "commit": commits("plait"),
         "commit to a young table": commits("young"),

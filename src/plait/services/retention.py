@@ -80,10 +80,12 @@ def _since_changes(folded: Folded, count: int, horizon: int) -> int:
 def unneeded(folded: Folded, shown: Shown) -> list[tuple[str, int]]:
     """Return files that no readable version shows, each with its end; masks and sidecars too."""
     needed = shown.covers(folded.files)
-    kept = folded.files.filter(needed)["path"].combine_chunks()
-    over = pc.invert(pc.or_(needed, pc.is_in(folded.files["path"], value_set=kept)))
+    ended = folded.files.filter(pc.invert(needed))
+    known = pc.is_in(folded.files["path"], value_set=ended["path"].combine_chunks())
+    again = folded.files["path"].filter(pc.and_(needed, known))  # a restore may add one again
+    over = ended.filter(pc.invert(pc.is_in(ended["path"], value_set=again.combine_chunks())))
     ended_with_file: dict[str, int] = {}
-    for path, until in pairs(folded.files.filter(over), "until"):  # a restore may add one again
+    for path, until in pairs(over, "until"):
         ended_with_file[path] = max(until, ended_with_file.get(path, 0))
     in_files = folded.masks.filter(pc.is_valid(folded.masks["dv_path"]))
     keep: set[str] = set()

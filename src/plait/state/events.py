@@ -277,18 +277,26 @@ def fold(events: Events) -> Folded:
     it, so that any version that is retained can be read from the same tables. A restore adds files
     again, so additions and removals of a path are paired in the order of versions.
     """
-    condemned_paths = events.condemned["path"].combine_chunks()
-    kept = events.added.filter(pc.invert(pc.is_in(events.added["path"], condemned_paths)))
+    gone = events.condemned["path"]
+    kept = _without(events.added, "path", gone)
     files = kept.append_column("until", _removed_at(kept, events.removed))
-    masks = events.masked.filter(
-        pc.is_in(events.masked["path"], value_set=kept["path"].combine_chunks())
+    masked = pc.is_in(kept["path"], value_set=events.masked["path"].combine_chunks())
+    known = kept["path"].filter(masked).combine_chunks()  # memory follows the masks, not the files
+    masks = events.masked.filter(pc.is_in(events.masked["path"], value_set=known))
+    # A mask that is condemned ended before the horizon.
+    return Folded(
+        files,
+        _without(_with_until(masks), "dv_path", gone),
+        _without(events.aux, "path", gone),
+        _without(events.condemned, "path", events.deleted["path"]),
     )
-    aux = events.aux.filter(pc.invert(pc.is_in(events.aux["path"], condemned_paths)))
-    deleted = events.deleted["path"].combine_chunks()
-    condemned = events.condemned.filter(pc.invert(pc.is_in(events.condemned["path"], deleted)))
-    bounded = _with_until(masks)
-    gone = pc.is_in(bounded["dv_path"], value_set=condemned_paths)  # ended before the horizon
-    return Folded(files, bounded.filter(pc.invert(gone)), aux, condemned)
+
+
+def _without(rows: pa.Table, column: str, paths: pa.ChunkedArray) -> pa.Table:
+    """Return the rows whose path is none of these; no row is copied if there is nothing to do."""
+    if not rows.num_rows or not len(paths):
+        return rows
+    return rows.filter(pc.invert(pc.is_in(rows[column], value_set=paths.combine_chunks())))
 
 
 def _removed_at(added: pa.Table, removed: pa.Table) -> pa.Array:
