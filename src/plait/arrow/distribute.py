@@ -26,7 +26,8 @@ from plait.files.row_map import RowMapBuilder
 from plait.model.order import Order
 from plait.read.key_sort import spilling
 
-_PLACE = "__place"
+_PLACE = pa.field("place", pa.int64())
+"""The last column of a run, known by that: the table may have one of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Distribution:
 
     def _divide(self, runs: Sequence[Path], builders: Sequence[RowMapBuilder]) -> None:
         names = self.existing.spec.schema.names
-        schema = pa.schema([*self.existing.spec.schema.arrow, pa.field(_PLACE, pa.int64())])
+        schema = pa.schema([*self.existing.spec.schema.arrow, _PLACE])
         first = 0
         with ExitStack() as stack:
             sinks = [stack.enter_context(pa.OSFile(str(run), "wb")) for run in runs]
@@ -112,8 +113,9 @@ class Distribution:
 def _sorted(run: Path) -> pa.Table:
     with pa.OSFile(str(run)) as source, pa.ipc.open_file(source) as reader:
         rows = reader.read_all()
-    order = np.argsort(rows.column(_PLACE).to_numpy())
-    return taken(combined(rows.drop_columns([_PLACE])), order)
+    places = rows.num_columns - 1
+    order = np.argsort(rows.column(places).to_numpy())
+    return taken(combined(rows.remove_column(places)), order)
 
 
 def _width(existing: Existing, sources: Sequence[LiveFile]) -> int:

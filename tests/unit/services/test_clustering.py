@@ -139,3 +139,15 @@ def test_what_is_no_order_is_refused_before_anything_is_written(
     with pytest.raises(OptionError, match=message):
         table.cluster(columns, kind=kind)
     assert table.version == 4
+
+
+def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
+    """INV-14: runs on the local disk have a column more, which is told by its position."""
+    table = Table.create(f"memory://clustering-{next(NAMES)}", "place bigint, x bigint")
+    for start in (0, 100):
+        ids = list(range(start, start + 100))
+        table.append(pa.table({"place": ids, "x": [-id_ for id_ in ids]}))
+    table.cluster(["x"], kind="sort")
+    assert table.scan().to_arrow().to_pylist() == [
+        {"place": id_, "x": -id_} for id_ in range(199, -1, -1)
+    ]
