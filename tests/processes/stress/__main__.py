@@ -4,9 +4,9 @@
 
 ``local``: a disk and its file lock. ``s3``: the S3-compatible server of the tests, its slots alone.
 ``s3-lease``: the same, with a lease. ``zookeeper``: a disk, the lock in an ensemble of three whose
-leader is killed three times on the way. ``--services 3`` adds processes that compact, clean,
-optimize and move savepoints, and are killed like the others; a copy of the table is restored in
-the end.
+leader is killed three times on the way. ``--services 3`` adds processes that compact,
+cluster, clean, archive, optimize and move savepoints, and are killed like the others; a copy of the
+table is restored in the end.
 ``--lasts 10`` goes on for ten minutes. One JSON line a run; ends in 1 if a fault was found.
 """
 

@@ -50,6 +50,8 @@ def judge(table: Table, journals: list[Path]) -> dict[str, object]:
         "reservations": sum(e.operation == "reserve" for e in history),
         "compactions": sum(e.operation == "compact" for e in history),
         "carried": sum("carried" in e.client for e in history),
+        "clusterings": sum(e.operation == "cluster" for e in history),
+        "archives": sum(e.operation == "archive" for e in history),
         "savepoints": sum(e.action == "savepoint" for e in history),
         "rollbacks": sum(e.action == "rollback" for e in history),
         "refused": dict(refusals),

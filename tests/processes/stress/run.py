@@ -25,6 +25,7 @@ PROPERTIES = {
     "clean.retain.time": "0s",
     "clean.grace": "0s",
     "clean.retain.versions": "20",
+    "archive.keep": "30",
     "lock.wait": "2s",
 }
 BEAT_S, TIMEOUT_S = 0.2, 1.0
@@ -94,6 +95,7 @@ class Stress:
             lock=self.lock,
             properties={
                 **PROPERTIES,
+                **({"cluster.by": "value", "cluster.after": "0s"} if self.services else {}),
                 "heartbeat.interval": f"{BEAT_S * self.slowness:g}s",
                 "heartbeat.timeout": f"{TIMEOUT_S * self.slowness:g}s",
             },

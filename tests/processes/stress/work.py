@@ -108,6 +108,8 @@ def serve(job: Job) -> None:
         table.compact: 6,
         table.clean: 4,
         table.optimize: 2,
+        table.cluster: 4,
+        table.archive: 1,
         lambda: _move_savepoint(table, chance): 1,
     }
     while True:
