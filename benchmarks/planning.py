@@ -61,7 +61,7 @@ def filled(uri: str, buckets: int) -> Table:
     low = np.arange(count) * 1_000
     stats = [f'{{"2":["{n}","{n + 999_999}",0]}}' for n in low.tolist()]
     columns = [paths, texts, numbers, [BASE] * count, [1_000] * count, [1 << 20] * count]
-    added = pa.table([*columns, [True] * count, [0] * count, [0] * count, stats], schema=ADDED)
+    added = pa.table([*columns, *[[0] * count] * 3, stats], schema=ADDED)
     keys = [[KEYS_FILES] * count, [1_000] * count, [None] * count, [None] * count]
     touched = pa.table([texts, numbers, *keys], schema=TOUCHED)
     status = WriteStatus(Changes(added=added, touched=touched), WriteStats(files_added=count))
