@@ -16,7 +16,7 @@ from plait.txn.definition import Definition, create_table
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
-from tests.interleave.real import clean, compact
+from tests.interleave.real import clean, compact, scan, values
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start
 from tests.support.protocol import client, memory
 
@@ -46,21 +46,6 @@ def expire(handle: TableHandle) -> object:
     report = Table(handle).expire()
     assert all(each.rebased == 0 for each in report.commits)
     return report
-
-
-def scan(handle: TableHandle) -> str:
-    """Read all; what is seen is some version, whole."""
-    found = values(Table(handle))
-    assert found.keys() >= {1, 2, 3}, f"rows are lost: {found}"
-    assert ("new" in found.values()) == (5 in found) == (found[2] == "new"), f"half: {found}"
-    return "read"
-
-
-def values(table: Table) -> dict[int, str]:
-    read = table.scan().to_arrow()
-    ids = read["id"].to_pylist()
-    assert len(ids) == len(set(ids)), f"INV-08: {sorted(ids)}"
-    return dict(zip(ids, read["value"].to_pylist(), strict=True))
 
 
 def check(end: End) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from plait.model.bucket import BucketId, partition_text
+
 BASE, LOG = "base", "log"
 
 ADDED = pa.schema(
@@ -72,6 +74,25 @@ KEYS_INLINE = "inline"
 KEYS_SIDECAR = "sidecar"
 KEYS_ALL = "all"  # any key of the bucket may have been touched
 KEYS_NONE = "none"  # rows were added to a table without keys
+
+
+def touched_whole(buckets: Iterable[BucketId], keys: str) -> pa.Table:
+    """Return one row of TOUCHED for each bucket, without a list of its keys.
+
+    Args:
+        buckets: each once.
+        keys: KEYS_ALL or KEYS_NONE.
+    """
+    rows = [
+        {
+            "partition": partition_text(partition),
+            "bucket": number,
+            "keys": keys,
+            "key_count": 0,
+        }
+        for partition, number in buckets
+    ]
+    return pa.Table.from_pylist(rows, schema=TOUCHED)
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

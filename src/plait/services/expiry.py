@@ -7,7 +7,7 @@ that it waits for nobody. No writer fails because of it (INV-15): see ``txn/foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,15 +15,15 @@ import pyarrow as pa
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask, union
 from plait.files.roaring import Positions
-from plait.model.bucket import BucketId, Partition, partition_path, partition_text
+from plait.model.bucket import BucketId, Partition, partition_path
 from plait.model.changes import (
     KEYS_ALL,
     KEYS_NONE,
     PATHS,
-    TOUCHED,
     Changes,
     WriteStats,
     WriteStatus,
+    touched_whole,
 )
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
@@ -268,7 +268,7 @@ class HideExpired:
         changes = Changes(
             removed=pa.table({"path": removed}, schema=PATHS),
             masked=self.masks.write(partition, masks),
-            touched=_touched(touched, keyed=head.table.spec.keyed),
+            touched=touched_whole(touched, KEYS_ALL if head.table.spec.keyed else KEYS_NONE),
         )
         changes = replace(changes, garbage=self.masks.garbage(Changes(), changes))
         return WriteStatus(changes, WriteStats(rows_deleted=rows, files_removed=len(removed)))
@@ -292,16 +292,3 @@ class HideExpired:
     @property
     def _store(self) -> Store:
         return self.masks.handle.store
-
-
-def _touched(buckets: Collection[BucketId], *, keyed: bool) -> pa.Table:
-    rows = [
-        {
-            "partition": partition_text(partition),
-            "bucket": number,
-            "keys": KEYS_ALL if keyed else KEYS_NONE,
-            "key_count": 0,
-        }
-        for partition, number in buckets
-    ]
-    return pa.Table.from_pylist(rows, schema=TOUCHED)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from plait.files.data_file import LiveFile, live_files
-from plait.model.bucket import partition_text
-from plait.model.changes import KEYS_ALL, PATHS, TOUCHED, Changes, WriteStats
+from plait.model.changes import KEYS_ALL, PATHS, Changes, WriteStats, touched_whole
 from plait.model.decision import Decision, Draft, Scope
 from plait.model.instant import Operation
 from plait.state.state import TableState
@@ -42,11 +41,7 @@ def _draft(handle: TableHandle, state: TableState, path: str) -> Draft | None:
     files = files_needing(handle, state, path)
     if not files:
         return None
-    buckets = sorted({(partition_text(file.partition), file.bucket) for file in files})
-    touched = [
-        {"partition": partition, "bucket": bucket, "keys": KEYS_ALL, "key_count": 0}
-        for partition, bucket in buckets
-    ]
+    buckets = dict.fromkeys((file.partition, file.bucket) for file in files)
     scope, spec = Scope(), state.table.spec
     return Draft(
         instant=handle.new_instant(state),
@@ -55,7 +50,7 @@ def _draft(handle: TableHandle, state: TableState, path: str) -> Draft | None:
         base=state.version,
         changes=Changes(
             removed=pa.table([[file.path for file in files]], schema=PATHS),
-            touched=pa.Table.from_pylist(touched, schema=TOUCHED),
+            touched=touched_whole(buckets, KEYS_ALL),
         ),
         scope=scope,
         stats=WriteStats(
