@@ -22,7 +22,7 @@ from plait.model.plan import Snapshot, TableSpec
 from plait.read.plan import plan_scan
 from plait.read.wanted import Wanted, everything, wanted_in, wanted_where
 from plait.services.verify import verify
-from plait.state import checkpoint, part_file, parts, selected
+from plait.state import checkpoint, part_file, selected
 from plait.state.cache import StateCache
 from plait.state.checkpoint import write_checkpoint
 from plait.state.state import TableState
@@ -61,7 +61,6 @@ def everything_is_large() -> Iterator[None]:
         mock.patch.object(selected, "WHOLE_ROWS_MAX", 0),
         mock.patch.object(part_file, "WHOLE_BYTES_MAX", 0),
         mock.patch.object(part_file, "GROUP_ROWS", 2),
-        mock.patch.object(parts, "PLACES_ROWS_MIN", 2),
     ):
         yield
 
@@ -108,6 +107,7 @@ def test_files_of_chosen_partitions_are_those_of_the_model(
                 assert known.total == len(live)
             whole = state.snapshot(history.store, version=version, wants=everything)
             assert shown(whole) == live
+        assert not state.trust.wrong
 
 
 @settings(max_examples=60)
@@ -185,7 +185,7 @@ def test_places_that_are_not_those_of_the_files_are_not_believed() -> None:
         return part_file.places_of(added)[1:]
 
     with everything_is_large():
-        with mock.patch.object(parts, "places_of", forgetful):
+        with mock.patch.object(checkpoint, "places_of", forgetful):
             history = made([("add", 2, 1)] * 6, [*[""] * 5, "checkpoint"])
         state = opened(history.store)
         for place in PLACES:

@@ -1,4 +1,4 @@
-"""Encoded keys: their order and their equality are those of the values."""
+"""EncodedMessage keys: their order and their equality are those of the values."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(
             [
-                *("upsert", "upsert", "partial", "delete", "where", "insert", "skip"),
+                *("upsert", "changes", "changes", "partial", "delete", "where", "insert", "skip"),
                 *("replace", "dynamic", "some"),
             ]
         ),
@@ -121,6 +121,8 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
     if operation == "upsert":
         table.write("upsert", *_tables(parts))
         model.rows = model.newest(rows, model.rows)
+    elif operation == "changes":
+        change(table, model, parts, removes=placed)
     elif operation == "partial":
         needed = {*table.spec.key, *table.spec.partition_by, table.spec.ordering}
         others = sorted(set(SCHEMA.names) - needed)
@@ -149,6 +151,30 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
         model.rows = {**fresh, **model.rows}
     else:
         overwrite(table, model, step)
+
+
+def change(table: LiveTable, model: Model, parts: list[list[Row]], *, removes: bool) -> None:
+    """Upsert and remove in turns; the counts must say what became of each key."""
+    names = dict.fromkeys([*table.spec.key, *table.spec.partition_by])
+    came, before = [], dict(model.rows)
+    for part in parts:
+        came.append((removes, _tables([part], list(names) if removes else None)[0]))
+        for row in part:
+            if removes:
+                model.rows.pop(model.key(row), None)
+            else:
+                model.rows = model.newest([row], model.rows)
+        removes = not removes
+    stats = table.change(*came).stats
+    keys = {model.key(row) for part in parts for row in part}
+    after = {key: model.rows[key] for key in keys & set(model.rows)}
+    known = keys & set(before)
+    assert stats.rows_in == sum(map(len, parts))
+    assert stats.rows_inserted == len(set(after) - known)
+    assert stats.rows_deleted == len(known - set(after))
+    assert stats.rows_updated == sum(after[key] != before[key] for key in known & set(after))
+    changed = stats.rows_inserted + stats.rows_deleted + stats.rows_updated
+    assert stats.keys_unchanged == len(keys) - changed
 
 
 def overwrite(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int, bool]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -108,6 +108,7 @@ class _BufferedBatch:
     rows: pa.RecordBatch
     spans: dict[Group, tuple[int, int]]
     size: int
+    removes: bool = False
     away: int = 0
     """Stretches that were handed over and are still read from."""
 
@@ -120,13 +121,24 @@ class _BufferedBatch:
 
 @dataclass(frozen=True, slots=True)
 class FlushBatch:
-    """One bucket's rows, handed over to be flushed, in the order in which they came."""
+    """One bucket's rows and removals, handed over to be flushed, in the order of arrival."""
 
     group: Group
     batches: Sequence[pa.RecordBatch]
     size: int
     done: Callable[[], None]
     """To be called once, when the rows are no longer read."""
+    removals: Sequence[tuple[int, pa.RecordBatch]] = ()
+    """Keys that were removed, and how many of ``batches`` came before."""
+
+    def parts(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Return rows and removals in order; the flag tells removals."""
+        taken = 0
+        for at, keys in self.removals:
+            yield from ((rows, False) for rows in self.batches[taken:at])
+            yield keys, True
+            taken = at
+        yield from ((rows, False) for rows in self.batches[taken:])
 
     @property
     def rows(self) -> int:
@@ -173,7 +185,7 @@ class Buffer:
         rows = settled(chunk.rows.slice(first, last - first))
         self.ledger.take(rows.nbytes)
         moved = {group: (start - first, stop - first) for group, (start, stop) in spans.items()}
-        self._blocks.append(_BufferedBatch(rows, moved, rows.nbytes))
+        self._blocks.append(_BufferedBatch(rows, moved, rows.nbytes, chunk.removes))
 
     def rest(self) -> list[FlushBatch]:
         """Hand over everything that is left."""
@@ -187,6 +199,7 @@ class Buffer:
 
     def _hand_over(self, group: Group) -> FlushBatch:
         batches: list[pa.RecordBatch] = []
+        removals: list[tuple[int, pa.RecordBatch]] = []
         touched: list[_BufferedBatch] = []
         size = 0
         with self._lock:
@@ -197,12 +210,16 @@ class Buffer:
                 block.away += 1
                 batch = block.rows.slice(span[0], span[1] - span[0])
                 size += batch.num_rows * block.size // max(1, block.rows.num_rows)
-                batches.append(batch)
+                if block.removes:
+                    removals.append((len(batches), batch))
+                else:
+                    batches.append(batch)
                 touched.append(block)
             self._blocks = [block for block in self._blocks if block.spans]
 
         def done() -> None:
             batches.clear()
+            removals.clear()
             with self._lock:
                 for block in touched:
                     block.away -= 1
@@ -210,7 +227,7 @@ class Buffer:
                 touched.clear()
             self.ledger.give(sum(block.size for block in free))
 
-        return FlushBatch(group, batches, size, done)
+        return FlushBatch(group, batches, size, done, removals)
 
     def _compact(self) -> bool:
         """Copy what is left of the block that wastes the most; False if none wastes any.

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_value
 from plait.arrow.ingest import Rows, open_rows
-from plait.errors import BadRecordError, SchemaMismatchError
+from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
+from plait.model.request import WriteRequest
 from plait.model.schema import type_name, unknown_column
 from plait.read.condition import Condition
 
@@ -55,6 +56,39 @@ def prepare(
     for piece in pieces:
         checker.prepare(piece)
     return map(replace(checker, where=None, foreign=False).prepare, pieces)
+
+
+def require_removals(request: WriteRequest) -> None:
+    """Refuse an operation that takes no removals.
+
+    Raises:
+        OptionError: it is no upsert of whole rows.
+    """
+    if request.operation is Operation.UPSERT and request.clauses is None:
+        return
+    partial = " with missing_columns='keep'" if request.operation is Operation.UPSERT else ""
+    message = f"{request.operation}{partial} does not take removals among its rows"
+    hint = "use writer('upsert') with whole rows, or delete(keys=...) in a commit of its own"
+    raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
+
+
+def prepare_removals(
+    data: object, spec: TableSpec, *, piece_bytes: int = PIECE_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Return the keys of removals in the table's types, with the columns of their partitions.
+
+    Raises:
+        SchemaMismatchError: a column of the key or of the partitions is missing.
+        OptionError, BadRecordError: as ``prepare``.
+    """
+    rows = open_rows(data)
+    for name in spec.partition_by:
+        if name not in rows.schema.names:
+            message = f"the keys lack column {name!r}, which says where they are removed"
+            hint = "add the columns of the partitions; delete(keys=...) looks in every partition"
+            found = list(rows.schema.names)
+            raise SchemaMismatchError(message, hint=hint, column=name, found=found)
+    return prepare(rows, spec, Operation.DELETE, piece_bytes=piece_bytes)
 
 
 def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) -> pa.Schema:

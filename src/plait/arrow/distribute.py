@@ -1,8 +1,8 @@
 """Sort rows of several files into several others, in bounded memory: a distribution sort.
 
 The columns of the order are read first, and tell each row its place. Then all columns are read,
-each row goes to the run of the target in which its place lies, and each run is sorted by place in
-memory. Runs are Arrow files on the local disk.
+each row goes to the run in which its place lies, and each run is sorted by place in memory. One or
+more runs make a target. Runs are Arrow files on the local disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Distribution:
     places: Indices
     """For each row, the files one after another: its place in the order."""
     share: int
-    """Rows of a target; the last may have fewer."""
+    """Rows of a run; the last may have fewer."""
+    runs: int
+    """Number of consecutive runs that go into one target."""
 
     @classmethod
     def plan(
@@ -59,18 +61,20 @@ class Distribution:
             sources: the files.
             order: the columns, and how they are put in order.
             size: bytes of a target on storage, if there is a limit.
-            memory: bytes of the rows of a target in memory.
+            memory: bytes of the rows of a run in memory.
         """
         blocks = [b.rows for file in sources for b in existing.blocks(file, order.columns)]
         places = places_in_order(pa.concat_tables(blocks), order.kind)
         live = sum(file.size_bytes * file.live_rows // max(1, file.rows) for file in sources)
-        width = _width(existing, sources)
-        files = 1 if size is None else -(-live // size)
-        targets = max(1, files, -(-width * len(places) // memory))
-        return cls(existing, sources, order, places, max(1, -(-len(places) // targets)))
+        targets = 1 if size is None else max(1, -(-live // size))
+        rows = max(1, -(-len(places) // targets))
+        runs = max(1, -(-_width(existing, sources) * rows // memory))
+        return cls(existing, sources, order, places, -(-rows // runs), runs)
 
-    def targets(self, builders: Sequence[RowMapBuilder]) -> Iterator[pa.Table]:
+    def targets(self, builders: Sequence[RowMapBuilder]) -> Iterator[Iterator[pa.Table]]:
         """Return the rows of one target after the other, and tell the maps where rows go.
+
+        A target comes run by run, and is to be taken whole before the next one.
 
         Raises:
             StorageError: the local disk is full or not there.
@@ -79,8 +83,8 @@ class Distribution:
         with spilling(), tempfile.TemporaryDirectory(prefix="plait-cluster-") as folder:
             runs = [Path(folder) / f"{number:06d}.arrow" for number in range(count)]
             self._divide(runs, builders)
-            for run in runs:
-                yield _sorted(run)
+            for first in range(0, count, self.runs):
+                yield _in_order(runs[first : first + self.runs])
 
     def _divide(self, runs: Sequence[Path], builders: Sequence[RowMapBuilder]) -> None:
         names = self.existing.spec.schema.names
@@ -96,18 +100,24 @@ class Distribution:
                     if block.positions is not None:
                         builder.add(block.positions, places)
                     rows = block.rows.append_column(_PLACE, pa.array(places)).cast(schema)
-                    for number, chosen in self._by_target(places):
+                    for number, chosen in self._by_run(places):
                         writers[number].write_table(rows.take(pa.array(chosen)))
 
-    def _by_target(self, places: npt.NDArray[np.int64]) -> Iterator[tuple[int, Indices]]:
-        target = places // self.share
-        order = np.argsort(target, kind="stable")
-        ends = np.flatnonzero(np.append(np.diff(target[order]), 1)) + 1
+    def _by_run(self, places: npt.NDArray[np.int64]) -> Iterator[tuple[int, Indices]]:
+        run = places // self.share
+        order = np.argsort(run, kind="stable")
+        ends = np.flatnonzero(np.append(np.diff(run[order]), 1)) + 1
         start = 0
         for end in ends.tolist():
             chosen = order[start:end]
-            yield int(target[chosen[0]]), chosen
+            yield int(run[chosen[0]]), chosen
             start = end
+
+
+def _in_order(runs: Sequence[Path]) -> Iterator[pa.Table]:
+    with spilling():
+        for run in runs:
+            yield _sorted(run)
 
 
 def _sorted(run: Path) -> pa.Table:

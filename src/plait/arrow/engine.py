@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from plait.arrow.buffer import Buffer, Flusher, Ledger
-from plait.arrow.check import prepare
+from plait.arrow.check import prepare, prepare_removals, require_removals
 from plait.arrow.clauses import check_again, rows_spec
 from plait.arrow.existing import Existing, Masks, Matching
-from plait.arrow.ingest import Chunk, Group, Intake, Rows, accepts, open_rows, split
+from plait.arrow.ingest import Arrival, Chunk, Group, Intake, Rows, accepts, open_rows, split
 from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.output import Output, Staged, changes_of, stats_of
 from plait.arrow.rewrite import rewrite_files
-from plait.arrow.sinks import AppendSink, Incoming, LogSink, RunSink
+from plait.arrow.runs import Incoming, RunSink
+from plait.arrow.sinks import AppendSink, LogSink
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester, digest_of
 from plait.model.bucket import BucketId, Partition
@@ -94,7 +95,7 @@ class ArrowStaging:
         self._output = Output(store, plan, self._limits, self._task.label, announce)
         ledger = Ledger(self._limits)
         self._buffer = Buffer(self._limits, ledger)
-        self._intake = Intake(self._limits)
+        self._intake = Intake(self._limits, plan.spec)
         self._matching = Matching.of(plan)
         self._source: TableSpec | None = None
         """How the rows of a merge's source are laid out, once some came."""
@@ -113,6 +114,11 @@ class ArrowStaging:
         self._persisted: set[str] = set()
         self._settled = self._closed = False
 
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows_in
+
     def write(self, data: object) -> None:
         """Take rows.
 
@@ -121,11 +127,8 @@ class ArrowStaging:
             SchemaError: the rows do not fit the table, or the operation.
             StorageError: a flush failed.
         """
-        self._require_open()
+        self._require_taking()
         plan = self._plan
-        if self._settled:
-            message = "the writer got rows after it had staged its files"
-            raise TransactionClosedError(message, hint="open a new writer")
         operation, clauses = plan.request.operation, plan.request.clauses
         if operation in (Operation.DELETE, Operation.UPDATE) and self._matching is not None:
             message = f"{operation} by predicate does not take rows"
@@ -133,16 +136,33 @@ class ArrowStaging:
             raise OptionError(message, hint=hint, key="where", value="rows")
         rows = open_rows(data)
         where = None if self._matching is None else self._matching.condition
-        batches = prepare(
-            rows, self._layout(rows), operation, where=where, piece_bytes=self._limits.chunk
+        self._admit(
+            prepare(
+                rows, self._layout(rows), operation, where=where, piece_bytes=self._limits.chunk
+            )
         )
+
+    def remove(self, keys: object) -> None:
+        """Take keys to remove, with every row of theirs that came before.
+
+        Raises:
+            OptionError: the operation takes no removals, or this is no kind of data.
+            SchemaError: the keys do not fit the table.
+            StorageError: a flush failed.
+        """
+        self._require_taking()
+        require_removals(self._plan.request)
+        batches = prepare_removals(keys, self._plan.spec, piece_bytes=self._limits.chunk)
+        self._admit(batches, removes=True)
+
+    def _admit(self, batches: Iterator[pa.RecordBatch], *, removes: bool = False) -> None:
         for batch in batches:
             self._output.check_alive()
             self._rows_in += batch.num_rows
             if self._digester is not None:
-                self._digester.add(batch)
-            for full in self._intake.add(batch):
-                self._take(full)
+                self._digester.add(batch, removes=removes)
+            for came in self._intake.add(batch, removes=removes):
+                self._take(came)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Finish the files on top of a snapshot and return the status of the whole operation.
@@ -189,8 +209,8 @@ class ArrowStaging:
         request = self._plan.request
         by_source = self._merging is not None and self._merging.by_source.rules
         replaces = request.operation is Operation.OVERWRITE and request.overwrite == "table"
-        for rows in self._intake.rest():
-            self._take(rows)
+        for came in self._intake.rest():
+            self._take(came)
         if self._matching is not None or by_source or replaces or None in self._reached:
             return None
         reached = (partition for partition in self._reached if partition is not None)
@@ -229,7 +249,7 @@ class ArrowStaging:
             target = plan.options.size("file.size.target")
             return incoming, None, AppendSink(self._output, target)
         if spec.table_type == MOR and not (deletes or plan.request.joins):
-            return incoming, LogSink(self._output, rule), None
+            return incoming, LogSink(self._output, rule, runs), None
         return incoming, None, None
 
     def _layout(self, rows: Rows) -> TableSpec:
@@ -244,18 +264,19 @@ class ArrowStaging:
         check_again(self._source, rows.schema.names)
         return self._source
 
-    def _take(self, rows: pa.RecordBatch) -> None:
-        chunk = split(rows, self._source or self._plan.spec)
-        if self._plan.request.operation is Operation.DELETE:
-            chunk = Chunk(chunk.rows.select(self._plan.spec.key), chunk.spans)
+    def _take(self, came: Arrival) -> None:
+        chunk = split(came.rows, self._source or self._plan.spec)
+        if came.removes or self._plan.request.operation is Operation.DELETE:
+            keys = chunk.rows.select(self._plan.spec.key)
+            chunk = Chunk(keys, chunk.spans, came.removes)
         self._reached.update(partition for partition, _ in chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
 
     def _settle(self, existing: Existing) -> None:
         """Flush everything; afterwards rows are in files, in runs, or few enough to merge."""
         self._settled = True
-        for rows in self._intake.rest():
-            self._take(rows)
+        for came in self._intake.rest():
+            self._take(came)
         if self._logs is None and self._appends is None:
             self._flusher.wait()
             self._incoming.settle(self._buffer)
@@ -290,6 +311,12 @@ class ArrowStaging:
             self._persisted.update(fresh)
         digester = self._digester
         return WriteStatus(changes, stats, None if digester is None else digester.digest)
+
+    def _require_taking(self) -> None:
+        self._require_open()
+        if self._settled:
+            message = "the writer got rows after it had staged its files"
+            raise TransactionClosedError(message, hint="open a new writer")
 
     def _require_open(self) -> None:
         if self._closed:
@@ -353,3 +380,9 @@ def sum_rows(data: object, plan: WritePlan) -> Digest:
     if plan.request.joins:
         layout = rows_spec(plan.request.operation, plan.spec, rows.schema)
     return digest_of(prepare(rows, layout, plan.request.operation))
+
+
+def sum_removals(data: object, plan: WritePlan) -> Digest:
+    """Return the digest of removed keys as a writer of the plan takes them in."""
+    require_removals(plan.request)
+    return digest_of(prepare_removals(data, plan.spec), removes=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self, TypeAlias
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from plait.arrow.ingest import Group
+from plait.arrow.key_filter import KeyFilter
 from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
 from plait.files.data_file import LiveFile, bucket_spans, live_files, unmasked
 from plait.files.deletion import MaskWriter, load_mask, union
 from plait.files.footer import Range
+from plait.files.hash import Hashes
 from plait.files.reader import Schemas
 from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, Partition, partition_parse
@@ -30,8 +32,6 @@ from plait.storage.port import Store
 
 Hidden = Mapping[str, Positions]
 """By path: rows that go, though they are live."""
-Sift: TypeAlias = Callable[[Iterator[SortedBatch]], Iterator[SortedBatch]]
-"""Leaves rows out of blocks that are sorted by key, each by itself."""
 
 
 @dataclass(slots=True)
@@ -81,16 +81,18 @@ class Existing:
         *,
         hidden: Positions | None = None,
         within: Range | None = None,
-        sift: Sift | None = None,
+        sieve: KeyFilter | None = None,
     ) -> Source:
         """Return live rows of a file, sorted by key; see ``blocks``.
 
-        One that is in another order is sorted, after ``sift`` has left rows out.
+        One that is in another order is sorted, after the sieve has left rows out. If that wants
+        few keys, they are looked up in the file's key index.
         """
-        blocks = self.blocks(file, columns, hidden=hidden, within=within)
         ordered = file.order == KEY_ORDER
-        if sift is not None:
-            blocks = sift(blocks if ordered else each_sorted(blocks, self.spec.key))
+        wanted = None if ordered or sieve is None else sieve.hashes
+        blocks = self.blocks(file, columns, hidden=hidden, within=within, keys=wanted)
+        if sieve is not None:
+            blocks = sieve.sift(blocks if ordered else each_sorted(blocks, self.spec.key))
         if not ordered:
             blocks = sorted_by_key(blocks, self.spec.key, self.sort_bytes)
         return Source(blocks, existing=True)
@@ -102,14 +104,16 @@ class Existing:
         *,
         hidden: Positions | None = None,
         within: Range | None = None,
+        keys: Hashes | None = None,
     ) -> Iterator[SortedBatch]:
         """Read live rows of a file with their positions, in order, in bounded memory.
 
         ``hidden`` rows are left out too, and row groups without a first key column ``within`` a
-        range.
+        range, or without one of these keys, which are given by their hashes.
         """
         ranges = None if within is None else {self.spec.key[0]: within}
-        for part in self.reader.slices(file, columns=columns, hidden=hidden, within=ranges):
+        parts = self.reader.slices(file, columns=columns, hidden=hidden, within=ranges, keys=keys)
+        for part in parts:
             yield SortedBatch(pa.Table.from_batches([part.rows]), part.positions)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from plait.arrow.memory import MemoryLimits, joined, owned, taken
+from plait.arrow.merge import last_removals
 from plait.errors import BadRecordError, OptionError
 from plait.files import keys
 from plait.files.hash import bucket_of, key_hashes
@@ -132,36 +133,74 @@ def _from_pandas(data: object) -> pa.Table:
     return table.select(kept).replace_schema_metadata(None)
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Rows that came in, or keys that were removed."""
+
+    rows: pa.RecordBatch
+    removes: bool = False
+
+
 @dataclass(slots=True)
 class Intake:
     """Puts small batches together, so that dividing them costs little."""
 
     limits: MemoryLimits
-    _ready: list[pa.RecordBatch] = field(default_factory=list)
+    spec: TableSpec
+    _ready: list[Arrival] = field(default_factory=list)
     _size: int = 0
 
-    def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take a batch; give rows that are enough to be divided."""
+    def add(self, batch: pa.RecordBatch, *, removes: bool = False) -> list[Arrival]:
+        """Take rows, or keys to remove; give what is enough to be divided."""
         if not batch.num_rows:
             return []
-        self._ready.append(batch)
         self._size += batch.nbytes
         if self._size >= self.limits.chunk:
+            self._ready.append(Arrival(batch, removes))
             return self.rest()
-        self._ready[-1] = owned(batch)
+        self._ready.append(Arrival(owned(batch), removes))
         return []
 
-    def rest(self) -> list[pa.RecordBatch]:
-        """Return what is left."""
+    def rest(self) -> list[Arrival]:
+        """Return what is left: rows, or removals and then rows, however they alternated."""
         ready = self._ready
         self.clear()
-        if not ready:
-            return []
-        return ready if len(ready) == 1 else [joined(ready)]
+        if any(each.removes for each in ready):
+            return _removals_first(ready, self.spec)
+        if len(ready) > 1:
+            return [Arrival(joined([each.rows for each in ready]))]
+        return ready
 
     def clear(self) -> None:
         """Drop everything."""
         self._ready, self._size = [], 0
+
+
+def _removals_first(came: Sequence[Arrival], spec: TableSpec) -> list[Arrival]:
+    """Return the keys that were removed, each once, and then the rows that none of them removes.
+
+    A removal takes away what came before it. So without these rows, removals may stand first.
+    """
+    names = next(each.rows.schema.names for each in came if each.removes)
+    places = joined([each.rows.select(names) for each in came])
+    removes = np.repeat([e.removes for e in came], [e.rows.num_rows for e in came])
+    last, stays = last_removals(identities(places, spec), removes)
+    removals = Arrival(taken(places, last[last >= 0]), removes=True)
+    kept = np.flatnonzero(stays[~removes])
+    if not len(kept):
+        return [removals]
+    rows = joined([each.rows for each in came if not each.removes])
+    return [removals, Arrival(rows if len(kept) == rows.num_rows else taken(rows, kept))]
+
+
+def identities(rows: pa.RecordBatch, spec: TableSpec) -> Codes:
+    """Return a number for each row, the same for rows with one key in one partition."""
+    encoded = keys.encode(rows, spec.key)
+    order = keys.sort_order(encoded)
+    numbers: Codes = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.cumsum(keys.starts(keys.take(encoded, order))) - 1
+    partitions, codes = _partition_codes(rows, spec)
+    return numbers if codes is None else _dense(numbers * len(partitions) + codes)[1]
 
 
 @dataclass(slots=True)
@@ -174,6 +213,8 @@ class Chunk:
 
     rows: pa.RecordBatch
     spans: dict[Group, tuple[int, int]]
+    removes: bool = False
+    """Whether they are keys that were removed."""
 
     @property
     def sizes(self) -> dict[Group, int]:

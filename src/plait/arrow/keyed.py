@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from plait.arrow.existing import Existing, Hidden, LostRows, as_live, hide
 from plait.arrow.ingest import Group
+from plait.arrow.key_filter import KeyFilter
 from plait.arrow.memory import once_changed
 from plait.arrow.merge import DuplicateRule, Merge, Round
 from plait.arrow.output import KeyDigest, Lookups, Output, Staged, touched_row
-from plait.arrow.sinks import Incoming, Log, hull, kept_rows
+from plait.arrow.runs import Incoming, Run, hull, kept_rows
+from plait.arrow.sinks import LogSink
 from plait.errors import DuplicateKeyError
-from plait.files import keys
 from plait.files.data_file import LiveFile
 from plait.files.footer import Range
 from plait.files.roaring import Positions
@@ -60,13 +59,14 @@ class CowStage:
             lookups.add(merged.unchanged(spec.key))
             if files:
                 digest.add(merged.arrived(spec.key))
+                digest.add(merged.removed(spec.key))
             return staged.counted
 
         blocks = once_changed(rounds, changed, lambda merged: kept_rows(merged, limits.slice))
         record = self.output.write(bucket, BASE, blocks, order=KEY_ORDER)
-        if record is None:  # every row that came in lost: the bucket stays as it is
+        if record is None and not staged.counted:  # every row that came in lost: it stays as it is
             return lookups.into(Staged(), bucket)
-        staged.added, staged.removed = [record], list(files)
+        staged.added, staged.removed = [] if record is None else [record], list(files)
         new = touched_row(bucket, KEYS_FILES, staged.inserted)
         staged.touched = digest.row(bucket) if files else new
         return lookups.into(staged, bucket)
@@ -74,30 +74,36 @@ class CowStage:
 
 @dataclass(frozen=True, slots=True)
 class MorStage:
-    """Masks what the files written for a bucket replace, and what they repeat."""
+    """Masks what the files written for a bucket replace, what they repeat, and what was removed."""
 
     output: Output
     existing: Existing
-    logs: Mapping[BucketId, list[Log]]
+    sink: LogSink
     rule: DuplicateRule
     budget: int
 
     def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
         """Find by the key columns alone which rows lose, in live files and in our own."""
         spec = self.output.spec
-        logs = self.logs.get(bucket, [])
+        logs, removes = self.sink.logs.get(bucket, []), bucket in self.sink.removals
         own = [as_live(log.record, -1) for log in logs]
-        every = [*files, *own]
         lost = LostRows(hidden)
-        lookups = Lookups.of(self.output)
+        digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
-        if len(every) > 1 and own:
-            sources = self._sources(files, own, hidden, hull([log.range for log in logs]))
+        gone = 0
+        if removes or (own and len(files) + len(own) > 1):
+            came = self._arrivals(bucket, own)
+            paths = [str(each.path) for each in (*files, *came)]
+            sources = self._sources(files, came, hidden, self.sink.range(bucket))
             for merged in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
                 count(merged, staged, bucket, self.rule, spec.key)
                 lookups.add(merged.unchanged(spec.key))
+                gone += len(merged.gone)
+                if removes:
+                    digest.add(merged.arrived(spec.key))
+                    digest.add(merged.removed(spec.key))
                 for at, positions in merged.lost():
-                    lost.add(every[at].path, positions)
+                    lost.add(paths[at], positions)
         else:
             staged.inserted = sum(file.rows for file in own)
         kept = 0
@@ -110,33 +116,46 @@ class MorStage:
             if len(masked):
                 staged.hidden[file.path] = masked
         hide(staged, files, lost.by_file(), self.existing)
-        if not staged.empty:
-            staged.touched = touched_row(bucket, KEYS_FILES, kept)
+        if not staged.empty:  # the keys of rows that went are in no file of ours
+            touched = digest.row(bucket) if gone else touched_row(bucket, KEYS_FILES, kept)
+            staged.touched = touched
         return lookups.into(staged, bucket)
+
+    def _arrivals(self, bucket: BucketId, own: Sequence[LiveFile]) -> list[LiveFile | Run]:
+        """Return our files and what was removed, in the order in which they came."""
+        came: list[LiveFile | Run] = []
+        for at, file in enumerate(own):
+            came += [*self.sink.removed(bucket, at), file]
+        return came + self.sink.removed(bucket, len(own))
 
     def _sources(
         self,
         files: Sequence[LiveFile],
-        own: Sequence[LiveFile],
+        came: Sequence[LiveFile | Run],
         hidden: Hidden,
         within: Range,
     ) -> list[Source]:
         spec = self.output.spec
         names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
-        few = sum(file.rows for file in own)
+        few = sum(each.rows for each in came)
         sieve: KeyFilter | None = None
         if few * _MANY_FOLD <= sum(file.rows for file in files):
-            blocks = (block for file in own for block in self.existing.blocks(file, spec.key))
-            sieve = KeyFilter.of(blocks, spec.key, self.budget // 4)
-        sift = None if sieve is None else sieve.sift
+            blocks = (block for each in came for block in self._blocks(each, spec.key))
+            hashed = any(file.order != KEY_ORDER for file in files)
+            sieve = KeyFilter.of(blocks, spec.key, self.budget // 4, hashed=hashed)
         old = [
             self.existing.source(
-                file, names, hidden=hidden.get(file.path), within=within, sift=sift
+                file, names, hidden=hidden.get(file.path), within=within, sieve=sieve
             )
             for file in files
         ]
-        new = (Source(self.existing.blocks(file, names)) for file in own)
+        new = (Source(self._blocks(each, names), removes=isinstance(each, Run)) for each in came)
         return [*old, *new]
+
+    def _blocks(self, came: LiveFile | Run, names: Sequence[str]) -> Iterator[SortedBatch]:
+        if isinstance(came, Run):
+            return came.source().blocks
+        return self.existing.blocks(came, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +185,9 @@ def find_keys(
     lost = LostRows({})
     digest = KeyDigest(output)
     lookups = Lookups.of(output)
-    sieve: KeyFilter | None = None
-    if any(file.order != KEY_ORDER for file in files):
-        came = (source for group in groups for source in incoming.sources(group))
-        sieve = KeyFilter.of((block for each in came for block in each.blocks), key, budget // 4)
-    sift = None if sieve is None else sieve.sift
-    sources = [existing.source(file, key, within=within, sift=sift) for file in files]
+    came = (source for group in groups for source in incoming.sources(group))
+    sieve = KeyFilter.for_unsorted(files, came, key, budget // 4)
+    sources = [existing.source(file, key, within=within, sieve=sieve) for file in files]
     sources += [source for group in groups for source in incoming.sources(group)]
     for each in Merge(key, None, DuplicateRule.REMOVE).rounds(sources, budget):
         digest.add(each.rows.take(pa.array(each.met)))
@@ -194,58 +210,4 @@ def count(
         raise DuplicateKeyError(message, hint=hint, keys=sample, partition=partition)
     staged.inserted += merged.inserted
     staged.updated += merged.updated
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFilter:
-    """A few keys that came in, to leave out of a large file every row that has none of them.
-
-    Masking needs only the rows that meet others. So a small upsert looks each of its keys up in
-    the sorted keys of a file, and merges what it found, in place of all rows of the file.
-    """
-
-    key: Sequence[str]
-    wanted: keys.Keys
-
-    @classmethod
-    def of(
-        cls, blocks: Iterable[SortedBatch], key: Sequence[str], size_max: int
-    ) -> KeyFilter | None:
-        """Collect the keys of blocks, of which there is one at least; None if they are too many.
-
-        It takes three times ``size_max`` bytes while it puts them in order.
-        """
-        parts: list[keys.Keys] = []
-        size = 0
-        for block in blocks:
-            parts.append(keys.encode(block.rows, key))
-            size += parts[-1].nbytes
-            if size > size_max:
-                return None
-        wanted = keys.concat(parts)
-        return cls(key, keys.take(wanted, keys.merge_order(wanted)))
-
-    def sift(self, blocks: Iterator[SortedBatch]) -> Iterator[SortedBatch]:
-        """Return those rows whose key is wanted; each block is sorted by key."""
-        for block in blocks:
-            if not block.rows.num_rows:
-                continue
-            at = self._find(keys.encode(block.rows, self.key))
-            if len(at):
-                positions = None if block.positions is None else block.positions[at]
-                yield SortedBatch(block.rows.take(pa.array(at)), positions)
-
-    def _find(self, there: keys.Keys) -> keys.Indices:
-        """Return the positions of rows with a wanted key; ``there`` is sorted."""
-        if not isinstance(there, np.ndarray):
-            low = max(0, keys.count_until(self.wanted, keys.at(there, 0)) - 1)
-            high = keys.count_until(self.wanted, keys.at(there, -1))
-            asked = keys.part(self.wanted, low, high)
-            among: keys.Indices = np.flatnonzero(pc.is_in(there, value_set=asked))
-            return among
-        first, last = np.searchsorted(self.wanted, there[[0, -1]])
-        asked = self.wanted[first : last + 1]
-        places = np.minimum(np.searchsorted(there, asked), len(there) - 1)
-        hits = places[there[places] == asked]
-        once: keys.Indices = hits[keys.starts(hits)]
-        return once
+    staged.deleted += len(merged.gone)

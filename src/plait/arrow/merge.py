@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -60,6 +61,22 @@ def winners(order: Indices, first: Flags, ranks: pa.Array | None) -> Indices:
     return won
 
 
+def last_removals(numbers: Indices, removes: Flags) -> tuple[Indices, Flags]:
+    """Return the place of the last removal of each key (-1: none), and which rows come after it.
+
+    Of rows and removals in the order in which they came, ``numbers`` has the number of the key and
+    ``removes`` tells the removals.
+
+    >>> last, stays = last_removals(np.array([0, 1, 0, 0]), np.array([False, False, True, False]))
+    >>> last.tolist(), stays.tolist()
+    ([2, -1], [False, True, False, True])
+    """
+    last: Indices = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    at = np.arange(len(numbers))
+    last[numbers[removes]] = at[removes]  # of several, the last one that is assigned
+    return last, ~removes & (at > last[numbers])
+
+
 _SAMPLE: Final = 5
 _NONE: keys.Indices = np.zeros(0, dtype=np.int64)
 
@@ -95,6 +112,10 @@ class Round:
     origins: Origins
     idle: keys.Indices = field(default_factory=lambda: _NONE)
     """Positions of rows, one a key, whose key came in and changed nothing."""
+    gone: keys.Indices = field(default_factory=lambda: _NONE)
+    """Positions of existing rows that were removed, and that no other row replaces."""
+    absent: pa.Table | None = None
+    """Keys that were removed, and that neither the table has nor a later row."""
 
     def arrived(self, names: Sequence[str]) -> pa.Table:
         """Return some columns of the rows that came in and stay."""
@@ -103,10 +124,15 @@ class Round:
             return rows.slice(self.existing)
         return rows.take(pa.array(self.order[self.order >= self.existing]))
 
+    def removed(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the existing rows that were removed, and are not replaced."""
+        return self.rows.select(names).take(pa.array(self.gone))
+
     def unchanged(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns of a row of each key that came in and changed nothing."""
+        """Return some columns, of those of the key, of each key that changed nothing."""
         rows = self.rows.select(names)
-        return rows.take(pa.array(self.idle)) if len(self.idle) else rows.slice(0, 0)
+        idle = rows.take(pa.array(self.idle)) if len(self.idle) else rows.slice(0, 0)
+        return idle if self.absent is None else pa.concat_tables([idle, self.absent.select(names)])
 
     def lost(self) -> Iterator[tuple[int, Positions]]:
         """Return, for each source with positions, the positions of its rows that do not stay."""
@@ -128,10 +154,14 @@ class Merge:
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
         """Merge; take about ``size_bytes`` of memory at a time."""
         known = list(sources)
+        if any(source.removes for source in known):
+            size_bytes //= 2  # for the numbers that tell what came after the last removal
         for parts in aligned(known, self.key, size_bytes):
             yield self._decide(parts, known)
 
     def _decide(self, parts: list[tuple[int, KeyedRows]], sources: Sequence[Source]) -> Round:
+        if any(sources[at].removes for at, _ in parts):
+            return self._decide_removing(parts, sources)
         rows = pa.concat_tables([part.rows for _, part in parts])
         existing = sum(p.rows.num_rows for at, p in parts if sources[at].existing)
         origins = tuple((at, part.rows.num_rows, part.positions) for at, part in parts)
@@ -149,9 +179,7 @@ class Merge:
         met = begins[old & new]
         if self.rule is DuplicateRule.REMOVE:
             return Round(rows, begins[~new], existing, met, 0, 0, origins, begins[~old])
-        ranks = None
-        if self.ordering is not None and not first.all():
-            ranks = rows.column(self.ordering).combine_chunks()
+        ranks = self._ranks(rows, first)
         won = winners(order, first, ranks)
         if self.rule is DuplicateRule.KEEP and ranks is None:
             won = begins
@@ -160,6 +188,51 @@ class Merge:
         updated = int(np.count_nonzero(old & (won >= existing)))
         idle = won[old & new & (won < existing)]
         return Round(rows, won, existing, met, int(np.count_nonzero(~old)), updated, origins, idle)
+
+    def _decide_removing(
+        self, parts: list[tuple[int, KeyedRows]], sources: Sequence[Source]
+    ) -> Round:
+        """Decide where keys were removed: of each, only what came after its last removal counts."""
+        flags = [sources[at].removes for at, _ in parts]
+        removes = np.repeat(flags, [part.rows.num_rows for _, part in parts])
+        removals = pa.concat_tables([p.rows.select(self.key) for _, p in compress(parts, flags)])
+        came = [(at, part) for at, part in parts if not sources[at].removes]
+        rows = pa.concat_tables([p.rows for _, p in came]) if came else removals.slice(0, 0)
+        existing = sum(part.rows.num_rows for at, part in came if sources[at].existing)
+        order, first = keys.grouped(keys.concat([part.keys for _, part in parts]))
+        number: keys.Indices = np.empty(len(order), dtype=np.int64)
+        number[order] = np.cumsum(first) - 1
+        last, stays = last_removals(number, removes)
+        place = np.cumsum(~removes) - 1  # among the rows; of a removal: that of the row before
+        begins, kept = order[first], order[stays[order]]
+        old = ~removes[begins] & (place[begins] < existing)
+        of_kept = number[kept]
+        del order, first, number, stays
+        starts = keys.starts(of_kept)
+        won = winners(place[kept], starts, self._ranks(rows, starts))
+        whose = of_kept[starts]
+        new, several = won >= existing, np.bincount(of_kept, minlength=len(last)) > 1
+        left = np.zeros(len(last), dtype=np.bool_)
+        left[whose] = True
+        absent = last[~old & ~left]
+        return Round(
+            rows,
+            won,
+            existing,
+            _NONE,
+            int(np.count_nonzero(new & ~old[whose])),
+            int(np.count_nonzero(new & old[whose])),
+            tuple((at, part.rows.num_rows, part.positions) for at, part in came),
+            idle=won[~new & several[whose]],
+            gone=place[begins[old & ~left]],
+            absent=removals.take(pa.array(absent - place[absent] - 1)),
+        )
+
+    def _ranks(self, rows: pa.Table, first: Flags) -> pa.Array | None:
+        """Return what chooses between rows of one key, if there are any."""
+        if self.ordering is None or first.all():
+            return None
+        return rows.column(self.ordering).combine_chunks()
 
     def _require_once(
         self, rows: pa.Table, order: keys.Indices, first: Flags, existing: int

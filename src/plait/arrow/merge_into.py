@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from plait.arrow.clauses import BoundClauses, Chosen, Flags
 from plait.arrow.existing import Existing, LostRows, hide
+from plait.arrow.key_filter import KeyFilter
 from plait.arrow.memory import combined, once_changed, taken
 from plait.arrow.merge import DuplicateRule, Merge, twice_error
 from plait.arrow.output import KeyDigest, Lookups, Output, Staged, touched_row
-from plait.arrow.sinks import Incoming, kept_rows, sliced
+from plait.arrow.runs import Incoming, kept_rows, sliced
 from plait.expr.evaluate import Sides
 from plait.expr.tree import SOURCE, TARGET
 from plait.files.data_file import LiveFile
@@ -182,12 +183,15 @@ class MergeStage:
         self, bucket: BucketId, files: Sequence[LiveFile], *, masks: bool
     ) -> Iterator[_Merged]:
         spec = self.output.spec
-        names, within = list(spec.schema.names), None
+        names, within, sieve = list(spec.schema.names), None, None
         if masks:  # what does not meet anything need not be read
             wanted = self.merging.target_columns | set(spec.key)
             names = [name for name in names if name in wanted]
-            within = None if self.merging.by_source.rules else self.incoming.range(bucket)
-        old = [self.existing.source(file, names, within=within) for file in files]
+            if not self.merging.by_source.rules:
+                within = self.incoming.range(bucket)
+                came = self.incoming.sources(bucket)
+                sieve = KeyFilter.for_unsorted(files, came, spec.key, self.budget // 4)
+        old = [self.existing.source(file, names, within=within, sieve=sieve) for file in files]
         new = self.incoming.sources(bucket)
         if self.output.plan.request.operation is not Operation.MERGE:
             new = [self._winners(new)]

@@ -11,7 +11,8 @@ from plait.arrow.keyed import CowStage, MorStage, find_keys
 from plait.arrow.merge import DuplicateRule
 from plait.arrow.merge_into import MergeStage, Merging
 from plait.arrow.output import Output, Staged, bucket_id, touched_row
-from plait.arrow.sinks import AppendSink, Incoming, Log, LogSink
+from plait.arrow.runs import Incoming
+from plait.arrow.sinks import AppendSink, Log, LogSink
 from plait.arrow.update import ChangeStage
 from plait.files.data_file import LiveFile
 from plait.model.bucket import BucketId, Partition
@@ -125,7 +126,7 @@ class BucketOperations:
         mor = MorStage(
             self.output,
             self.existing,
-            self.staged_input.logs.logs,
+            self.staged_input.logs,
             rule_of(self.output.plan),
             self.budget,
         )

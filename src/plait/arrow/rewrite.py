@@ -16,7 +16,7 @@ from plait.arrow.distribute import Distribution
 from plait.arrow.existing import Existing
 from plait.arrow.memory import MemoryLimits, combined, taken
 from plait.arrow.output import Announce, Output, touched_row
-from plait.arrow.sinks import sliced
+from plait.arrow.runs import sliced
 from plait.files import keys
 from plait.files.data_file import MAP, LiveFile
 from plait.files.row_map import RowMapBuilder, RowMapWriter
@@ -116,10 +116,8 @@ class Rewriter:
         size = None if keyed else self.output.plan.options.size("file.size.target")
         rows = Distribution.plan(self.existing, sources, order, size=size, memory=limits.buffer)
         builders = [RowMapBuilder(file.rows) for file in sources]
-        parts = rows.targets(builders)
-        targets = [parts] if keyed else ([part] for part in parts)
         kind, first = self._kind(bucket, sources), 0
-        for target in targets:
+        for target in rows.targets(builders):
             blocks = (block for part in target for block in sliced(part, limits.slice))
             record = self.output.write(bucket, kind, blocks, order=order.id)
             self._place(record, group, first)
@@ -167,6 +165,7 @@ class Rewriter:
         )
         self.output.store.persist([*changes.named(), *maps])
         stats = WriteStats(
+            rows_in=sum(changes.placed["rows"].to_pylist()),
             files_added=changes.added.num_rows,
             files_removed=len(self._removed),
             bytes_written=sum(changes.added["bytes"].to_pylist()),

@@ -13,7 +13,7 @@ from plait.arrow.existing import Existing, Hidden, hide
 from plait.arrow.memory import combined, taken
 from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.output import KeyDigest, Output, Staged, touched_row
-from plait.arrow.sinks import kept_rows
+from plait.arrow.runs import kept_rows
 from plait.expr.evaluate import Sides
 from plait.expr.tree import TARGET
 from plait.files.data_file import LiveFile
@@ -105,11 +105,10 @@ class ChangeStage:
         """Return the rows of a file that match, with their new values, in key order."""
 
         def blocks() -> Iterator[SortedBatch]:
-            for block in self.existing.blocks(file, self.output.spec.schema.names):
-                here = _inside(block, at)
-                if len(here) and block.positions is not None:
-                    changed = self._changed(block.rows.take(pa.array(here)), digest)
-                    yield SortedBatch(changed, block.positions[here])
+            names = self.output.spec.schema.names
+            for part in self.existing.reader.at(file, at, columns=names):
+                rows = pa.Table.from_batches([part.rows])
+                yield SortedBatch(self._changed(rows, digest), part.positions)
 
         if file.order == KEY_ORDER or not self.output.spec.keyed:
             return blocks()

@@ -40,7 +40,11 @@ from plait.model.plan import LIVE
 from plait.storage.port import check_path
 
 RUN: Final = "run"
-"""A sorted part of a bucket that no reader sees."""
+"""Rows that another process is to merge; no reader sees them."""
+REMOVALS: Final = "removals"
+"""Keys that another process is to remove, before the rows of the next run."""
+STATUS: Final = "status"
+"""What a writer of a stream reports, where that is too large for a message."""
 KEYS: Final = "keys"
 """A sidecar of key hashes."""
 MASK: Final = "dv"
@@ -52,6 +56,8 @@ EXTENSIONS: Final = {
     BASE: "parquet",
     LOG: "parquet",
     RUN: "parquet",
+    REMOVALS: "parquet",
+    STATUS: "json",
     KEYS: "bin",
     MASK: "bin",
     MAP: "bin",
@@ -85,7 +91,7 @@ def data_path(partition: Partition, bucket: int, instant: Instant, attempt: str,
         instant: the writer's.
         attempt: unique among the files of this instant, ``[A-Za-z0-9-]{1,64}``; for example
             ``"3-0012"``: task 3, file 12.
-        kind: base, log, run, keys, dv or map.
+        kind: base, log, run, removals, status, keys, dv or map.
 
     >>> data_path((), 7, Instant.at(0, "0" * 16), "0-0001", "base")
     'data/00007-19700101000000000-0000000000000000-0-0001.base.parquet'
@@ -128,7 +134,7 @@ class Place:
     path: str
     partition: Partition
     bucket: int
-    kind: str  # BASE, LOG or RUN
+    kind: str  # BASE, LOG, RUN or REMOVALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +240,12 @@ def bucket_pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
 def files_in(files: pa.Table, buckets: Collection[BucketId]) -> pa.Table:
     """Return those of some files that lie in these buckets."""
     wanted = {(partition_text(partition), number) for partition, number in buckets}
-    flags = [pair in wanted for pair in bucket_pairs(files)]
-    return files.filter(pa.array(flags, pa.bool_()))
+    places = pa.array(sorted({text for text, _ in wanted}), pa.string())
+    numbers = pa.array(sorted({number for _, number in wanted}), pa.int32())
+    near = files.filter(pc.is_in(files["bucket"], value_set=numbers))
+    near = near.filter(pc.is_in(near["partition"], value_set=places))
+    flags = [pair in wanted for pair in bucket_pairs(near)]  # of few, however many files there are
+    return near.filter(pa.array(flags, pa.bool_()))
 
 
 # --- errors of the store and of Parquet, translated where they enter --------------------------

@@ -3,7 +3,8 @@
 The hash of a row is the mixed sum of what its columns give. A column gives the hash of the value
 under a seed of its own name, so that equal values of two columns count differently, and nothing for
 a null: a column that was added since, and is null, leaves the digest as it is. Values are hashed in
-the table's types, by XXH64 as keys are (``files/hash.py``).
+the table's types, by XXH64 as keys are (``files/hash.py``). Keys that are removed count too, under
+seeds of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from plait.model.changes import Digest
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 """Tells the places of a list, and its length, from each other."""
 _NONE = np.uint64(0)
+_CAME, _REMOVED = 0, 1
+"""Seeds: a removal of a key counts differently from a row that has nothing but its key."""
 
 
 @dataclass(slots=True)
@@ -30,17 +33,18 @@ class Digester:
 
     digest: Digest = field(default_factory=Digest)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in, whose columns have the table's types."""
-        total = int(row_hashes(batch).sum(dtype=np.uint64))
+    def add(self, batch: pa.RecordBatch, *, removes: bool = False) -> None:
+        """Take rows in, whose columns have the table's types; or keys that are removed."""
+        hashes = row_hashes(batch, seed=_REMOVED if removes else _CAME)
+        total = int(hashes.sum(dtype=np.uint64))
         self.digest += Digest(batch.num_rows, total)
 
 
-def digest_of(batches: Iterable[pa.RecordBatch]) -> Digest:
-    """Return the digest of rows whose columns have the table's types."""
+def digest_of(batches: Iterable[pa.RecordBatch], *, removes: bool = False) -> Digest:
+    """Return the digest of rows whose columns have the table's types; or of removed keys."""
     digester = Digester()
     for batch in batches:
-        digester.add(batch)
+        digester.add(batch, removes=removes)
     return digester.digest
 
 

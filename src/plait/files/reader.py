@@ -6,6 +6,7 @@ does not know reads as null, a widened type is cast. Ids decide inside structs, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -27,6 +28,8 @@ from plait.files.footer import (
     leaf_indices,
     parse_footer,
 )
+from plait.files.hash import Hashes
+from plait.files.key_index import KeyIndex
 from plait.model.plan import TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.storage.port import Store, check_path
@@ -80,6 +83,7 @@ class OpenFile:
             self.close()
             raise corrupt(file.path, f"{file.rows} rows", f"{self._footer.num_rows} rows")
         self._counts = counts
+        self._starts = list(itertools.accumulate(counts, initial=0))
         self._found = self._parquet.schema_arrow
         self._leaves = leaf_indices(self._found)
         self._schemas = schemas
@@ -96,7 +100,7 @@ class OpenFile:
 
     def group_start(self, group: int) -> int:
         """Position of a row group's first row in the file."""
-        return sum(self._counts[:group])
+        return self._starts[group]
 
     def group_ranges(self, group: int, columns: Sequence[str]) -> dict[str, Range]:
         """Return what the footer says of these columns in a row group, as far as it is usable."""
@@ -116,6 +120,29 @@ class OpenFile:
         # Parquet leaves NaN out of its bounds, and NaN is greater than every number.
         upper = None if _T.is_floating(physical.type) else known.upper
         return Range(known.lower, upper, known.null_count)
+
+    def key_index(self) -> KeyIndex | None:
+        """Return the file's key index, of use while the file is open; None if there is none.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        size, rows = self._file.size_bytes, self._file.rows
+        return KeyIndex.parse(self._footer.metadata, self._input, rows=rows, size=size)
+
+    def indexed_keys(self) -> Iterator[Hashes]:
+        """Read all entries of the key index, block by block; none if there is no index.
+
+        Raises:
+            CorruptMetadataError: the index is damaged.
+            StorageError: the store failed.
+        """
+        with reading(self._file.path):
+            try:
+                index = self.key_index()
+                yield from () if index is None else index.entries()
+            except ValueError as error:
+                raise corrupt(self._file.path, "a whole key index", str(error)) from error
 
     def stats(self, spec: TableSpec) -> str:
         """Return the bounds of all rows; those of floats are in no footer, so they are read.

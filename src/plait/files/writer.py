@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.errors import InvariantError
-from plait.files.data_file import Place, writing
+from plait.files.data_file import RUN, Place, writing
 from plait.files.footer import (
     Range,
     exact_leaves,
@@ -23,9 +23,11 @@ from plait.files.footer import (
     joined,
     parse_footer,
 )
+from plait.files.hash import key_hashes
+from plait.files.key_index import KeyIndexBuilder
 from plait.model.bucket import partition_text
 from plait.model.changes import ADDED
-from plait.model.order import NO_ORDER
+from plait.model.order import KEY_ORDER, NO_ORDER
 from plait.model.plan import TableSpec
 from plait.storage.port import Store, check_path
 
@@ -56,6 +58,8 @@ class DataFileWriter:
     ) -> None:
         """Open the file; the path must be new.
 
+        A file that is not sorted by record key gets a key index, if it has several row groups.
+
         Args:
             store: the table's.
             place: where the file belongs.
@@ -70,6 +74,8 @@ class DataFileWriter:
         self._schema = spec.schema.arrow
         self._floats: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
         self._groups: list[int] = []
+        indexed = spec.keyed and order != KEY_ORDER and place.kind != RUN
+        self._index = KeyIndexBuilder() if indexed else None
         self._held: list[pa.Table] = []
         self._held_rows = self._held_bytes = self._rows = 0
         self._closed = False
@@ -138,6 +144,8 @@ class DataFileWriter:
         self._groups.append(group.num_rows)
         for name, ranges in self._floats.items():
             ranges.append(float_range(group.column(name)))
+        if self._index is not None:
+            self._index.add(key_hashes(group, self._spec.key))
         with writing(self.path):
             self._parquet.write_table(group, row_group_size=limit)
         self._held = [rest] if rest.num_rows else []
@@ -153,6 +161,8 @@ class DataFileWriter:
         if self._held_rows:
             self._write_group(self._group_rows)
         with writing(self.path):
+            if self._index is not None and len(self._groups) > 1:  # or there is nothing to skip
+                self._parquet.add_key_value_metadata(self._index.write(self._sink))
             self._parquet.close()
             written = self._sink.tell()
             self._sink.close()

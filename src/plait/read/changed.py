@@ -55,7 +55,7 @@ class _Part:
     def read(self, reader: SliceReader, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if self.positions is None:
             return reader.rows(self.file, columns=columns)
-        return reader.at(self.file, self.positions, columns=columns)
+        return (part.rows for part in reader.at(self.file, self.positions, columns=columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ def _chosen(
     for part, (prints, positions) in side:
         low, high = np.searchsorted(places, [start, start + len(prints)])
         if high > low:
-            for rows in reader.at(part.file, positions[places[low:high] - start]):
-                yield Changed.alike(rows, kind)
+            for found in reader.at(part.file, positions[places[low:high] - start]):
+                yield Changed.alike(found.rows, kind)
         start += len(prints)
 
 

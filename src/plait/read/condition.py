@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from plait.expr.evaluate import Sides, holds
 from plait.expr.prune import Bounds, Flags, may_match
 from plait.expr.tree import TARGET, Arrow, leaves
 from plait.files.footer import Range
+from plait.files.hash import Hashes
 from plait.files.reader import OpenFile
 from plait.model.value import from_raws, is_plain
 
@@ -27,6 +28,8 @@ class Condition:
     schema: pa.Schema
     columns: tuple[str, ...]
     """What it looks at, in the schema's order."""
+    keys: Hashes | None = field(default=None, compare=False)
+    """The hashes of the record keys that a row must have, each once; None: of any."""
 
     @classmethod
     def of(cls, where: Where, schema: pa.Schema) -> Self | None:

@@ -41,6 +41,8 @@ class Source:
     existing: bool = False
     unique: bool = True
     """One row a key. If not, of equal keys the later row is the newer, and all is one block."""
+    removes: bool = False
+    """Keys to remove, with every row of theirs that older sources have; no rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from plait.read.join import SortedBatch, Source, aligned
 SORT_BYTES: Final = 16 << 20
 """Rows that are sorted in memory at once."""
 _FAN_IN: Final = 32
-"""More runs than this are merged into one on the way, so that never too many are open."""
+"""Number of runs that are merged into one on the way."""
 
 
 @contextmanager
@@ -102,17 +102,30 @@ class _Runs:
     key: Sequence[str]
     size_bytes: int
     count: int = 0
-    paths: tuple[Path, ...] = ()
+    levels: list[list[Path]] = field(default_factory=list)
+    """Runs that were merged as often as the number of their level says."""
     placed: bool = False
 
     def add(self, blocks: Iterator[SortedBatch]) -> None:
         """Write a run."""
-        if len(self.paths) >= _FAN_IN:
-            merged, before = self._write(self.merged()), self.paths
-            for path in before:
+        self._put(0, self._write(blocks))
+
+    def _put(self, level: int, run: Path) -> None:
+        """Keep a run. Many of one level become one of the next, so few are ever open at once.
+
+        Each row is then written again as often as there are levels, which grows with the logarithm
+        of the rows.
+        """
+        if level == len(self.levels):
+            self.levels.append([])
+        runs = self.levels[level]
+        runs.append(run)
+        if len(runs) == _FAN_IN:
+            merged = self._write(self._merged(runs))
+            for path in runs:
                 path.unlink()
-            self.paths = (merged,)
-        self.paths = (*self.paths, self._write(blocks))
+            runs.clear()
+            self._put(level + 1, merged)
 
     def _write(self, blocks: Iterator[SortedBatch]) -> Path:
         path = self.folder / f"{self.count:06d}.arrow"
@@ -140,7 +153,10 @@ class _Runs:
 
     def merged(self) -> Iterator[SortedBatch]:
         """Return the rows of all runs in the order of their keys."""
-        sources = [Source(self._read(path), unique=False) for path in self.paths]
+        return self._merged([run for runs in reversed(self.levels) for run in runs])  # oldest first
+
+    def _merged(self, runs: Sequence[Path]) -> Iterator[SortedBatch]:
+        sources = [Source(self._read(path), unique=False) for path in runs]
         for parts in aligned(sources, self.key, self.size_bytes):
             order = keys.merge_order(keys.concat([part.keys for _, part in parts]))
             batches = [SortedBatch(part.rows, part.positions) for _, part in parts]

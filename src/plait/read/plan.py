@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,10 +15,10 @@ from plait.expr import Predicate, Where, columns_read, key_points
 from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
 from plait.files.bounds import file_bounds
-from plait.files.hash import bucket_of, key_hashes
+from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
 from plait.model.bucket import UNKEYED, partition_parse
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.value import Raw, array_of, from_raws, is_plain
+from plait.model.value import array_of, from_raws, is_plain
 from plait.read.condition import Condition
 
 
@@ -84,12 +83,13 @@ def plan_scan(
     if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)
         files = _kept(files, by_partition, counts)
-        files = _kept(files, _by_bucket(files, condition.predicate, spec), counts)
+        keys = _keys(condition.predicate, spec)
+        files = _kept(files, _by_bucket(files, keys, spec), counts)
         counts[1:] = [count + snapshot.unmatched for count in counts[1:]]
         if rest is not None:
             bounds = file_bounds(files, rest.columns, spec.schema)
             files = _kept(files, may_match(rest.predicate, bounds, files.num_rows), counts)
-        condition = rest
+        condition = None if rest is None else replace(rest, keys=keys)
     pruned = [before - after for before, after in itertools.pairwise(counts)]
     by_reason = dict(zip(("partition", "bucket", "bounds"), pruned, strict=False))
     order = [("partition", "ascending"), ("bucket", "ascending"), ("path", "ascending")]
@@ -165,21 +165,21 @@ def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array
         raise CorruptMetadataError(message, hint="run tablectl verify", found=str(error)) from error
 
 
-def _by_bucket(files: pa.Table, predicate: Predicate, spec: TableSpec) -> Flags:
-    """Keep the buckets of the record keys that a predicate asks for, if it names them all."""
+def _keys(predicate: Predicate, spec: TableSpec) -> Hashes | None:
+    """Return the hashes of the record keys that a predicate asks for, if it names them all."""
     points = key_points(predicate, spec.key)
-    if points is None:
+    kinds = [spec.schema.arrow.field(name).type for name in spec.key]
+    if points is None or not all(is_plain(kind) for kind in kinds):
+        return None
+    columns = list(zip(*points, strict=True)) or [()] * len(spec.key)
+    arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    return sorted_once(key_hashes(pa.table(arrays, names=list(spec.key)), spec.key))
+
+
+def _by_bucket(files: pa.Table, keys: Hashes | None, spec: TableSpec) -> Flags:
+    """Keep the buckets of some record keys; all buckets if they are not known."""
+    if keys is None:
         return np.ones(files.num_rows, dtype=np.bool_)
-    wanted = np.append(_buckets(points, spec), UNKEYED)
+    wanted = np.append(bucket_of(keys, spec.buckets.count), UNKEYED)
     flags: Flags = np.isin(files["bucket"].to_numpy(), wanted)
     return flags
-
-
-def _buckets(points: Sequence[tuple[Raw, ...]], spec: TableSpec) -> npt.NDArray[np.int32]:
-    columns = list(zip(*points, strict=True)) or [()] * len(spec.key)
-    kinds = [spec.schema.arrow.field(name).type for name in spec.key]
-    if not all(is_plain(kind) for kind in kinds):
-        return np.arange(spec.buckets.count, dtype=np.int32)
-    arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    keys = pa.table(arrays, names=list(spec.key))
-    return np.unique(bucket_of(key_hashes(keys, spec.key), spec.buckets.count))

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.files.data_file import LiveFile
+from plait.files.data_file import LiveFile, reading
 from plait.files.deletion import load_mask, union
 from plait.files.footer import Range
+from plait.files.hash import Hashes
 from plait.files.reader import OpenFile, Schemas
 from plait.files.roaring import Positions
 from plait.model.plan import Snapshot
 from plait.model.schema import Schema
 from plait.read.condition import Condition
 from plait.storage.port import Store
+
+_log = logging.getLogger(__name__)
+
+_GROUPS_A_KEY: Final = 2
+"""With fewer row groups for each key, to look keys up in a key index reads more than it saves."""
 
 
 class Slice(NamedTuple):
@@ -64,6 +71,7 @@ class SliceReader:
         where: Condition | None = None,
         hidden: Positions | None = None,
         within: Mapping[str, Range] | None = None,
+        keys: Hashes | None = None,
     ) -> Iterator[Slice]:
         """Return the rows that are not hidden and fulfil a condition, with their positions.
 
@@ -73,6 +81,8 @@ class SliceReader:
             where: evaluated on rows that are not hidden, and only on them.
             hidden: sorted positions of further rows to leave out.
             within: row groups are left out in which no value of a column is in its range.
+            keys: row groups may be left out in which no key has one of these hashes, each of which
+                comes once; those that ``where`` names are known.
 
         Raises:
             CorruptMetadataError: the file or its deletion vector is not what the metadata says.
@@ -81,23 +91,24 @@ class SliceReader:
         names = self.schema.names if columns is None else list(columns)
         with OpenFile(self.store, file, self.schemas) as source:
             hidden = union(load_mask(self.store, file), hidden)
-            every = range(source.group_count)
-            for group in every if where is None else where.groups(source):
-                if within is None or _meets(source, group, within):
+            every = range(source.group_count) if where is None else where.groups(source)
+            groups = [each for each in every if within is None or _meets(source, each, within)]
+            keys = keys if where is None else where.keys
+            found = None if keys is None else _find(keys, file, source, len(groups))
+            for group in groups:
+                if found is None or len(_in_group(found, source, group)):
                     yield from _Group(source, group, hidden).slices(names, where)
 
     def at(
         self, file: LiveFile, positions: Positions, *, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Slice]:
         """Return the rows at sorted positions of a file, hidden or not; see ``slices``."""
         names = self.schema.names if columns is None else list(columns)
         with OpenFile(self.store, file, self.schemas) as source:
             for group in range(source.group_count):
-                start = source.group_start(group)
-                wanted = _between(positions, start, start + source.group_rows(group))
+                wanted = _in_group(positions, source, group)
                 if len(wanted):
-                    for part in _Group(source, group, None).at(names, wanted):
-                        yield part.rows
+                    yield from _Group(source, group, None).at(names, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +175,33 @@ def _meets(source: OpenFile, group: int, within: Mapping[str, Range]) -> bool:
     return all(wanted.meets(known.get(name, Range())) for name, wanted in within.items())
 
 
+def _find(keys: Hashes, file: LiveFile, source: OpenFile, groups: int) -> Positions | None:
+    """Return where rows with these keys may stand, by the file's key index; None: anywhere.
+
+    A damaged index costs time and nothing else (INV-11): it is as if there was none.
+    """
+    if len(keys) * _GROUPS_A_KEY > groups:
+        return None
+    with reading(file.path):
+        try:
+            index = source.key_index()
+            return None if index is None else index.find(keys)
+        except ValueError as error:
+            _log.warning(
+                "the key index of %s is damaged, run tablectl verify: %s", file.path, error
+            )
+            return None
+
+
 def _inside(positions: Positions, part: Slice) -> tuple[Positions, np.uint64]:
     """Return those of some sorted positions that lie in a slice of a file, and its first row's."""
     first = part.positions[0]
     return _between(positions, int(first), int(first) + part.rows.num_rows), first
+
+
+def _in_group(positions: Positions, source: OpenFile, group: int) -> Positions:
+    start = source.group_start(group)
+    return _between(positions, start, start + source.group_rows(group))
 
 
 def _between(positions: Positions, start: int, stop: int) -> Positions:

@@ -8,20 +8,24 @@ after a conflict, and names the runs as garbage in the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plait.arrow.check import input_schema
 from plait.arrow.engine import ArrowStaging, Task, sum_rows
 from plait.errors import RetryableConflictError
+from plait.files.data_file import REMOVALS, parse_path
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
-from plait.model.instant import Instant
+from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
+from plait.model.schema import Schema
 from plait.storage.port import Store
 from plait.txn.table_handle import TableHandle
 from plait.write.combine import announced_places, combine_tasks, files_of, places_of, with_garbage
@@ -42,26 +46,42 @@ class Gathered:
     statuses: tuple[WriteStatus, ...] = ()
     """Final files."""
     runs: tuple[str, ...] = ()
-    """Files of rows that are to be merged."""
+    """Files of rows that are to be merged, and of keys that are to be removed, oldest first."""
     foreign: tuple[str, ...] = ()
     """Runs of other instants: theirs to delete."""
+    spent: tuple[str, ...] = ()
+    """Other files of the instant, which nobody needs once it is decided."""
     layout: TableSpec | None = None
     """How the rows of the runs are laid out, if not as the table."""
     retried: bool = False
     """Whether attempts failed that may have left files which nobody names."""
 
-    def rows(self, store: Store) -> pa.RecordBatchReader:
-        """Read the rows of all runs."""
-        fields = (self.layout or self.spec).schema.arrow
-        schema = pa.schema([field.remove_metadata() for field in fields])
+    def arrivals(self, store: Store) -> Iterator[tuple[bool, pa.RecordBatchReader]]:
+        """Read what all runs hold, oldest first; the flag tells removals from rows."""
+        runs = itertools.groupby((*self.foreign, *self.runs), _removes)
+        for removes, paths in runs:
+            spec = removals_spec(self.spec) if removes else self.layout or self.spec
+            schema = pa.schema([field.remove_metadata() for field in spec.schema.arrow])
+            batches = _read(store, tuple(paths), schema)
+            yield removes, pa.RecordBatchReader.from_batches(schema, batches)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for run in (*self.foreign, *self.runs):
-                with store.filesystem().open_input_file(run) as file:
-                    for batch in pq.ParquetFile(file).iter_batches():
-                        yield batch.cast(schema)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+def _removes(path: str) -> bool:
+    name = parse_path(path)
+    return name is not None and name.kind == REMOVALS
+
+
+def _read(store: Store, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with store.filesystem().open_input_file(path) as file:
+            for batch in pq.ParquetFile(file).iter_batches():
+                yield batch.cast(schema)
+
+
+def removals_spec(spec: TableSpec) -> TableSpec:
+    """Return the layout of removals: the columns of the key and of the partitions."""
+    schema = input_schema(spec, Operation.DELETE, spec.schema.names)
+    return replace(spec, schema=Schema(spec.schema.id, schema), ordering=None)
 
 
 def decide(
@@ -82,8 +102,11 @@ def decide(
             message = "the table's layout changed while rows were staged for it"
             hint = "run the write again"
             raise RetryableConflictError(message, hint=hint, ours=str(instant))
-        if gathered.runs or gathered.foreign:
-            writer.write(gathered.rows(handle.store))
+        for removes, reader in gathered.arrivals(handle.store):
+            if removes:
+                writer.remove(reader)
+            else:
+                writer.write(reader)
     return writer.result
 
 
@@ -121,15 +144,20 @@ class _Staging:
         self._inner = ArrowStaging(plan, announce, task=task, store=store)
 
     def write(self, data: object) -> None:
-        """Take the rows of the runs."""
+        """Take rows of the runs."""
         self._inner.write(data)
+
+    def remove(self, keys: object) -> None:
+        """Take removals of the runs."""
+        self._inner.remove(keys)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Stage on a snapshot. The runs are garbage from the start."""
         staged = self._inner.stage(snapshot, buckets)
         status = combine_tasks([self._done, staged], keyed=self._plan.spec.keyed)
         self._announce(places_of(status))
-        return with_garbage(status, [*self._gathered.runs, *self._strays(status)])
+        garbage = [*self._gathered.runs, *self._gathered.spent, *self._strays(status)]
+        return with_garbage(status, garbage)
 
     def reach(self) -> frozenset[Partition] | None:
         """Return the partitions in which files are looked at; None: any."""

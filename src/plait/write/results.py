@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
+from plait.arrow.engine import sum_removals
 from plait.engine import Engine
 from plait.errors import (
     CommitOutcomeUnknownError,
@@ -20,7 +21,7 @@ from plait.errors import (
 from plait.model.changes import Digest, WriteStats
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
@@ -64,9 +65,15 @@ class Replay:
 
     def write(self, engine: Engine, data: object) -> None:
         """Sum rows up."""
+        self.digest += engine.digest(data, self._plan())
+
+    def remove(self, keys: object) -> None:
+        """Sum up keys that are removed."""
+        self.digest += sum_removals(keys, self._plan())
+
+    def _plan(self) -> WritePlan:
         handle, known = self.handle, self.handle.cache.known()
-        plan = plan_of(self.request, known.table, handle.store.spec, handle.new_instant(known))
-        self.digest += engine.digest(data, plan)
+        return plan_of(self.request, known.table, handle.store.spec, handle.new_instant(known))
 
     def result(self) -> CommitResult:
         """Return the result of the epoch.
@@ -77,9 +84,7 @@ class Replay:
         """
         result = find_epoch(self.handle, replace(self.token, digest=self.digest))
         if result is None:
-            message = f"epoch {self.token.epoch} was applied, and undone while it was compared"
-            hint = "nothing was written; a replay allows it again, so run the write again"
-            raise UndoneError(message, hint=hint, token=self.token.to_dict())
+            raise _let_through(self.request)
         return result
 
 
@@ -101,6 +106,42 @@ def result_at(handle: TableHandle, version: int) -> CommitResult:
     return CommitResult(version, Instant.parse(found[0]["instant"]), stats)
 
 
+def _first_result(handle: TableHandle, request: WriteRequest, version: int) -> CommitResult:
+    """Return the result of the same commit id or token, which another commit had meanwhile.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    try:
+        return result_at(handle, version)
+    except UndoneError:
+        if _is_free(handle, request):
+            raise _let_through(request) from None
+        raise
+
+
+def _is_free(handle: TableHandle, request: WriteRequest) -> bool:
+    """Tell whether a commit id or token may be committed, as far as is known."""
+    store, state = handle.store, handle.cache.known()
+    with contextlib.suppress(StreamError, UndoneError):
+        if request.token is not None:
+            return find_applied(store, state, request.token) is None
+        return (
+            request.commit_id is not None and find_commit(store, state, request.commit_id) is None
+        )
+    return False
+
+
+def _let_through(request: WriteRequest) -> UndoneError:
+    """Say that a write was applied and undone, and may be applied again, all while it went on."""
+    token = request.token
+    what = f"commit id {request.commit_id!r}" if token is None else f"epoch {token.epoch}"
+    message = f"{what} was applied by another writer, and undone meanwhile"
+    hint = "nothing was written; a replay allows it again, so send it again"
+    facts = {"commit_id": request.commit_id} if token is None else {"token": token.to_dict()}
+    return UndoneError(message, hint=hint, **facts)
+
+
 def commit_or_abort(
     handle: TableHandle,
     txn: OptimisticTransaction,
@@ -118,7 +159,7 @@ def commit_or_abort(
             return commit()
     except AlreadyCommitted as applied:
         txn.abort("its commit id or token was applied meanwhile", wrote=wrote())
-        return result_at(handle, applied.version)
+        return _first_result(handle, txn.request, applied.version)
     except CommitOutcomeUnknownError:
         raise
     except CorruptMetadataError:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from plait.arrow.check import require_removals
 from plait.arrow.engine import ArrowEngine
 from plait.engine import (
     Engine,
+    Removing,
     Staging,
     engine_for,
     engine_within,
@@ -127,18 +129,67 @@ class Writer:
             RolledBackError: another client took this writer for dead and rolled it back. It is
                 raised at most one heartbeat interval after that.
         """
-        if self._closed:
-            message = "the writer is closed"
-            raise TransactionClosedError(message, hint="open a new one for each commit")
-        if self._result is not None:  # this commit id was applied before
+        if self._is_applied():
             return
         if self._replay is not None:
             self._replay.write(engine_for(data, self._default), data)
             return
-        self._require_open().check_alive()
+        txn = self._require_open()
+        txn.check_alive()
         staging = self._stage_for(data)
-        with self._require_open().standing():
+        with txn.standing():
             staging.write(data)
+
+    def remove(self, keys: object) -> None:
+        """Remove keys among the rows of an upsert, in the order of a change stream.
+
+        For each key, the table's row is deleted, and every row that this writer got before is
+        dropped, whatever the ordering column says. Rows that come later are added as if the key
+        had never been there. Call ``write`` and ``remove`` in any order, any number of times.
+
+        Args:
+            keys: Arrow data, as in ``write``, with the columns of the record key and of the
+                partitions. Other columns of the table are ignored.
+
+        Raises:
+            OptionError: the writer is not for an upsert of whole rows, or the keys are in Spark.
+            SchemaError: the keys do not fit the table, or name no partition.
+            RolledBackError: as ``write``.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-remove", "id bigint, v bigint", record_key=["id"])
+        >>> _ = t.upsert(pa.table({"id": [1, 2], "v": [1, 1]}))
+        >>> with t.writer("upsert") as w:
+        ...     w.write(pa.table({"id": [2, 3], "v": [2, 2]}))
+        ...     w.remove(pa.table({"id": [1, 3]}))
+        ...     w.write(pa.table({"id": [1], "v": [3]}))
+        >>> sorted(zip(*t.scan().to_arrow().to_pydict().values()))
+        [(1, 3), (2, 2)]
+        """
+        require_removals(self._request)
+        if self._is_applied():
+            return
+        if self._replay is not None:
+            self._replay.remove(keys)
+            return
+        txn = self._require_open()
+        txn.check_alive()
+        staging = self._stage_for(keys)
+        if not isinstance(staging, Removing):
+            name = "" if self._engine is None else self._engine.name
+            message = f"the engine {name} does not take removals among rows"
+            hint = "merge with a Delete clause, or write Arrow data"
+            raise OptionError(message, hint=hint, key="keys", value=name)
+        with txn.standing():
+            staging.remove(keys)
+
+    def _is_applied(self) -> bool:
+        """Tell whether this commit id was applied before, so that nothing is written again."""
+        if self._closed:
+            message = "the writer is closed"
+            raise TransactionClosedError(message, hint="open a new one for each commit")
+        return self._result is not None
 
     def __exit__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -136,11 +137,43 @@ def test_a_flush_that_fails_is_raised_to_the_writer_for_good() -> None:
 
 
 def test_small_batches_are_put_together() -> None:
-    intake = Intake(MemoryLimits(bucket=1 << 20, buffer=64 << 10))
+    intake = Intake(MemoryLimits(bucket=1 << 20, buffer=64 << 10), SPEC)
     tiny = pa.record_batch({"id": [1], "text": ["x"]}, schema=SCHEMA)
-    given = [batch for _ in range(200) for batch in intake.add(tiny)] + intake.rest()
-    assert sum(batch.num_rows for batch in given) == 200
+    given = [came for _ in range(200) for came in intake.add(tiny)] + intake.rest()
+    assert sum(came.rows.num_rows for came in given) == 200
     assert len(given) < 10
+
+
+def test_removals_among_rows_come_first_and_take_away_what_was_before_them() -> None:
+    """However often they alternate: a stream of changes is not divided in crumbs."""
+    intake = Intake(MemoryLimits(bucket=1 << 20, buffer=64 << 10), SPEC)
+    key = pa.schema([SCHEMA.field("id")])
+    for number in range(30):
+        row = {"id": [number % 5], "text": [f"{number}"]}
+        assert not intake.add(pa.record_batch(row, schema=SCHEMA))
+        if number % 4 == 0:  # the last one is of key 3, after its row 28
+            assert not intake.add(pa.record_batch({"id": [number % 5]}, schema=key), removes=True)
+    removals, rows = intake.rest()
+    assert (removals.removes, rows.removes) == (True, False)
+    assert removals.rows.to_pydict() == {"id": [0, 1, 2, 3, 4]}
+    last = {0: 20, 1: 16, 2: 12, 3: 28, 4: 24}
+    kept = [{"id": n % 5, "text": f"{n}"} for n in range(30) if n > last[n % 5]]
+    assert rows.rows.to_pylist() == kept
+    assert intake.rest() == []
+
+
+def test_removals_and_rows_of_a_bucket_are_handed_over_in_order() -> None:
+    buffer, key = buffer_of(), pa.schema([SCHEMA.field("id")])
+    for number in range(6):
+        removes = number in (1, 2, 4)
+        rows = pa.record_batch({"id": [7], "text": [str(number)]}, schema=SCHEMA)
+        chunk = split(rows.select(key.names) if removes else rows, SPEC)
+        assert not buffer.add(replace(chunk, removes=removes))
+    (order,) = buffer.rest()
+    assert [removes for _, removes in order.parts()] == [False, True, True, False, True, False]
+    assert [batch["text"][0].as_py() for batch in order.batches] == ["0", "3", "5"]
+    order.done()
+    assert buffer.ledger.held == 0
 
 
 def test_a_slice_does_not_keep_a_large_parent_alive() -> None:

@@ -62,9 +62,9 @@ def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_
     )
     limits = MemoryLimits.of(table.options)
     batches = prepare(data, table.spec, piece_bytes=limits.chunk)
-    intake, policy = Intake(limits), FlushPolicy(limits)
-    for rows in chain(chain.from_iterable(map(intake.add, batches)), intake.rest()):
-        policy.add(split(rows, table.spec).sizes)
+    intake, policy = Intake(limits, table.spec), FlushPolicy(limits)
+    for came in chain(chain.from_iterable(map(intake.add, batches)), intake.rest()):
+        policy.add(split(came.rows, table.spec).sizes)
     policy.rest()
     expected = policy.flushes
     status = table.write("upsert" if key else "append", data)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.arrow.keyed import KeyFilter
+from plait.arrow.key_filter import KeyFilter
 from plait.files import keys
 from plait.read.join import SortedBatch
 

@@ -139,3 +139,52 @@ def test_keys_are_told_without_the_other_columns() -> None:
     (found,) = Merge(["id"], "n", DuplicateRule.REPLACE).rounds(sources, 1 << 20)
     assert found.arrived(["id"]).to_pylist() == [{"id": 2}]
     assert found.unchanged(["id"]).to_pylist() == [{"id": 1}]
+
+
+def removal(*ids: int) -> Source:
+    table = pa.table({"id": ids}, schema=pa.schema([SCHEMA.field("id")]))
+    blocks = (SortedBatch(table.slice(i, 3)) for i in range(0, len(ids), 3))
+    return Source(blocks, removes=True)
+
+
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+@pytest.mark.parametrize("ordering", [None, "rank"])
+def test_a_removal_takes_away_whatever_came_before_it(size: int, ordering: str | None) -> None:
+    """The ordering field has no say in that; it chooses among the rows that come later."""
+    sources = [
+        source("table", [1, 2, 3, 4, 5, 6], [9] * 6, existing=True),
+        source("first", [2, 3, 7, 8], [99, 99, 99, 5]),
+        removal(1, 2, 3, 7, 8, 9),
+        source("second", [3, 4, 8], [5, 5, 5]),
+        source("third", [3, 10], [4, 4]),
+        removal(10, 11),
+    ]
+    rows, rounds = merged(sources, ordering=ordering, size=size)
+    newest = "third" if ordering is None else "second"
+    fourth = "second" if ordering is None else "table"
+    assert rows == [(3, newest), (4, fourth), (5, "table"), (6, "table"), (8, "second")]
+
+    def ids(tables: Sequence[pa.Table]) -> list[int]:
+        return [number for table in tables for number in table["id"].to_pylist()]
+
+    assert ids([each.removed(["id"]) for each in rounds]) == [1, 2]
+    idle = [7, 9, 10, 11] if ordering is None else [4, 7, 9, 10, 11]
+    assert ids([each.unchanged(["id"]) for each in rounds]) == idle
+    assert sum(each.inserted for each in rounds) == 1
+    assert sum(each.updated for each in rounds) == (2 if ordering is None else 1)
+    lost: dict[int, list[int]] = {}
+    for each in rounds:
+        for at, positions in each.lost():
+            lost.setdefault(at, []).extend(positions.tolist())
+    replaced = {0: [0, 1, 2, 3], 1: [0, 1, 2, 3], 3: [0], 4: [1]}
+    kept = {0: [0, 1, 2], 1: [0, 1, 2, 3], 3: [1], 4: [0, 1]}
+    assert lost == (replaced if ordering is None else kept)
+
+
+def test_removals_alone_find_the_rows_of_the_table() -> None:
+    rows, rounds = merged([source("table", [1, 5], existing=True), removal(1, 2), removal(2, 5)])
+    assert rows == []
+    gone = [n for each in rounds for n in each.removed(["id"])["id"].to_pylist()]
+    absent = [n for each in rounds for n in each.unchanged(["id"])["id"].to_pylist()]
+    assert (gone, absent) == ([1, 5], [2])
+    assert merged([removal(1), removal(1)])[0] == []

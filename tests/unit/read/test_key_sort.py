@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait.errors import StorageError
+from plait.read import key_sort
 from plait.read.join import SortedBatch
 from plait.read.key_sort import each_sorted, sorted_by_key
 
@@ -58,3 +59,21 @@ def test_a_local_disk_that_is_not_there_is_said(
     monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/nowhere")
     with pytest.raises(StorageError, match="local directory"):
         list(sorted_by_key(blocks([2, 1], 1, placed=True), ["id"], 1))
+
+
+def test_a_row_is_written_a_few_times_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs are merged with runs of their size."""
+    written, real = [], key_sort._with_positions
+
+    def counted(block: SortedBatch) -> pa.Table:
+        written.append(block.rows.num_rows)
+        return real(block)
+
+    monkeypatch.setattr(key_sort, "_FAN_IN", 4)
+    monkeypatch.setattr(key_sort, "_with_positions", counted)
+    ids = [each * 7919 % 640 for each in range(640)]
+    found = list(sorted_by_key(blocks(ids, 10, placed=True), ["id"], 1))
+    assert [each for block in found for each in block.rows["id"].to_pylist()] == list(range(640))
+    assert 640 < sum(written) <= 640 * (1 + 3)
