@@ -162,6 +162,12 @@ OPTIONS: Mapping[str, Option] = {
         Option(
             "file.size.target", "size", "128MiB", "target size of files in tables without a key"
         ),
+        Option(
+            "control.message.size",
+            "size",
+            "256KiB",
+            "what a writer of a stream reports goes into a file if it is larger",
+        ),
         Option("heartbeat.interval", "time", "10s", "time between two heartbeats", 0.05),
         Option(
             "heartbeat.timeout",

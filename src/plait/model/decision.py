@@ -11,6 +11,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
+from plait.model.sums import Sums
 
 SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
     "buckets",
@@ -290,6 +291,8 @@ class Decision(Draft):
     """The id of the table's schema at this version."""
     bucket_spec_id: int = 0
     """The id of the table's bucket spec at this version."""
+    live: Sums | None = None
+    """The sums over the live files at this version; None: it does not tell them."""
     features: tuple[str, ...] = ()
     checksum: str = ""
     """The checksum of the published bytes; set by the codec."""

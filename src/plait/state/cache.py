@@ -35,7 +35,7 @@ from plait.timeline.log import Timeline
 
 T = TypeVar("T")
 _NEAR = 64
-"""So many decisions are read one by one before a newer checkpoint is looked for."""
+"""Number of decisions that are read one by one before a newer checkpoint is looked for."""
 _TAIL_MAX = 512
 
 

@@ -8,8 +8,9 @@ times. A checkpoint costs time when it is missing, never correctness (INV-11).
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -22,13 +23,18 @@ from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.archived import Archived
+from plait.state.decided_sums import tail_places
 from plait.state.definition import TableDef
-from plait.state.events import TABLES, Events, compact, gathered
+from plait.state.events import TABLES, Events, compact, fold, gathered
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage
-from plait.state.part_file import PART_TABLES
+from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
-from plait.state.state import Late, Reservation, TableState
+from plait.state.selected import load_places
+from plait.state.state import TableState
+from plait.state.sums import changed_places, summed, without_counts
+from plait.state.trust import Trust
+from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import (
@@ -41,6 +47,8 @@ from plait.timeline.codec import (
     reserved_to_dict,
 )
 from plait.timeline.seal import checksum_of, unique
+
+_log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"\d{20}", re.ASCII)
 _NAME = re.compile(rf"state\.json|[0-9a-f]{{16}}-\d+-({'|'.join(PART_TABLES)})\.parquet", re.ASCII)
@@ -61,17 +69,34 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
     """
     if not state.tail or state.checkpoint == state.version:
         return state
+    try:
+        return _write_merged(store, state, ports)
+    except CorruptMetadataError as error:  # no part is built upon that does not tell its sums
+        _log.warning("writing the checkpoint of version %d in one part: %s", state.version, error)
+    alone = _write_whole(store, state, state.events(store), ports)
+    return replace(state, checkpoint=state.version) if alone is None else alone
+
+
+def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
+    """Write a checkpoint that rests on older parts, where they are large.
+
+    Raises:
+        CorruptMetadataError: the parts are wrong, or do not tell their sums.
+    """
+    if state.trust.wrong:
+        message = "the parts that it would rest on are wrong"
+        raise CorruptMetadataError(message, path=paths.checkpoint(state.parts[-1].last))
     parts = list(state.parts)
     kinds = plain_kinds(state.table.spec, state.table.schemas.values())
     events = _typed(gathered(state.tail), kinds)
-    first = parts[-1].last + 1 if parts else 0
+    places = [tail_places(store, state)]
     kept = _kept(store, parts)
     while len(parts) > kept or (parts and _is_taken_in(parts[-1], events)):
         older = parts.pop()
+        places.append(without_counts(load_places(store, older, state.cache)))
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         events = Events.concat([_typed(recover_part(store, older, tables, kinds), kinds), events])
-        first = older.first
-    based = _write(store, replace(state, parts=tuple(parts)), events, first, ports)
+    based = _write(store, replace(state, parts=tuple(parts)), events, places, ports)
     if based is None:
         return replace(state, checkpoint=state.version)
     known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
@@ -97,22 +122,37 @@ def rewrite_checkpoint(
     told = pc.coalesce(events.added["stats"], pc.take(stats["stats"], at))
     column = events.added.schema.get_field_index("stats")
     added = events.added.set_column(column, TABLES["added"].field("stats"), told)
+    return _write_whole(store, state, replace(events, added=added), ports)
+
+
+def _write_whole(
+    store: Store, state: TableState, events: Events, ports: Ports
+) -> TableState | None:
+    """Write the checkpoint of a state in one part; None if there is one already."""
     kinds = plain_kinds(state.table.spec, state.table.schemas.values())
-    whole = _typed(replace(events, added=added), kinds)
+    live = fold(events).live(state.version)
+    places = changed_places(live.slice(0, 0), live)
     alone = replace(state, parts=(), loaded=[], seen=[])
-    return _write(store, alone, whole, 0, ports)
+    return _write(store, alone, _typed(events, kinds), [places], ports)
 
 
 def _write(
-    store: Store, state: TableState, events: Events, first: int, ports: Ports
+    store: Store,
+    state: TableState,
+    events: Events,
+    places: Sequence[pa.Table],
+    ports: Ports,
 ) -> TableState | None:
     """Add a part to those of a state, and write the checkpoint; None if there is one already."""
     shown = state.lineage.shown(state.horizons.final)
     events = compact(events, shown=shown, oldest=not state.parts)
     nonce = ports.ids.nonce()
-    part = write_part(store, events, first=first, last=state.version, nonce=nonce)
+    counted = summed([*places, places_of(events.added)])
+    first = state.parts[-1].last + 1 if state.parts else 0
+    part = write_part(store, events, counted, first=first, last=state.version, nonce=nonce)
     parts = (*state.parts, part)
-    based = replace(state, parts=parts, tail=(), checkpoint=state.version)
+    trust = Trust(state.live, judged=state.trust.judged and not state.trust.wrong)
+    based = replace(state, parts=parts, tail=(), checkpoint=state.version, trust=trust)
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
     if not store.put_if_absent(paths.checkpoint(state.version), sealed):

@@ -35,12 +35,16 @@ PLACES: Final = pa.schema(
         pa.field("directory", pa.string(), nullable=False),
         pa.field("partition", pa.string(), nullable=False),
         pa.field("files", pa.int64(), nullable=False),  # rows of "added" there
+        # What the part adds to the sums over the live files there (state/sums.py):
+        pa.field("live", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("hash", pa.uint64(), nullable=False),
     ]
 )
 PART_TABLES: Final[Mapping[str, pa.Schema]] = {**TABLES, "places": PLACES}
-"""The tables of events, and where the files in ``added`` lie, if they are many."""
+"""The tables of events, and where files lie: how many in ``added``, and the sums over live ones."""
 _GROUPS_AT_ONCE: Final = 16
-"""So many are held while it is asked what may match."""
+"""Number of row groups in memory at once while their files are compared with a predicate."""
 _ROWS_MAX: Final = 1 << 31
 Key = TypeVar("Key", str, int)
 _ORDER: Final = ("directory", "path", "version")
@@ -164,6 +168,19 @@ class PieceReader:
             return self._read(schema, self._all)
         return below(self._read(schema, self._groups(directories)), directories)
 
+    def read_named(self, schema: pa.Schema, names: pa.Array) -> pa.Table:
+        """Read columns of the rows of some files.
+
+        Raises:
+            CorruptMetadataError: the file is damaged, or not sorted.
+        """
+        least, most = self._ends("path", str)
+        found: set[int] = set()
+        for name in names.to_pylist():
+            found.update(range(bisect.bisect_left(most, name), bisect.bisect_right(least, name)))
+        rows = self._read(schema, sorted(found))
+        return rows.filter(pc.is_in(rows["path"], value_set=names))
+
     def read_matching(
         self,
         schema: pa.Schema,
@@ -259,12 +276,17 @@ def directories_of(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def places_of(added: pa.Table) -> pa.Table:
-    """Return the directories of files, their partitions, and how many files are there: PLACES."""
+    """Return the directories of files, their partitions, and how many files are there.
+
+    PLACES, with no sums over live files.
+    """
     pairs = pa.table({"directory": directories_of(added), "partition": added["partition"]})
     counted = pairs.group_by(["directory", "partition"], use_threads=False).aggregate(
         [([], "count_all")]
     )
-    return counted.rename_columns(PLACES.names).cast(PLACES)
+    zero = pa.repeat(0, counted.num_rows)
+    columns = [*counted.columns, zero, zero, zero]
+    return pa.table(columns, names=PLACES.names).cast(PLACES)
 
 
 def require_counted(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from plait.errors import CorruptMetadataError, FormatError
 from plait.files.bounds import Kinds
 from plait.state.events import TABLES, Events, events_of
-from plait.state.part_file import PartFile, places_of, read_whole, write_part_file
+from plait.state.part_file import PartFile, read_whole, write_part_file
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
@@ -17,8 +19,6 @@ _log = logging.getLogger(__name__)
 
 COMMIT_TABLES = ("commits", "tokens")
 FILE_TABLES = tuple(name for name in TABLES if name not in COMMIT_TABLES)
-PLACES_ROWS_MIN = 4_096
-"""Of more files it is written down where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Part:
             raise CorruptMetadataError(message, path=where) from error
 
 
-def write_part(store: Store, events: Events, *, first: int, last: int, nonce: str) -> Part:
-    """Write events under names that nobody else uses, and read them back.
+def write_part(
+    store: Store, events: Events, places: pa.Table, *, first: int, last: int, nonce: str
+) -> Part:
+    """Write events, and their places (PLACES), under names that nobody else uses; read them back.
 
     Reading back is a pair assertion: an older part is let go only for one that is whole.
     """
-    tables = events.tables()
-    if events.added.num_rows > PLACES_ROWS_MIN:
-        tables["places"] = places_of(events.added)
+    tables = {**events.tables(), "places": places}
     files = []
     for name, table in tables.items():
         if table.num_rows:

@@ -14,28 +14,36 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
+from plait.files.data_file import corrupt
+from plait.model.sums import Sums
 from plait.read.wanted import Wanted
 from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (
+    PLACES,
     PartFile,
     PieceReader,
     below,
+    directories_of,
     part_schema,
     places_of,
     read_whole,
     require_counted,
 )
 from plait.state.parts import FILE_TABLES, Part, recover_part
+from plait.state.sums import summed, sums_at
 from plait.storage.port import Store
 
 LIVE_TABLES: Final = ("added", "removed", "masked")
 """What tells which files are live."""
 WHOLE_ROWS_MAX: Final = 1 << 14
-"""The events of so many files are loaded whole, and kept."""
+"""Up to this number of files, all events are loaded at once, and kept."""
 _KEPT_ROWS_MAX: Final = 1 << 18
+_PIECE_KEY: Final = 3
+"""Path, columns and directories: what a piece is kept under."""
 
 
 class PartCache:
@@ -60,6 +68,17 @@ class PartCache:
                 self._tables.popitem(last=False)
         return made
 
+    def covering(self, path: str, directories: frozenset[str]) -> pa.Table | None:
+        """Return rows of a file that include all of those in some directories; None if none do."""
+        with self._lock:
+            for key, table in self._tables.items():
+                if not isinstance(key, tuple) or key[0] != path or len(key) != _PIECE_KEY:
+                    continue
+                held = key[2]
+                if held is None or (isinstance(held, frozenset) and directories <= held):
+                    return table
+        return None
+
     def _rows(self) -> int:
         return sum(table.num_rows for table in self._tables.values())
 
@@ -79,6 +98,14 @@ class Selection:
     wanted: Wanted
     unmatched: int = 0
     """How many files were left out because of their bounds."""
+    total: Sums | None = None
+    """The sums of the parts over all live files; None: a part does not tell them."""
+    chosen: Sums | None = None
+    """Those over the files wanted; None: not known, or some were left out by their bounds."""
+    _told: bool = True
+    """Whether every part tells its sums."""
+    _few: bool = False
+    """Whether so few files are wanted that all are loaded and compared, whatever their bounds."""
 
     def load(self, parts: Sequence[Part], recent: Events) -> Events:
         """Return the events of the files wanted, ``recent`` ones included.
@@ -88,24 +115,25 @@ class Selection:
         """
         recent = Events(added=recent.added, removed=recent.removed, masked=recent.masked)
         directories = None
+        places = summed([self._places(part) for part in parts])
         if self.wanted.partitions is not None:
-            places = joined([*map(self._places, parts), places_of(recent.added)])
-            directories = _directories(places, self.wanted.partitions)
+            known = summed([places, places_of(recent.added)])
+            directories = _directories(known, self.wanted.partitions)
+        count = pc.sum(_inside(places, directories)["files"]).as_py() or 0
+        self._few = count <= WHOLE_ROWS_MAX
+        if self._told:
+            self.total = sums_at(places)
+            if self._few or self.wanted.matching is None:
+                self.chosen = sums_at(_inside(places, directories))
         pieces = [self._pieces(part, directories) for part in parts]
         return Events.concat([*pieces, _below(recent, directories)])
 
     def _places(self, part: Part) -> pa.Table:
-        added, places = part.file("added"), part.file("places")
-        if added is None:
-            return places_of(Events().added)
         try:
-            if places is None:
-                return places_of(self._whole(added))
-            known = self._whole(places)
-            require_counted(known, added.rows, added.path)
+            return load_places(self.store, part, self.cache)
         except CorruptMetadataError:
+            self._told = False
             return places_of(self._recovered(part).added)
-        return known
 
     def _pieces(self, part: Part, directories: frozenset[str] | None) -> Events:
         """Load what a part says of files in these directories; if it is damaged, from decisions."""
@@ -128,7 +156,7 @@ class Selection:
     def _added(self, file: PartFile, directories: frozenset[str] | None) -> tuple[pa.Table, int]:
         """Load files; tell also how many there are in the directories."""
         matching = self.wanted.matching
-        if file.small or matching is None:
+        if file.small or matching is None or self._few:
             rows = self._piece(file, directories)
             return rows, rows.num_rows
         schema = part_schema(file.table, self.wanted.kinds, cold=False)
@@ -160,6 +188,58 @@ class Selection:
         keys = {name: (part.first, part.last, name) for name in LIVE_TABLES}
         loads = {name: functools.partial(load, name) for name in LIVE_TABLES}
         return Events(**{name: self.cache.get(keys[name], loads[name]) for name in LIVE_TABLES})
+
+
+def load_places(store: Store, part: Part, cache: PartCache) -> pa.Table:
+    """Load where the files of a part lie, and its sums over live files (PLACES).
+
+    Raises:
+        CorruptMetadataError: its table of places is damaged, or gone.
+    """
+    added, places = part.file("added"), part.file("places")
+    if places is None:
+        for file in part.files:
+            if file.table in LIVE_TABLES:
+                raise corrupt(file.path, "a table of places beside it", "none")
+        return PLACES.empty_table()
+    known = cache.get(places.path, lambda: read_whole(store, places))
+    require_counted(known, 0 if added is None else added.rows, places.path)
+    return known
+
+
+def load_named(store: Store, part: Part, names: pa.Array, cache: PartCache) -> Events:
+    """Load what a part says of some files; of a large table only the row groups that they are in.
+
+    Raises:
+        CorruptMetadataError: the part is damaged, and so are its decisions.
+    """
+    files = [file for name in LIVE_TABLES if (file := part.file(name)) is not None]
+    try:
+        return Events(**{file.table: _named(store, file, names, cache) for file in files})
+    except CorruptMetadataError:
+        return named(recover_part(store, part, LIVE_TABLES), names)
+
+
+def _named(store: Store, file: PartFile, names: pa.Array, cache: PartCache) -> pa.Table:
+    if file.small:
+        rows = cache.get(file.path, lambda: read_whole(store, file))
+        return rows.filter(pc.is_in(rows["path"], value_set=names))
+    directories = frozenset(directories_of(pa.table({"path": names})).to_pylist())
+    held = cache.covering(file.path, directories)
+    schema = part_schema(file.table, {}, cold=False)
+    if held is not None:
+        held = held.select(schema.names)
+        return held.filter(pc.is_in(held["path"], value_set=names))
+    with PieceReader(store, file) as reader:
+        return reader.read_named(schema, names)
+
+
+def named(events: Events, names: pa.Array) -> Events:
+    """Return what events say of some files: which of them are live, and their masks."""
+    tables = {name: getattr(events, name) for name in LIVE_TABLES}
+    return Events(
+        **{n: rows.filter(pc.is_in(rows["path"], value_set=names)) for n, rows in tables.items()}
+    )
 
 
 def load_whole(store: Store, part: Part) -> Events:
@@ -219,6 +299,13 @@ def _directories(places: pa.Table, wanted: Callable[[pa.Array], Flags]) -> froze
         return None
     chosen = places["directory"].filter(pa.array(flags[encoded.indices.to_numpy()]))
     return frozenset(chosen.to_pylist())
+
+
+def _inside(places: pa.Table, directories: frozenset[str] | None) -> pa.Table:
+    if directories is None:
+        return places
+    chosen = pa.array(sorted(directories), pa.string())
+    return places.filter(pc.is_in(places["directory"], value_set=chosen))
 
 
 def _below(events: Events, directories: frozenset[str] | None) -> Events:

@@ -18,11 +18,11 @@ from plait.errors import (
     InstantNotFoundError,
     InvariantError,
 )
-from plait.model.bucket import Partition
-from plait.model.decision import Decision, Reserved
+from plait.model.decision import Decision
 from plait.model.instant import Instant
 from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
+from plait.model.sums import Sums
 from plait.read.wanted import Wants
 from plait.state.archived import Archived
 from plait.state.definition import TableDef
@@ -38,34 +38,11 @@ from plait.state.selected import (
     load_lean,
     load_whole,
 )
+from plait.state.sums import sums_of
+from plait.state.trust import Trust, read_decided
+from plait.state.undecided import Late, Reservation, late_after, reservations_after
 from plait.storage.port import Store
 from plait.timeline import paths
-
-_LATE_MAX = 1_000
-"""Rolled-back instants whose late files are looked for by the next cleans."""
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """A rolled-back instant that may still write files; they are provably its own."""
-
-    instant: str
-    version: int
-    partitions: tuple[Partition, ...]
-
-    @property
-    def nonce(self) -> str:
-        """What the names of its files carry."""
-        return self.instant.rsplit("-", 1)[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A place kept for an instant that is still open."""
-
-    version: int
-    """Of its decision: of two in one place the older goes first."""
-    reserved: Reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +68,8 @@ class TableState:
     """Savepoints, and what restores undid."""
     archive: Archived = field(default_factory=Archived)
     """Where old decisions are."""
+    live: Sums | None = field(default=None, compare=False)
+    """The sums over live files, as the decision tells them; None: not told, or not read yet."""
     parts: tuple[Part, ...] = ()
     tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
@@ -101,6 +80,8 @@ class TableState:
     """A cell for all file events of the parts: filled at first use, shared by later states."""
     cache: PartCache = field(default_factory=PartCache, compare=False, repr=False)
     """What was loaded of parts that are not loaded whole."""
+    trust: Trust = field(default_factory=Trust, compare=False, repr=False)
+    """Whether the parts show what decisions sum up."""
     seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
     """A cell for all file events of this very version, folded."""
 
@@ -125,6 +106,7 @@ class TableState:
             decision.instant.time,
             table,
             files=_more_files(decision),
+            live=decision.live,
             streams=streams_after({}, decision),
             tail=(LiveEntry(0, decision),),
         )
@@ -145,13 +127,7 @@ class TableState:
         table = self.table
         if decision.table is not None:
             table = TableDef.from_dict(decision.table, where=where)
-        late = self.late
-        if decision.rolled_back:
-            ended = [
-                Late(str(each.instant), decision.version, each.partitions)
-                for each in decision.rolled_back
-            ]
-            late = (*late, *ended)[-_LATE_MAX:]
+        late = late_after(self.late, decision)
         horizons = self.horizons
         if decision.cleaned is not None:
             horizons = horizons.after(decision.cleaned, decision.version, where=where)
@@ -166,8 +142,9 @@ class TableState:
             table=table,
             horizons=horizons,
             late=late,
-            reservations=_reservations(self.reservations, decision),
-            files=self.files + _more_files(decision),
+            reservations=reservations_after(self.reservations, decision),
+            files=decision.live.files if decision.live else self.files + _more_files(decision),
+            live=decision.live,
             streams=streams_after(self.streams, decision),
             lineage=self.lineage.apply(decision),
             archive=self.archive.after(decision, where=where),
@@ -177,27 +154,71 @@ class TableState:
 
     # --- files -----------------------------------------------------------------------------
 
-    def folded(self, store: Store, *, bounds: bool = False) -> Folded:
+    def folded(self, store: Store, *versions: int, bounds: bool = False) -> Folded:
         """Load what is not loaded yet, and bring all file events together.
 
         Of a large table the JSON of bounds is most of it: it is loaded for ``bounds`` alone, and
-        not kept.
+        not kept. What was live at the newest version is compared with the sums of its decision
+        (INV-11), and likewise at ``versions``.
         """
-        large = is_large(self.parts)
-        if large and bounds:
+        folded = self._folded(store, bounds=bounds)
+        for at in versions:
+            told = self.trust.told_at(store, at) if self.parts and at != self.version else None
+            if told is None or self.trust.agrees(sums_of(folded.live(at)), told, self.parts):
+                continue
+            self.loaded.clear()
+            self.seen.clear()
+            return self._folded(store, bounds=bounds)
+        return folded
+
+    def _folded(self, store: Store, *, bounds: bool) -> Folded:
+        if bounds and self._large:
             parts = [load_whole(store, part) for part in self.parts]
-            return fold(Events.concat([*parts, gathered(self.tail)]))
+            folded = fold(Events.concat([*parts, gathered(self.tail)]))
+            if self._agrees(store, folded):
+                return folded
         if not self.loaded:
-            load = load_lean if large else load_whole
-            parts = [load(store, part) for part in self.parts]
-            self.loaded[:] = [Events.concat(parts)]  # not append: threads may come at once
+            self.loaded[:] = [self._load(store)]  # not append: threads may come at once
         if not self.seen:
             recent = [entry.events for entry in self.tail]
-            self.seen[:] = [fold(Events.concat([*self.loaded, *recent]))]
+            folded = fold(Events.concat([*self.loaded, *recent]))
+            if not self._agrees(store, folded):
+                self.loaded[:] = [read_decided(store, self.parts)]
+                folded = fold(Events.concat([*self.loaded, *recent]))
+            self.seen[:] = [folded]
         return self.seen[0]
+
+    def _load(self, store: Store) -> Events:
+        if self.trust.wrong:
+            return read_decided(store, self.parts)
+        load = load_lean if self._large else load_whole
+        return Events.concat([load(store, part) for part in self.parts])
+
+    @property
+    def _large(self) -> bool:
+        return is_large(self.parts) and not self.trust.wrong
+
+    def _agrees(self, store: Store, folded: Folded) -> bool:
+        """Compare all live files with what the decision at this version sums up, once."""
+        if not self.parts or self.trust.judged:
+            return True
+        told = self._told(store)
+        if told is not None:
+            found = sums_of(folded.live(self.version))
+            if not self.trust.agrees(found, told, self.parts):
+                return False
+        self.trust.judged = True
+        return True
+
+    def _told(self, store: Store) -> Sums | None:
+        """Return what the decision at this version sums up; None if it does not tell."""
+        return self.live if self.live or self.tail else self.trust.base_of(store, self.parts)
 
     def events(self, store: Store) -> Events:
         """Load all events, commits too."""
+        self.folded(store)
+        if self.trust.wrong:
+            return Events.concat([read_decided(store, self.parts), gathered(self.tail)])
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         parts = [recover_part(store, part, tables) for part in self.parts]
         return Events.concat([*parts, gathered(self.tail)])
@@ -215,13 +236,31 @@ class TableState:
         """
         at = self.require_readable(version)
         schema_id, total = self._then(store, at)
-        if wants is None or not is_large(self.parts):
-            return self._with(at, schema_id, self.folded(store, bounds=True).live(at))
+        if wants is None or not self._large:
+            return self._with(at, schema_id, self.folded(store, at, bounds=True).live(at))
         known = self._with(at, schema_id, LIVE.empty_table())
         selection = Selection(store, self.cache, wants(known.spec))
-        files = fold(selection.load(self.parts, gathered(self.tail))).live(at)
+        folded = fold(selection.load(self.parts, gathered(self.tail)))
+        if not self._shows(store, selection, folded):
+            return self.snapshot(store, version=version, wants=wants)
+        files = folded.live(at)
         unmatched = max(0, min(selection.unmatched, total - files.num_rows))
         return replace(known, files=files, total=total, unmatched=unmatched)
+
+    def _shows(self, store: Store, selection: Selection, folded: Folded) -> bool:
+        """Compare the files selected with what the parts and their decision sum up."""
+        if selection.total is None:  # a damaged table of places: all files are compared
+            self.folded(store)
+            return not self.trust.wrong
+        told = self.trust.base_of(store, self.parts)
+        if told is None or self.trust.judged:
+            return True
+        if not self.trust.agrees(selection.total, told, self.parts):
+            return False
+        if selection.chosen is None:
+            return True
+        found = sums_of(folded.live(self.parts[-1].last))
+        return self.trust.agrees(found, selection.chosen, self.parts)
 
     def blank(self, store: Store | None = None, *, version: int | None = None) -> Snapshot:
         """Return a snapshot without files, for those who look at none: no file event is loaded."""
@@ -260,6 +299,8 @@ class TableState:
             raise InstantNotFoundError(message, hint=hint, version=at)
         if at < self.horizon and (onwards or not self.lineage.keeps(at)):
             message = f"version {at} was cleaned"
+            if at >= self.horizons.final:
+                hint = f"{hint}; `tablectl clean --undo` makes it readable again"
             raise InstantExpiredError(message, hint=hint, version=at, oldest=self.horizon)
         return at
 
@@ -334,16 +375,6 @@ class TableState:
         shown = self.lineage.shown(self.horizons.final)
         events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
-
-
-def _reservations(before: tuple[Reservation, ...], decision: Decision) -> tuple[Reservation, ...]:
-    """Return the open ones after a decision, which may open one and end its instant's."""
-    if decision.reserved is not None:
-        return (*before, Reservation(decision.version, decision.reserved))
-    if not before:
-        return before
-    ended = {decision.instant.nonce, *(each.instant.nonce for each in decision.rolled_back)}
-    return tuple(each for each in before if each.reserved.holder.nonce not in ended)
 
 
 def _more_files(decision: Decision) -> int:

@@ -30,7 +30,7 @@ BODIES: Final = pa.schema(
     ]
 )
 BYTES_MAX: Final = 16 << 20
-"""So many bytes of decisions are in one file, unless a single one has more: it is read whole."""
+"""Most bytes of decisions in one file, unless a single one has more. A file is read whole."""
 
 
 def write_archive(

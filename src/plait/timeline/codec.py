@@ -34,6 +34,7 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
+from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, to_json
@@ -143,6 +144,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "changes": {},
     }
     optional = {
+        "live": decision.live and decision.live.to_list(),
         "commit_id": decision.commit_id,
         "read_set": _read_set(decision.read_set),
         "table": decision.table,
@@ -268,7 +270,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
     back, cleaned = document.get("rolled_back", []), document.get("cleaned")
     read, reserved = document.get("read_set"), document.get("reserved")
     savepoint, restored = document.get("savepoint"), document.get("restored")
-    replayed = document.get("replay")
+    replayed, live = document.get("replay"), document.get("live")
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
@@ -292,6 +294,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         restored=None if restored is None else _parse_restored(_typed(restored, dict)),
         replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
         archived=parse_archive(document.get("archived", [])),
+        live=None if live is None else Sums.from_list(live),
         table=_optional(document.get("table"), dict),
         stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
         client=_typed(document["client"], dict),

@@ -25,6 +25,7 @@ from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.order import check_order, recorded_order
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
+from plait.model.sums import Sums
 from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.ports import Ports
 from plait.state.definition import TableDef
@@ -250,6 +251,7 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
         completed_ms=now,
         attempt=ports.ids.nonce(),
         previous="",
+        live=Sums(),
         table=table.to_dict(),
         client=client(),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from plait.errors import CommitOutcomeUnknownError, StorageError
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
+from plait.state.decided_sums import decided_sums
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import codec, paths
@@ -45,9 +46,9 @@ def publish(
     """Try to make ``draft`` the decision after ``state``.
 
     What hangs on the slot is filled in here: version, completion time, the link to the decision
-    before, and the ids of the schema and layout that the table has from then on. Every
-    decision comes by here, so this is where the contract is judged: the one at ``state`` is the
-    one at the new version, or the slot is lost (INV-12).
+    before, the ids of the schema and layout that the table has from then on, and the sums over its
+    live files. Every decision comes by here, so this is where the contract is judged: the one at
+    ``state`` is the one at the new version, or the slot is lost (INV-12).
 
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
@@ -69,7 +70,8 @@ def publish(
     )
     before = (*state.lineage.features, *state.archive.features)
     held = codec.features_of(draft, before)
-    decision = replace(decision, features=held)
+    live = decided_sums(handle.store, state, draft.changes)
+    decision = replace(decision, features=held, live=live)
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))

@@ -36,8 +36,20 @@ class TableHandle:
     """What this client was opened under; None: whatever the table says."""
     upkeep: Callable[[TableHandle, Decision], None] | None = None
     """Called after each commit of this client, which stands; it raises nothing."""
+    known_identity: str | None = None
+    """The table's identity, if it was read when the table was opened."""
     sightings: Sightings = field(default_factory=Sightings)
     doubts: Doubts = field(default_factory=Doubts)
+
+    @property
+    def identity(self) -> str:
+        """Return the table's identity, which never changes; a copy of the table has the same.
+
+        Raises:
+            CorruptMetadataError: ``table.json`` is missing or damaged.
+            StorageError: it was not read before, and cannot be read now.
+        """
+        return self.known_identity or require_identity(self.store)
 
     def new_instant(self, known: TableState) -> Instant:
         """Return an instant later than every one that is known: ``max(now, newest + 1)``.
@@ -76,8 +88,9 @@ def open_handle(store: Store, ports: Ports) -> TableHandle:
     """
     cache = StateCache(store, ports)
     contract = cache.refresh().table.contract
-    require_identity(store)
-    return replace(make_handle(store, ports, contract.lock, cache), contract=contract)
+    identity = require_identity(store)
+    handle = make_handle(store, ports, contract.lock, cache)
+    return replace(handle, contract=contract, known_identity=identity)
 
 
 def make_handle(

@@ -22,6 +22,7 @@ from plait.state.part_file import GROUP_ROWS
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, sim_ports
+from tests.support.forge import reseal
 from tests.support.histories import History
 from tests.support.protocol import memory
 
@@ -85,6 +86,7 @@ def place_of(number: int) -> Partition:
 def table_of(partitions: int) -> Store:
     """Make a table of so many partitions, each with 4,096 files, in one part."""
     history = History.begin(memory())
+    reseal(history.store, 0, lambda decision: replace(decision, live=None))  # it added no file
     known = history.state
     added = pa.concat_tables(files_in(place_of(number), 0) for number in range(partitions))
     events = Events(added=added, commits=gathered(known.tail).commits)

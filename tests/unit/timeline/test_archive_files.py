@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from plait.errors import CorruptMetadataError, InvariantError
 from plait.model.instant import Instant
 from plait.storage.memory import MemoryStore
+from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.archive import BODIES, Archive, load_archive, write_archive
 from plait.timeline.seal import seal
@@ -58,6 +59,19 @@ def test_a_name_that_is_taken_is_never_written_over() -> None:
     write_archive(store, NOBODY, 0, bodies(0, 2))
     with pytest.raises(InvariantError):
         write_archive(store, NOBODY, 0, bodies(0, 2))
+
+
+class Torn(WrappedStore):
+    """Stores less than it is given, and does not say so."""
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        return self.inner.put_if_absent(path, body[: len(body) // 2])
+
+
+def test_a_file_that_was_not_stored_whole_is_never_named() -> None:
+    """INV-01: it is read back, since slots are emptied for it."""
+    with pytest.raises(CorruptMetadataError):
+        write_archive(Torn(memory()), NOBODY, 0, bodies(0, 3))
 
 
 CHANGES = st.lists(
@@ -127,3 +141,21 @@ def test_only_names_of_the_right_form_are_files_of_the_archive() -> None:
     for other in (name.replace("/archive/", "/archived/"), name + "x", paths.archive(9, 3, NOBODY)):
         assert paths.archive_of(other) is None
     assert BODIES.names == ["version", "body"]
+
+
+def test_the_decision_after_those_of_the_file_that_is_held_is_in_the_next_one() -> None:
+    store = memory()
+    write_archive(store, NOBODY, 0, bodies(0, 4))
+    write_archive(store, NOBODY, 4, bodies(4, 4))
+    archive = Archive(store)
+    assert archive.find(3) == bodies(3, 1)
+    assert archive.find(4) == bodies(4, 4)
+    assert archive.find(0) == bodies(0, 4)
+
+
+def test_a_path_that_is_no_file_of_the_archive_is_never_read() -> None:
+    store, path = memory(), f"{paths.ARCHIVE}/else.parquet"
+    put(store, path, [0], list(bodies(0, 1)))
+    with pytest.raises(CorruptMetadataError) as caught:
+        load_archive(store, path)
+    assert caught.value.path == path
