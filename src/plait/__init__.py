@@ -38,7 +38,9 @@ from plait.errors import (
     LockUnavailableError,
     MissingDependencyError,
     OffsetGapError,
+    OffsetsLostError,
     OptionError,
+    PartitionsAddedError,
     PlanStaleError,
     PolicyError,
     PredicateError,
@@ -54,7 +56,9 @@ from plait.errors import (
     TableError,
     TableExistsError,
     TableNotFoundError,
+    TopicReplacedError,
     TransactionClosedError,
+    UndecodableError,
     UndoneError,
     UnsupportedFeatureError,
 )
@@ -91,6 +95,8 @@ if TYPE_CHECKING:
     from plait.services.runner import OptimizeReport
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
+    from plait.stream.messages import EncodedMessage
+    from plait.stream.open_turn import TurnLoad
     from plait.stream.participant import Participant
     from plait.stream.stream import Stream
     from plait.stream.transport import Endpoint
@@ -130,6 +136,7 @@ __all__ = [
     "DeletedRowsError",
     "Digest",
     "DuplicateKeyError",
+    "EncodedMessage",
     "Endpoint",
     "EpochEntry",
     "EpochRewoundError",
@@ -162,10 +169,12 @@ __all__ = [
     "MissingDependencyError",
     "Note",
     "OffsetGapError",
+    "OffsetsLostError",
     "OptimizeReport",
     "OptionError",
     "Order",
     "Participant",
+    "PartitionsAddedError",
     "PendingEntry",
     "Pinned",
     "PlanStaleError",
@@ -206,9 +215,12 @@ __all__ = [
     "TableNotFoundError",
     "TimelineView",
     "Token",
+    "TopicReplacedError",
     "Transaction",
     "TransactionClosedError",
     "Ttl",
+    "TurnLoad",
+    "UndecodableError",
     "UndoneError",
     "UnsupportedFeatureError",
     "Update",
@@ -240,6 +252,7 @@ _LAZY = {
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",
     "Digest": "plait.model.changes",
+    "EncodedMessage": "plait.stream.messages",
     "Endpoint": "plait.stream.transport",
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
@@ -261,6 +274,7 @@ _LAZY = {
     "Meeting": "plait.model.contract",
     "Note": "plait.services.verify.report",
     "Participant": "plait.stream.participant",
+    "TurnLoad": "plait.stream.open_turn",
     "PendingEntry": "plait.model.history",
     "Pinned": "plait.read.scan",
     "Position": "plait.model.stream",

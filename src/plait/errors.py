@@ -23,7 +23,11 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  |- CoordinatorFencedError
     |  |- EpochRewoundError
     |  |- EpochUnknownError
-    |  `- OffsetGapError
+    |  |- OffsetGapError
+    |  |- OffsetsLostError                Kafka does not have the records that are next
+    |  |- PartitionsAddedError            rows of a key may come out of order
+    |  |- TopicReplacedError              a topic was deleted and made again
+    |  `- UndecodableError                place, reason
     |- InstantError
     |  |- InstantNotFoundError
     |  |- InstantExpiredError             older than what the table retains
@@ -245,6 +249,22 @@ class EpochUnknownError(StreamError, code="epoch_unknown"):
 
 class OffsetGapError(StreamError, code="offset_gap"):
     """The start offsets of an epoch are not the end offsets of the one before."""
+
+
+class OffsetsLostError(StreamError, code="offsets_lost"):
+    """Kafka does not have the records that are next. Facts: source, next, first, end."""
+
+
+class TopicReplacedError(StreamError, code="topic_replaced"):
+    """A topic was deleted and made again under its name. Facts: source, ours, theirs."""
+
+
+class UndecodableError(StreamError, code="undecodable"):
+    """A record cannot be decoded, or too many cannot. Facts: place, reason."""
+
+
+class PartitionsAddedError(StreamError, code="partitions_added"):
+    """New partitions of a topic may hold older rows of a key than the table has. Facts: sources."""
 
 
 class InstantError(TableError, code="instant"):

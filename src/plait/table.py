@@ -177,7 +177,8 @@ class Table(Writes, Services):
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
         Args:
-            operation: the operation. On a table with a key, ``append`` means ``insert``.
+            operation: the operation. On a table with a key, ``append`` means ``insert``. An
+                ``upsert`` also takes keys to remove among its rows; see ``Writer.remove``.
             commit_id: an idempotency key. If it was committed before, however long ago, the
                 first result is returned and nothing is written.
             on_conflict: ``raise``; or ``retry``, which stages the conflicting buckets again.

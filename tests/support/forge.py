@@ -14,6 +14,7 @@ from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation, time_ms
 from plait.model.schema import FIELD_ID, Schema
 from plait.state.cache import StateCache
+from plait.state.decided_sums import decided_sums
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from plait.testing import sim_ports
@@ -34,7 +35,8 @@ def decision_at(store: Store, version: int) -> Decision:
 def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) -> str:
     """Put a changed copy of a decision on top of the head; give the path of its slot.
 
-    Version, seal, chain, times and nonce fit, unless ``change`` makes them not fit.
+    Version, seal, chain, times and nonce fit, unless ``change`` makes them not fit. The sums over
+    live files always do.
     """
     state = StateCache(store, sim_ports()).refresh()
     copy = replace(
@@ -47,7 +49,9 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
         commit_id=None,
     )
     path = paths.slot(state.version + 1)
-    assert store.put_if_absent(path, codec.encode(change(copy)))
+    forged = change(copy)
+    forged = replace(forged, live=decided_sums(store, state, forged.changes))
+    assert store.put_if_absent(path, codec.encode(forged))
     return path
 
 

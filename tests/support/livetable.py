@@ -78,6 +78,18 @@ class LiveTable:
         self.apply(status.changes)
         return status
 
+    def change(self, *came: tuple[bool, object]) -> WriteStatus:
+        """Upsert rows and remove keys, which the flag tells, in this order."""
+        staging = self.staging("upsert", claims=True)
+        try:
+            for removes, data in came:
+                (staging.remove if removes else staging.write)(data)
+            status = staging.stage(self.snapshot(), None)
+        finally:
+            staging.close()
+        self.apply(status.changes)
+        return status
+
     def apply(self, changes: Changes) -> None:
         """Do to the live files what a decision with these changes does."""
         self.version += 1

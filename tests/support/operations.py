@@ -94,6 +94,15 @@ def merge(table: Table) -> object:
     return table.merge(rows(*sorted(NEW)), matched=clauses, not_matched=[Insert()])
 
 
+def change(table: Table) -> object:
+    """Upsert, and remove keys among the rows: some that are there, some that came just before."""
+    with table.writer("upsert") as writer:
+        writer.write(rows(*sorted(NEW)))
+        writer.remove(rows(0, 9, 10, 11, 50))
+        writer.write(rows(9, 11))
+    return writer.result
+
+
 def upsert_elsewhere(table: Table) -> object:
     with table.writer("upsert") as writer:
         writer.write(rows(20, day="b"))
@@ -137,6 +146,8 @@ CASES = {
     "append": Case(lambda t: t.append(rows(*range(10, 14))), OLD, OLD | set(range(10, 14)), ()),
     "upsert cow": Case(upsert, OLD, OLD | NEW),
     "upsert mor": Case(upsert, OLD, OLD | NEW, table_type="mor"),
+    "upsert that removes cow": Case(change, OLD, (OLD | NEW) - {0, 10}),
+    "upsert that removes mor": Case(change, OLD, (OLD | NEW) - {0, 10}, table_type="mor"),
     "delete mor": Case(
         lambda t: t.delete(where="id < 5"), OLD, OLD - set(range(5)), table_type="mor"
     ),

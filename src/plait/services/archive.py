@@ -25,6 +25,7 @@ from plait.model.decision import ArchiveFile, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
+from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
 from plait.timeline.seal import unseal
@@ -37,12 +38,14 @@ from plait.txn.table_handle import TableHandle, client, require_slots
 _log = logging.getLogger(__name__)
 
 _CHECKPOINTS: Final = 2
-"""So many checkpoints cover every archived decision: one of them may get lost."""
+"""Number of checkpoints that must cover a decision before it moves, so that one may get lost."""
 _FULL: Final = BYTES_MAX // 2
 """A file with more bytes of decisions is never merged."""
 _DEAD: Final = "it was taken for dead"
 _DUE: Final = 10
 """An archive falls due when one such part of ``archive.keep`` would move."""
+_DECISIONS_MAX: Final = 10_000
+"""Number of decisions that one archive moves at most: what is read again if it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def plan_archive(handle: TableHandle) -> ArchivePlan:
     keep = state.table.options.count("archive.keep")
     first, last = state.archive.last + 1, state.version - keep
     if last >= first:
-        last = min(last, _covered(handle))
+        last = min(last, first + _DECISIONS_MAX - 1, _covered(handle))
     rows = max(0, last - first + 1)
     merged = _mergeable(state.archive.files, rows)
     kept = state.archive.files[: len(state.archive.files) - len(merged)]
@@ -149,16 +152,29 @@ def empty_slots(handle: TableHandle) -> int:
     Raises:
         CorruptMetadataError: a file of the archive is damaged; its slots stay.
     """
-    store, state = handle.store, handle.cache.known()
-    start = _first_full(handle, state.archive.last)
-    handle.ports.observer.phase("empty", slots=state.archive.last + 1 - start)
-    for file in state.archive.files:
-        if file.last < start:
-            continue
-        load_archive(store, file.path, sha256=file.sha256)
-        for version in range(max(start, file.first), file.last + 1):
-            store.put(paths.slot(version), b"")
-    return state.archive.last + 1 - start
+    archived = handle.cache.known().archive
+    start = _first_full(handle, archived.last)
+    handle.ports.observer.phase("empty", slots=archived.last + 1 - start)
+    while True:
+        try:
+            for file in archived.files:
+                _empty(handle.store, file, start)
+        except CorruptMetadataError:
+            newer = handle.cache.refresh().archive
+            if newer == archived:
+                raise
+            archived = newer  # another archive merged the file, and a clean deleted it
+        else:
+            return archived.last + 1 - start
+
+
+def _empty(store: Store, file: ArchiveFile, start: int) -> None:
+    """Empty the slots of a file from a version on."""
+    if file.last < start:
+        return
+    load_archive(store, file.path, sha256=file.sha256)
+    for version in range(max(start, file.first), file.last + 1):
+        store.put(paths.slot(version), b"")
 
 
 def _first_full(handle: TableHandle, archived: int) -> int:

@@ -123,6 +123,8 @@ class Backup:
                 for group in range(source.group_count):
                     for _ in source.batches(group, schema.names):
                         pass
+                for _ in source.indexed_keys():
+                    pass
         except _Damage:
             return None
         return _find(self.copy, path, size_max=_FILE_BYTES_MAX)

@@ -11,7 +11,11 @@ decision (INV-05). Nothing is ever deleted because it is old or unknown (INV-06)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
@@ -21,7 +25,8 @@ from plait.model.instant import Action, Operation
 from plait.services.leftovers import delete_leftovers, require_deletable
 from plait.services.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
-from plait.state.state import Late, TableState
+from plait.state.state import TableState
+from plait.state.undecided import Late
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import load_read_pins
@@ -32,6 +37,8 @@ from plait.txn.table_handle import TableHandle, client
 _CONDEMNED_MAX = 100_000
 """The number of files that one clean condemns; the next clean condemns the rest."""
 _CHECKPOINTS_KEPT = 2
+_REPLANNED = (Operation.CLEAN, Operation.RESTORE, Operation.SAVEPOINT, Operation.PROPERTY)
+"""After one of these a clean is planned again. After others, what has ended stays ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class CleanPlan:
     """Files condemned earlier that still exist."""
     held: int
     """How many files a later clean condemns, if nobody undoes this one."""
+    sizes: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """Bytes of the data files to condemn, by path."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -62,6 +71,7 @@ class CleanPlan:
             "condemn": [path for path, _ in self.condemned],
             "waiting": [path for path, _ in self.waiting],
             "held": self.held,
+            "bytes": sum(self.sizes.values()),
         }
 
 
@@ -78,6 +88,13 @@ class CleanReport:
     late: tuple[str, ...]
     """Files that rolled-back writers wrote after their end."""
     rollback: RollbackReport
+    bytes_freed: int = 0
+    """Of the data files that it condemned and deleted."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to decide and nothing to delete."""
+        return self.version is None and not (self.deleted or self.late)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -88,6 +105,7 @@ class CleanReport:
             "spared": list(self.spared),
             "late": list(self.late),
             "rollback": self.rollback.to_dict(),
+            "bytes_freed": self.bytes_freed,
         }
 
 
@@ -131,20 +149,23 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     handle.require_contract(handle.cache.refresh().table.contract)
     rollback = roll_back_failed(handle, reason="found dead by a clean")
     planned = plan or plan_clean(handle)
+    drafts = _Drafts(handle, planned, planned if plan is None else None)
     zombies = handle.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(handle))
     handle.store.delete(gone)
-    decision = publish_service(handle, lambda state: _draft(handle, state, planned, gone))
+    deleted_now = frozenset(gone)
+    decision = publish_service(handle, lambda state: drafts.draft(state, deleted_now))
     handle.ports.observer.phase("delete")
     fresh = () if decision is None or decision.cleaned is None else decision.cleaned.condemned
-    waiting = tuple(entry for entry in planned.waiting if entry[0] not in set(gone))
+    waiting = tuple(entry for entry in planned.waiting if entry[0] not in deleted_now)
     deletable, spared = _split((*fresh, *waiting), _needed_from(handle))
     handle.store.delete(deletable)
     late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
     delete_leftovers(handle)
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
-    return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback)
+    freed = sum(map(drafts.size_of, deletable))
+    return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback, freed)
 
 
 def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
@@ -186,9 +207,16 @@ def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     known = {path for path, _ in waiting}
     require_deletable(known, state.archive.files)
     new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
+    sizes = _sizes(folded.files, [path for path, _ in new])
     return CleanPlan(
-        state.version, state.horizon, horizon, final, grace_s, tuple(new), waiting, held
+        state.version, state.horizon, horizon, final, grace_s, tuple(new), waiting, held, sizes
     )
+
+
+def _sizes(files: pa.Table, paths: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of some files, those of them that are data files."""
+    named = files.filter(pc.is_in(files["path"], value_set=pa.array(paths, pa.string())))
+    return dict(pairs(named, "bytes"))
 
 
 def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, int]]:
@@ -216,20 +244,66 @@ def _old_checkpoints(handle: TableHandle, state: TableState) -> list[tuple[str, 
     return old
 
 
-def _draft(
-    handle: TableHandle, state: TableState, plan: CleanPlan, gone: list[str]
-) -> Draft | None:
-    if state.horizon < plan.before:
-        return None  # somebody undid a clean: do not repeat it unasked
-    now = _plan(handle, state, plan.grace_s)
-    horizon = max(state.horizon, min(plan.horizon, now.horizon))
-    final = max(state.horizons.final, min(plan.final, now.final))
-    condemned = tuple(entry for entry in now.condemned if entry[0] in dict(plan.condemned))
-    deleted = tuple(path for path, _ in now.waiting if path in set(gone))
-    raised = horizon > state.horizon or final > state.horizons.final
-    if not condemned and not deleted and not raised:
-        return None
-    return _clean_draft(handle, state, Cleaned(horizon, final, condemned, deleted))
+@dataclass(slots=True)
+class _Drafts:
+    """Drafts the decision of a clean on each head.
+
+    Planning takes seconds in a large table, and others commit meanwhile. So a plan that was made
+    here is used on later heads too, while it is right there. Else a busy table would never be
+    cleaned.
+    """
+
+    handle: TableHandle
+    plan: CleanPlan
+    """What the caller wants. It may come from anywhere, so it alone condemns nothing."""
+    own: CleanPlan | None
+    """The last plan that was made here."""
+    wanted: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the names of the files once."""
+        self.wanted = frozenset(path for path, _ in self.plan.condemned)
+
+    def draft(self, state: TableState, gone: frozenset[str]) -> Draft | None:
+        """Return the decision on a head; None if there is nothing to decide.
+
+        Args:
+            state: the head.
+            gone: files condemned earlier that were deleted.
+        """
+        if state.horizon < self.plan.before:
+            return None  # somebody undid a clean: do not repeat it unasked
+        now = self._planned(state)
+        horizon = max(state.horizon, min(self.plan.horizon, now.horizon))
+        final = max(state.horizons.final, min(self.plan.final, now.final))
+        condemned = tuple(
+            (path, ended)
+            for path, ended in now.condemned  # which may go by a newer horizon than this one
+            if path in self.wanted and (ended <= final or checkpoint_of(path) is not None)
+        )
+        deleted = tuple(path for path, _ in now.waiting if path in gone)
+        raised = horizon > state.horizon or final > state.horizons.final
+        if not condemned and not deleted and not raised:
+            return None
+        cleaned = Cleaned(horizon, final, condemned, deleted)
+        return _clean_draft(self.handle, state, cleaned)
+
+    def size_of(self, path: str) -> int:
+        """Return the bytes of a file that this clean condemned; 0 if they are not known."""
+        return 0 if self.own is None else self.own.sizes.get(path, 0)
+
+    def _planned(self, state: TableState) -> CleanPlan:
+        """Return what was planned here, or plan again if a decision since may have changed it."""
+        own = self.own
+        since = None if own is None else state.recent(own.version)
+        if own is None or since is None or any(each.operation in _REPLANNED for each in since):
+            own = _plan(self.handle, state, self.plan.grace_s)
+        elif since:  # no decision says that a checkpoint was written
+            ended = [entry for entry in own.condemned if checkpoint_of(entry[0]) is None]
+            old = _old_checkpoints(self.handle, state)
+            own = replace(own, version=state.version, condemned=(*ended, *old))
+        self.own = own
+        return own
 
 
 def _clean_draft(handle: TableHandle, state: TableState, cleaned: Cleaned) -> Draft:

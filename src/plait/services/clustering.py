@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from plait.expr import Where
 from plait.files.data_file import bucket_spans
 from plait.model.bucket import UNKEYED, BucketId, partition_parse, partition_path
-from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.order import Order, check_order, recorded_order
 from plait.model.plan import COW
@@ -24,7 +23,7 @@ from plait.model.schema import names_of
 from plait.read.plan import plan_scan
 from plait.read.wanted import everything, wanted_where
 from plait.services.ages import current_before
-from plait.services.rewrite import rewrite_sets, shares
+from plait.services.rewrite import ALONE, Rewritten, Sharing, rewrite_sets, shares
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -82,16 +81,14 @@ class ClusteringPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringReport:
+class ClusteringReport(Rewritten):
     """The result of a clustering."""
 
     plan: ClusteringPlan
-    commits: tuple[CommitResult, ...]
-    """One for each task of the plan of which something was left."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {"plan": self.plan.to_dict(), "commits": [each.to_dict() for each in self.commits]}
+        return {"plan": self.plan.to_dict(), **Rewritten.to_dict(self)}
 
 
 def plan_clustering(
@@ -173,19 +170,15 @@ class _Planner:
         return bool(self.unordered.any())
 
     def plan(self, within: AbstractSet[str] | None, *, percent: int = -1) -> ClusteringPlan:
-        """Plan the buckets of which more than so many percent are not in the order.
+        """Plan the buckets of which a larger share than some percent is not in the order.
 
         Args:
             within: paths; only their files, or buckets.
             percent: of the bytes; negative: whatever is not.
         """
-        sizes = self.files["bytes"].to_numpy()
         tasks: list[ClusteringTask] = []
-        for low, high in bucket_spans(self.files):
+        for low, high in self._due(percent):
             span, left = self.files.slice(low, high - low), self.unordered[low:high]
-            out = int(sizes[low:high][left].sum())
-            if not left.any() or out * 100 <= percent * int(sizes[low:high].sum()):
-                continue
             if self.newest is not None and span["version"].to_numpy().max() > self.newest:
                 continue
             inside = left
@@ -195,6 +188,18 @@ class _Planner:
                 continue
             tasks += self._tasks(span if self.keyed else span.filter(pa.array(inside)))
         return ClusteringPlan(self.version, self.order, tuple(tasks))
+
+    def _due(self, percent: int) -> Iterator[tuple[int, int]]:
+        """Return the stretches of buckets of whose bytes a larger share is not in the order."""
+        spans = bucket_spans(self.files) if self.any else []
+        if not spans:
+            return
+        starts = np.array([low for low, _ in spans])
+        sizes = self.files["bytes"].to_numpy()
+        out, every = (np.add.reduceat(each, starts) for each in (sizes * self.unordered, sizes))
+        some = np.logical_or.reduceat(self.unordered, starts)
+        for number in np.flatnonzero(some & (out * 100 > percent * every)).tolist():
+            yield spans[number]
 
     def _tasks(self, span: pa.Table) -> Iterator[ClusteringTask]:
         sizes = span["bytes"].to_pylist()
@@ -210,11 +215,19 @@ class _Planner:
             yield ClusteringTask(bucket, paths, rows - masked, size)
 
 
-def cluster(handle: TableHandle, plan: ClusteringPlan, session: object = None) -> ClusteringReport:
-    """Execute a plan, one commit a task.
+def cluster(
+    handle: TableHandle, plan: ClusteringPlan, session: object = None, *, sharing: Sharing = ALONE
+) -> ClusteringReport:
+    """Execute a plan, in commits of about ``services.task.size`` for each that works at once.
 
     It changes no row, and no writer fails or waits because of it. If it is killed, what it has
     committed stands.
+
+    Args:
+        handle: the table.
+        plan: which files belong together; what is not there any more is left out.
+        session: where the work is done; by default in this process.
+        sharing: which partitions are left to others, and when to stop.
 
     Raises:
         RolledBackError: it was taken for dead.
@@ -222,4 +235,5 @@ def cluster(handle: TableHandle, plan: ClusteringPlan, session: object = None) -
         OptionError: no engine knows such a session.
     """
     sets = [FileSet(each.bucket, each.sources, each.bytes, plan.order) for each in plan.tasks]
-    return ClusteringReport(plan, rewrite_sets(handle, Operation.CLUSTER, sets, session))
+    done = rewrite_sets(handle, Operation.CLUSTER, sets, session, sharing)
+    return ClusteringReport(done.commits, done.bytes_read, plan)

@@ -19,12 +19,11 @@ from plait.files.data_file import bucket_spans, files_in
 from plait.model.bucket import BucketId, partition_parse, partition_path
 from plait.model.changes import LOG
 from plait.model.contract import Options
-from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.order import Order, recorded_order
 from plait.model.request import FileSet
 from plait.read.wanted import everything, wanted_in
-from plait.services.rewrite import rewrite_sets
+from plait.services.rewrite import ALONE, Rewritten, Sharing, rewrite_sets
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -72,31 +71,14 @@ class CompactionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionReport:
+class CompactionReport(Rewritten):
     """The result of a compaction."""
 
     plan: CompactionPlan
-    commits: tuple[CommitResult, ...]
-    """One for each share of the plan in which something was left to do."""
-
-    @property
-    def files_removed(self) -> int:
-        """Files that no reader needs from now on."""
-        return sum(each.stats.files_removed for each in self.commits)
-
-    @property
-    def files_added(self) -> int:
-        """Files written in their place."""
-        return sum(each.stats.files_added for each in self.commits)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "plan": self.plan.to_dict(),
-            "commits": [each.to_dict() for each in self.commits],
-            "files_removed": self.files_removed,
-            "files_added": self.files_added,
-        }
+        return {"plan": self.plan.to_dict(), **Rewritten.to_dict(self)}
 
 
 def plan_compaction(
@@ -117,7 +99,9 @@ def plan_compaction(
     return CompactionPlan(state.version, tuple(_Planner.of(state, files, full=full).tasks()))
 
 
-def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -> CompactionReport:
+def compact(
+    handle: TableHandle, plan: CompactionPlan, session: object = None, *, sharing: Sharing = ALONE
+) -> CompactionReport:
     """Execute a plan, in commits of about ``services.task.size`` for each that works at once.
 
     It changes no row, and no writer fails or waits because of it. If it is killed, what it has
@@ -127,6 +111,7 @@ def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -
         handle: the table.
         plan: which files belong together; what is not there any more is left out.
         session: where the work is done; by default in this process.
+        sharing: which partitions are left to others, and when to stop.
 
     Raises:
         RolledBackError: it was taken for dead.
@@ -135,7 +120,8 @@ def compact(handle: TableHandle, plan: CompactionPlan, session: object = None) -
         OptionError: no engine knows such a session.
     """
     sets = [FileSet(task.bucket, task.sources, task.bytes, task.order) for task in plan.tasks]
-    return CompactionReport(plan, rewrite_sets(handle, Operation.COMPACT, sets, session))
+    done = rewrite_sets(handle, Operation.COMPACT, sets, session, sharing)
+    return CompactionReport(done.commits, done.bytes_read, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +185,8 @@ class _Planner:
         chosen = np.flatnonzero(small | (self.full & (hidden > 0)))
         if len(chosen) < least and not sparse.any():
             return
+        if not self.full:
+            chosen = chosen[_worth_it(size[chosen], least) | sparse[chosen]]
         start, total = 0, 0
         for at, place in enumerate(chosen.tolist()):
             total += int(size[place])
@@ -225,3 +213,20 @@ class _Planner:
             reason,
             order,
         )
+
+
+def _worth_it(sizes: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.bool_]:
+    """Choose the smaller half of some files, and each that is no larger than the smaller ones.
+
+    If all were merged each time, a row would be written again with every few appends.
+
+    >>> _worth_it(np.array([1, 900, 1, 1, 1, 40, 5, 9]), 8).tolist()
+    [True, False, True, True, True, False, False, False]
+    """
+    order = np.argsort(sizes, kind="stable")
+    ordered = sizes[order]
+    before = np.cumsum(ordered) - ordered
+    fits = (ordered <= before) | (np.arange(len(sizes)) < max(2, least // 2))
+    chosen = np.zeros(len(sizes), dtype=np.bool_)
+    chosen[order[: int(np.argmin(fits)) if not fits.all() else len(fits)]] = True
+    return chosen

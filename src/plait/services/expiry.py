@@ -1,8 +1,8 @@
 """Expiry: rows whose time is over disappear, while everyone writes (RFC 0018, section 4.7).
 
 The store's clock tells the time, and a plan fixes it. Positions of expired rows are found once, in
-the files of the base; on each newer head the decision is drafted anew from that head alone, so
-that it waits for nobody. No writer fails because of it (INV-15): see ``txn/follow.py``.
+the files of the base. On each newer head the decision is drafted anew from that head alone, so an
+expiry waits for no writer. No writer fails because of it (INV-15): see ``txn/follow.py``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline.pending import load_pending
 from plait.txn.carry import MaskFiles
+from plait.txn.definition import fitting_ttl
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import DATA
 from plait.txn.refusal import Obsolete
@@ -81,7 +82,7 @@ class ExpiryPlan:
     """The time by the store's clock."""
     limit: int | None
     """Values of the column below it have expired, dates as days and timestamps as microseconds
-    since 1970; or the newest version whose files have. None: none has."""
+    since 1970; or the newest version whose files have. None: nothing has expired."""
     tasks: tuple[ExpiryTask, ...]
     left: tuple[Partition, ...]
     """Partitions that are left to the next run, because a writer is at work there."""
@@ -199,7 +200,7 @@ def _expire(
     txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.EXPIRE))
 
     def commit() -> CommitResult:
-        ttl, limit = txn.base.table.ttl, plan.limit
+        ttl, limit = txn.base.table.ttl, _limit(plan, txn.base)
         if ttl is None or limit is None or ttl != plan.ttl:
             txn.abort(_OTHER_TTL, wrote=False)
             raise Obsolete(_OTHER_TTL)
@@ -217,6 +218,19 @@ def _expire(
         return commit_or_abort(handle, txn, commit, lambda: True)
     except Obsolete:
         return None
+
+
+def _limit(plan: ExpiryPlan, base: TableState) -> int | None:
+    """Return the limit of a plan, in the type that the column has now: a restore may change it.
+
+    Raises:
+        OptionError, SchemaMismatchError: the column is gone, or tells no time any more.
+    """
+    if plan.ttl is None or plan.limit is None or not plan.ttl.by_column:
+        return plan.limit
+    spec = base.table.spec
+    ttl = fitting_ttl(plan.ttl, spec)
+    return ttl.cutoff(plan.now_ms, spec.schema.arrow.field(ttl.by).type)
 
 
 def _planned(tasks: Sequence[ExpiryTask]) -> Callable[[LiveFile], bool]:

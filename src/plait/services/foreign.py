@@ -75,7 +75,7 @@ class ForeignRemoval:
 
 
 def list_foreign(handle: TableHandle) -> tuple[ForeignFile, ...]:
-    """List the table's directories, and tell whose each file is that the table does not need.
+    """List the files in the table's directories that the table does not need, and their owners.
 
     Records are loaded after the listing, and decisions after the records: a file of a writer at
     work has a record by then, or a decision.
@@ -192,7 +192,7 @@ def _named_by(handle: TableHandle, state: TableState, instant: Instant) -> set[s
 
 
 def _end_unknown(handle: TableHandle, found: Sequence[ForeignFile]) -> tuple[Instant, ...]:
-    """Roll back the instants that nobody knows; return those that this ended."""
+    """Roll back the unknown instants; return those that were ended by this call."""
     places = _partitions(handle)
     unknown: dict[Instant, dict[Partition, None]] = {}
     for file in found:

@@ -38,7 +38,7 @@ def _heartbeats_of_nobody(store: Store) -> list[str]:
 
 
 def count_kept(handle: TableHandle, versions: Sequence[int]) -> list[int]:
-    """Count the condemned files that somebody keeps who may need each of these versions."""
+    """Count, for each version, the condemned files that a client of this version keeps."""
     removed = handle.cache.refresh().folded(handle.store).condemned["removed"].to_numpy()
     return [int((removed > version).sum()) for version in versions]
 

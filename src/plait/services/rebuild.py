@@ -20,7 +20,7 @@ from plait.files.reader import load_stats
 from plait.model.decision import Draft
 from plait.model.instant import Action, Operation
 from plait.read.ahead import read_ahead
-from plait.state.checkpoint import rewrite_checkpoint
+from plait.state.checkpoint import list_checkpoints, rewrite_checkpoint
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.service import publish_service
@@ -28,18 +28,18 @@ from plait.txn.table_handle import TableHandle, client
 
 _OPTION: Final = "metadata.statistics"
 _WIDTH, _AT_ONCE = 8, 64
-"""So many threads read so many files each, ahead of what was told so far."""
+"""Number of threads that read ahead, and number of files that each of them reads at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """Whose bounds the metadata lacks, as of a version."""
+    """The number of files whose bounds the metadata lacks, as of a version."""
 
     version: int
     files: int
     """Files of the versions that can be read, or be made readable again."""
     missing: int
-    """Those of them whose bounds are not known: so many files are opened."""
+    """Those of them whose bounds are not known. A rebuild opens each of them."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -52,11 +52,11 @@ class RebuildReport:
 
     plan: RebuildPlan
     rebuilt: int
-    """Files whose bounds are known now."""
+    """Files whose bounds are known now; none if others wrote newer checkpoints meanwhile."""
     unread: tuple[str, ...]
     """Files that are missing or damaged; ``verify`` says more of those that a version needs."""
     version: int | None
-    """The version of its decision and its checkpoint; None if there is none."""
+    """The version of its decision, and of its checkpoint if any is known now; None: no decision."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -107,11 +107,25 @@ def rebuild(handle: TableHandle) -> RebuildReport:
     if decision is None:
         return RebuildReport(plan, 0, unread, None)
     state = heads[0].apply(decision, where=paths.slot(decision.version))
-    written = rewrite_checkpoint(handle.store, state, stats, handle.ports)
-    if written is None:  # somebody else wrote that one meanwhile
+    written = _write(handle, state, stats)
+    if written is None:
         return RebuildReport(plan, 0, unread, decision.version)
     handle.cache.offer(written, same_version=True)
     return RebuildReport(plan, stats.num_rows, unread, decision.version)
+
+
+def _write(handle: TableHandle, state: TableState, stats: pa.Table) -> TableState | None:
+    """Write the checkpoint; None if others were quicker.
+
+    Somebody else wrote that one. Or others wrote newer ones, and a clean collected its parts before
+    they were read back: nobody needs an older checkpoint then.
+    """
+    try:
+        return rewrite_checkpoint(handle.store, state, stats, handle.ports)
+    except CorruptMetadataError:
+        if max(list_checkpoints(handle.store), default=-1) > state.version:
+            return None
+        raise
 
 
 def _plan(state: TableState, handle: TableHandle) -> tuple[RebuildPlan, pa.Table]:
@@ -137,8 +151,11 @@ def _read(handle: TableHandle, missing: pa.Table) -> tuple[pa.Table, tuple[str, 
                 yield file.path, None
 
     starts = range(0, files.num_rows, _AT_ONCE)
-    sources = (functools.partial(told, start) for start in starts)
-    found = dict(read_ahead(sources, width=_WIDTH, depth=_AT_ONCE))
+    if len(starts) <= 1:
+        found = dict(told(0))
+    else:
+        sources = (functools.partial(told, start) for start in starts)
+        found = dict(read_ahead(sources, width=_WIDTH, depth=_AT_ONCE))
     columns = [pa.array(column, pa.string()) for column in (found, found.values())]
     stats = pa.table(columns, names=["path", "stats"])
     unread = tuple(path for path, text in found.items() if text is None)

@@ -18,6 +18,7 @@ from plait.services.backup import Backup
 from plait.services.loss import accept_loss as give_up
 from plait.services.loss import files_needing
 from plait.services.verify import Problem, verify
+from plait.services.verify.report import INDEXED
 from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
@@ -28,12 +29,13 @@ from plait.txn.table_handle import TableHandle
 MEND, CHOOSE, LATER, LOST = "mend", "choose", "later", "lost"
 SLOT, MANIFEST, HISTORY, CHECKPOINT = "slot", "manifest", "history", "checkpoint"
 FILE, VECTOR, KEYS, FOREIGN, OTHER = "file", "vector", "keys", "foreign", "other"
-ARCHIVE = "archive"
+ARCHIVE, INDEX = "archive", "index"
 _TIMELINE: Final = (SLOT, ARCHIVE, MANIFEST, HISTORY)
 _NO_COPY = "name a copy of the table that has it (--from)"
 _NOT_PROVEN = "the copy does not have the same bytes"
 _ONLY_OLDER = "only older versions need it, and they cannot be read until a clean ends them"
 _CHOICES = "restore a version that does not need it, or give up its rows (--accept-loss)"
+_NEW_INDEX = "its rows are whole: cluster the table by other columns, then by its own again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Finding:
     """A problem, and what can be done about it."""
 
     kind: str
-    """``slot``, ``manifest``, ``history``, ``checkpoint``, ``file``, ``vector``, ``keys``,
-    ``foreign`` or ``other``."""
+    """``slot``, ``manifest``, ``history``, ``checkpoint``, ``file``, ``vector``, ``index``,
+    ``keys``, ``foreign`` or ``other``."""
     path: str
     problem: str
     answer: str
@@ -196,7 +198,7 @@ class _Planner:
             return [self._put_back(problem, kind, body)]
         if kind == CHECKPOINT:
             return [self._checkpoint(problem)]
-        if kind in (FILE, VECTOR):
+        if kind in (FILE, VECTOR, INDEX):
             return [self._data(problem, kind)]
         answer, what = _OTHERS[kind]
         return [(Finding(kind, problem.path, problem.message, answer, what), None)]
@@ -226,14 +228,14 @@ class _Planner:
 
     def _put_back(self, problem: Problem, kind: str, body: bytes | None) -> Step:
         """Answer with bytes that are proven, or say that nothing but them mends it."""
-        store, path = self.handle.store, problem.path
+        path = problem.path
         if body is None:
             what = f"nothing else mends it: {_NOT_PROVEN if self.copied else _NO_COPY}"
             return Finding(kind, path, problem.message, LOST, what), None
         proven = body
         what = f"put back {len(body):,} bytes, which the table's metadata proves"
         finding = Finding(kind, path, problem.message, MEND, what)
-        return finding, lambda: store.put(path, proven)
+        return finding, lambda: _write(self.handle.store, path, proven)
 
     def _checkpoint(self, problem: Problem) -> Step:
         path = problem.path
@@ -249,11 +251,14 @@ class _Planner:
         if state is None:
             what = "mend the timeline first: it says what the file must be"
             return Finding(kind, path, problem.message, LATER, what), None
-        find = self.backup.find_file if kind == FILE else self.backup.find_vectors
+        find = self.backup.find_vectors if kind == VECTOR else self.backup.find_file
         body = find(state, path) if self.copied else None
         if body is not None:
             return self._put_back(problem, kind, body)
         reason = _NOT_PROVEN if self.copied else _NO_COPY
+        if kind == INDEX:
+            what = f"{reason}, or {_NEW_INDEX}"
+            return Finding(kind, path, problem.message, CHOOSE, what), None
         needing = files_needing(self.handle, state, path)
         if not needing:
             return Finding(kind, path, problem.message, LOST, f"{_ONLY_OLDER}; {reason}"), None
@@ -283,6 +288,8 @@ def kind_of(problem: Problem) -> str:
         if not slot:
             return FOREIGN
         return SLOT if problem.invariant in ("INV-01", "INV-02") else HISTORY
+    if problem.invariant == INDEXED:
+        return INDEX
     if problem.invariant in ("INV-06", "INV-08"):
         return FOREIGN if problem.invariant == "INV-06" else KEYS
     if paths.archive_of(path):
@@ -294,6 +301,12 @@ def kind_of(problem: Problem) -> str:
     if name is not None and name.kind in (BASE, LOG):
         return FILE
     return VECTOR if name is not None and name.kind == "dv" else OTHER
+
+
+def _write(store: Store, path: str, body: bytes) -> None:
+    """Put bytes back so that a power cut does not take them again."""
+    store.put(path, body)
+    store.persist([path])
 
 
 def _write_anew(handle: TableHandle, path: str) -> None:

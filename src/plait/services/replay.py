@@ -108,7 +108,7 @@ def _plan(
     kept = state.lineage.spans(state.version)
     lost = lost_streams(state, kept)
     chosen = lost if every else _require_among("applications", applications or (), lost)
-    undone = undone_commit_ids(handle.store, state) if every or commit_ids else ()
+    undone = undone_commit_ids(handle.store, state, kept) if every or commit_ids else ()
     ids = undone if every else _require_among("commit_ids", commit_ids or (), undone)
     return ReplayPlan(state.version, set_back(handle.store, state, chosen, kept), ids)
 
@@ -146,13 +146,12 @@ def set_back(
     return tuple(last[name] for name in sorted(last))
 
 
-def undone_commit_ids(store: Store, state: TableState) -> tuple[str, ...]:
-    """Return the commit ids that raise UndoneError, by name."""
-    if not state.lineage.restores:
-        return ()
+def undone_commit_ids(
+    store: Store, state: TableState, kept: Collection[Versions]
+) -> tuple[str, ...]:
+    """Return the commit ids that raise UndoneError if the table contains these versions."""
     rows = state.commits(store)
     named = rows.filter(pc.is_valid(rows["commit_id"]))
-    kept = state.lineage.spans(state.version)
     newest: dict[str, int] = {}
     contained: set[str] = set()
     pairs = zip(named["commit_id"].to_pylist(), named["version"].to_pylist(), strict=True)

@@ -18,7 +18,7 @@ from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
 from plait.model.history import iso
 from plait.model.instant import Action, Operation
-from plait.services.replay import lost_streams, set_back
+from plait.services.replay import lost_streams, set_back, undone_commit_ids
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState
 from plait.txn.matrix import DATA
@@ -26,6 +26,8 @@ from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _OF_ROWS = frozenset(operation.value for operation in DATA)
+_SHOWN = _OF_ROWS | {Operation.EXPIRE.value}
+"""A restore may bring expired rows back, until the next expiry: a plan shows that."""
 _OF_LINEAGE = _OF_ROWS | {Operation.RESTORE.value, Operation.REPLAY.value, Operation.SCHEMA.value}
 """A restore over such a decision changes the table, also where no file differs."""
 _VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
@@ -33,7 +35,7 @@ _VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
 
 @dataclass(frozen=True, slots=True)
 class RestoredCommit:
-    """A commit of rows that a restore undoes, or brings back."""
+    """A commit of rows or an expiry that a restore undoes, or brings back."""
 
     version: int
     operation: str
@@ -59,22 +61,19 @@ class RestorePlan:
     to: int
     """The version whose rows the table gets."""
     undone: tuple[RestoredCommit, ...]
-    """Commits of rows that it undoes, newest first."""
+    """Commits of rows and expiries that it undoes, newest first."""
     returned: tuple[RestoredCommit, ...]
-    """Commits of rows that an earlier restore undid, and that it brings back, newest first."""
+    """Those that an earlier restore undid, and that it brings back, newest first."""
     applications: tuple[str, ...]
-    """Streams that stop with UndoneError until a replay."""
+    """Streams that stop with UndoneError until a replay, whichever restore undid them."""
+    commit_ids: tuple[str, ...]
+    """Commit ids that raise UndoneError until a replay, likewise."""
     files_added: int
     files_removed: int
     files_masked: int
     """Files of which other rows are hidden then."""
     rows_before: int
     rows_after: int
-
-    @property
-    def commit_ids(self) -> tuple[str, ...]:
-        """The commit ids that are undone: to send them again raises UndoneError."""
-        return tuple(each.commit_id for each in self.undone if each.commit_id is not None)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -124,7 +123,8 @@ def plan_undo(handle: TableHandle) -> RestorePlan:
         InstantExpiredError: the version before it was cleaned.
     """
     state = handle.cache.refresh()
-    commits = _commits(handle, state, state.lineage.spans(state.version))
+    spans = state.lineage.spans(state.version)
+    commits = _commits(handle, state, spans, _OF_ROWS)
     if not commits:
         message = "there is no commit to undo"
         raise InstantNotFoundError(message, hint="see Table.history()", version=state.version)
@@ -139,7 +139,8 @@ def restore(handle: TableHandle, plan: RestorePlan, *, replay: bool = False) -> 
     Args:
         handle: the table.
         plan: what is to be undone.
-        replay: let streams and commit ids that it undoes be applied again, in the same decision.
+        replay: let streams and commit ids that are undone then be applied again, in the same
+            decision.
 
     Raises:
         RestoreRefusedError: the plan does not show a commit; nothing was written.
@@ -205,6 +206,7 @@ class _Work:
             _commits(handle, state, undone),
             _commits(handle, state, returned),
             lost_streams(state, kept),
+            undone_commit_ids(store, state, kept),
             changes.added.num_rows,
             changes.removed.num_rows,
             changes.masked.num_rows,
@@ -225,7 +227,7 @@ class _Work:
         replayed = None
         if replay and (self.plan.applications or self.plan.commit_ids):
             back = set_back(self.handle.store, state, self.plan.applications, self.kept)
-            replayed = Replayed(back, tuple(dict.fromkeys(self.plan.commit_ids)))
+            replayed = Replayed(back, self.plan.commit_ids)
         added, removed = self.changes.added.num_rows, self.changes.removed.num_rows
         return Draft(
             instant=self.handle.new_instant(state),
@@ -278,10 +280,13 @@ def _rows(files: pa.Table) -> int:
 
 
 def _commits(
-    handle: TableHandle, state: TableState, spans: Iterable[Versions]
+    handle: TableHandle,
+    state: TableState,
+    spans: Iterable[Versions],
+    operations: frozenset[str] = _SHOWN,
 ) -> tuple[RestoredCommit, ...]:
-    """Return the commits of rows in these versions, newest first."""
-    rows = _listed(handle, state, spans, _OF_ROWS)
+    """Return the commits with some operations in these versions, newest first."""
+    rows = _listed(handle, state, spans, operations)
     names = ("version", "operation", "completed_ms", "commit_id")
     columns = (rows[name].to_pylist() for name in names)
     found = (RestoredCommit(*values) for values in zip(*columns, strict=True))

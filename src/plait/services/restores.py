@@ -92,7 +92,7 @@ class Restores:
             message = f"restore takes a plan, not {plan!r}"
             hint = "name what to restore: version=, as_of= or savepoint="
             raise OptionError(message, hint=hint, key="plan", value=str(plan))
-        elif not version is as_of is savepoint is None:
+        elif any(named is not None for named in (version, as_of, savepoint)):
             message = "pass either a plan or a version"
             raise OptionError(message, hint="the plan names its version", key="plan", value="")
         return restore(self._handle, plan, replay=replay)

@@ -26,9 +26,9 @@ def final_of(handle: TableHandle, state: TableState, horizon: int, grace_s: floa
 def horizon_of(handle: TableHandle, state: TableState) -> int:
     """Return the oldest version that the table's options keep readable.
 
-    Each option proposes a version, and the oldest one wins. It never lies before the horizon that
-    the table has already, and it stays there where a later one would let nothing go: otherwise
-    each clean of an idle table would let go of the clean before it.
+    Each option proposes a version, and the oldest one wins. The result is never older than the
+    table's horizon. If a newer horizon would let nothing go, the table's own stays. Otherwise each
+    clean of an idle table would publish a decision, only to let go of the clean before it.
 
     Raises:
         ClockUnavailableError: the store reports no time.
@@ -48,7 +48,7 @@ def horizon_of(handle: TableHandle, state: TableState) -> int:
 
 
 def _lets_go(handle: TableHandle, state: TableState, horizon: int) -> bool:
-    """Tell whether a file, a mask or the look for late files ends with a new horizon."""
+    """Tell whether a new horizon lets go of a file, a mask, or a look for late files."""
     folded = state.folded(handle.store)
     ends = (folded.files["until"], folded.masks["until"], folded.aux["version"])
     passed = (pc.and_(pc.greater(e, state.horizon), pc.less_equal(e, horizon)) for e in ends)

@@ -1,13 +1,14 @@
 """Rewrite: put the rows of some files into others while everyone writes (RFC 0018).
 
-It copies once, what was visible at its base. On each newer head it hides the copies of rows that
-are gone there, whoever took them, and publishes. So it never starts again, nobody waits for it,
-and no writer fails because of it (INV-14, INV-15).
+A rewrite copies the rows that are visible at its base, once. On each newer head it hides the copies
+of rows that are gone there, no matter who removed them, and publishes. So it never starts again,
+no client waits for it, and no writer fails because of it (INV-14, INV-15).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
 from plait.files.roaring import Positions
 from plait.files.row_map import load_row_map
+from plait.model.bucket import Partition
 from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
@@ -35,6 +37,8 @@ from plait.txn.transaction import OptimisticTransaction
 from plait.write.request import plan_of
 from plait.write.results import commit_or_abort
 
+_log = logging.getLogger(__name__)
+
 _NO_SOURCE = "its files are gone"
 _OTHER_BUCKETS = "the table has other buckets now"
 _OTHER_SCHEMA = "a restore gave the table an older schema"
@@ -42,16 +46,80 @@ _ALL_GONE = "others changed every row that it copied"
 _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
 
 
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What was rewritten."""
+
+    commits: tuple[CommitResult, ...]
+    """One for each share of the plan in which something was left to do."""
+    bytes_read: int
+    """Of the files that were copied, as they are on storage."""
+
+    @property
+    def rows_moved(self) -> int:
+        """Rows that were copied."""
+        return sum(each.stats.rows_in for each in self.commits)
+
+    @property
+    def bytes_written(self) -> int:
+        """Of the files in their place."""
+        return sum(each.stats.bytes_written for each in self.commits)
+
+    @property
+    def files_removed(self) -> int:
+        """Files that no reader needs from now on."""
+        return sum(each.stats.files_removed for each in self.commits)
+
+    @property
+    def files_added(self) -> int:
+        """Files written in their place."""
+        return sum(each.stats.files_added for each in self.commits)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "commits": [each.to_dict() for each in self.commits],
+            "rows_moved": self.rows_moved,
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+        }
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Where and how long a service works, if others share the work or other tables wait."""
+
+    busy: Callable[[], frozenset[Partition]] = frozenset
+    """Asked before each commit: partitions that are left to others."""
+    over: Callable[[], bool] = _never
+    """Asked before each commit but the first: whether the rest is left to the next turn."""
+
+
+ALONE = Sharing()
+"""All of the work, whoever else is at it."""
+
+
 def rewrite_sets(
-    handle: TableHandle, operation: Operation, sets: Sequence[FileSet], session: object
-) -> tuple[CommitResult, ...]:
+    handle: TableHandle,
+    operation: Operation,
+    sets: Sequence[FileSet],
+    session: object,
+    sharing: Sharing = ALONE,
+) -> Rewritten:
     """Rewrite sets of files, in commits of about ``services.task.size`` for each task at work.
 
     Args:
         handle: the table.
         operation: what it is for.
-        sets: the files; what is not there any more is left out.
+        sets: the files; what is not there any more is left out, and so is what is named twice.
         session: where the work is done; None: in this process.
+        sharing: which sets are left to others, and when to stop.
 
     Raises:
         OptionError: no engine knows such a session, or it cannot rewrite files.
@@ -62,13 +130,37 @@ def rewrite_sets(
         message = f"the engine {engine.name} cannot rewrite files"
         raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
     share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
-    spans = shares([each.bytes for each in sets], share_bytes)
-    results = (rewrite(handle, operation, sets[low:high], engine) for low, high in spans)
-    return tuple(result for result in results if result is not None)
+    left, commits = list(_named_once(sets)), list[CommitResult]()
+    total, bytes_read = len(left), 0
+    while left and not (commits and sharing.over()):
+        if busy := sharing.busy():
+            left = [each for each in left if each.bucket[0] not in busy]
+        stop = next((stop for _, stop in shares([e.bytes for e in left], share_bytes)), 0)
+        share, left = left[:stop], left[stop:]
+        result = rewrite(handle, operation, share, engine) if share else None
+        if result is not None:
+            commits.append(result)
+            bytes_read += sum(each.bytes for each in share)
+            rest = sum(each.bytes for each in left)
+            _log.info(
+                "%s: %d of %d places done, %d bytes left",
+                *(operation, total - len(left), total, rest),
+            )
+    return Rewritten(tuple(commits), bytes_read)
+
+
+def _named_once(sets: Iterable[FileSet]) -> Iterator[FileSet]:
+    """Leave out files that an earlier set has: their rows would be copied twice."""
+    seen: set[str] = set()
+    for each in sets:
+        sources = tuple(path for path in dict.fromkeys(each.sources) if path not in seen)
+        seen.update(sources)
+        if sources:
+            yield replace(each, sources=sources)
 
 
 def shares(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Divide things in a row into stretches of at most so many bytes each, or of one thing.
+    """Divide a list into stretches whose sizes add up to at most a limit, or of one entry.
 
     >>> list(shares([5, 5, 20, 1], 10))
     [(0, 2), (2, 3), (3, 4)]

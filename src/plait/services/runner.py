@@ -1,14 +1,16 @@
 """Keep tables in shape by their policies, in one process or in many on many hosts.
 
-Runners share the work without a server. A partition with a living rewrite is left to whoever is at
-it, by its pending record; that saves work, and nothing hangs on it.
+Runners share the work without a server. A runner leaves a partition alone if a pending record says
+that another client is rewriting files there. This saves work. Correctness does not depend on it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from plait.errors import TableError
 from plait.model.bucket import Partition
@@ -17,53 +19,60 @@ from plait.services.clean import CleanReport, clean
 from plait.services.clustering import ClusteringReport, cluster, plan_due
 from plait.services.compaction import CompactionReport, compact, plan_compaction
 from plait.services.expiry import ExpiryReport, expire, plan_expiry
+from plait.services.rewrite import Sharing
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES
 from plait.txn.recovery import RollbackReport, roll_back_failed
+from plait.txn.signs_of_life import Doubts
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 _EXPIRY_S_MAX = 3600.0
+_REST_S = 600.0
+"""Time between two cleans of a table, and between two plans of rewrites of one version: to plan
+them takes seconds and hundreds of megabytes where files are many."""
+_TURN_S = 600.0
+"""Time limit of one look for compaction and clustering, since other tables wait meanwhile."""
 _LOOKS = 24
-"""Expired rows are looked for so often within a time to live: a look may read a column."""
+"""Number of looks for expired rows within a time to live. A look may read a column."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeReport:
-    """What was done to keep a table in shape."""
+    """What was done to keep a table in shape. A service that failed, or rests, has no report."""
 
-    rollback: RollbackReport
-    compaction: CompactionReport
+    rollback: RollbackReport | None
+    compaction: CompactionReport | None
     clustering: ClusteringReport | None
     """None if the table has no order."""
-    clean: CleanReport
+    clean: CleanReport | None
     archive: ArchiveReport | None
     """None if none fell due."""
 
     @property
     def idle(self) -> bool:
         """Whether there was nothing to do."""
+        rewritten = (each.commits for each in (self.compaction, self.clustering) if each)
         return not (
-            self.rollback.ended
-            or self.compaction.commits
-            or (self.clustering is not None and self.clustering.commits)
-            or self.clean.version is not None
-            or self.clean.deleted
-            or self.clean.late
+            (self.rollback is not None and self.rollback.ended)
+            or any(rewritten)
+            or (self.clean is not None and not self.clean.idle)
             or self.archive is not None
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "rollback": self.rollback.to_dict(),
-            "compaction": self.compaction.to_dict(),
-            "clustering": None if self.clustering is None else self.clustering.to_dict(),
-            "clean": self.clean.to_dict(),
-            "archive": None if self.archive is None else self.archive.to_dict(),
-            "idle": self.idle,
+        parts = {
+            "rollback": self.rollback,
+            "compaction": self.compaction,
+            "clustering": self.clustering,
+            "clean": self.clean,
+            "archive": self.archive,
         }
+        told = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        return {**told, "idle": self.idle}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +81,11 @@ class ServiceRun:
 
     uri: str
     report: OptimizeReport | None
+    """None if the table could not be opened."""
     expiry: ExpiryReport | None = None
     """What expired; None if it was not looked for."""
-    error: TableError | None = None
-    """What kept the table from being served; the others go on."""
+    error: Exception | None = None
+    """The first error. The other services of the table ran all the same."""
 
     @property
     def idle(self) -> bool:
@@ -89,34 +99,92 @@ class ServiceRun:
             "table": self.uri,
             "report": None if self.report is None else self.report.to_dict(),
             "expiry": None if self.expiry is None else self.expiry.to_dict(),
-            "error": None if self.error is None else self.error.to_dict(),
+            "error": None if self.error is None else _told(self.error),
         }
+
+
+def _told(error: Exception) -> dict[str, object]:
+    if isinstance(error, TableError):
+        return error.to_dict()
+    return {"code": "bug", "message": f"{type(error).__name__}: {error}"}
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """Runs steps one after another. If one fails, the others run all the same."""
+
+    where: str
+    first: Exception | None = None
+    """The first error."""
+
+    def take(self, step: Callable[[], T]) -> T | None:
+        """Take a step; None if it failed."""
+        try:
+            return step()
+        except TableError as error:
+            _log.warning("%s: %s", self.where, error)
+            self.first = self.first or error
+        except Exception as error:  # noqa: BLE001 - what it hit in one table is not in the others' way
+            _log.exception("%s: a bug, or something that the machine lacks", self.where)
+            self.first = self.first or error
+        return None
 
 
 def optimize(handle: TableHandle) -> OptimizeReport:
     """Roll the dead back, compact and cluster what falls due by policy, clean, and archive.
 
     Raises:
-        TableError: one of them failed; what was done before stands.
+        TableError: one of them failed; the others were done all the same.
     """
-    rollback = roll_back_failed(handle, reason="found dead by a service")
+    attempts = _Attempts("a service of this table failed")
+    report = _optimized(handle, attempts)
+    if attempts.first is not None:
+        raise attempts.first
+    return report
+
+
+def _optimized(
+    handle: TableHandle,
+    attempts: _Attempts,
+    *,
+    within_s: float = math.inf,
+    rewrites: bool = True,
+    cleans: bool = True,
+) -> OptimizeReport:
+    until_s = handle.ports.clock.monotonic() + within_s
+    sharing = Sharing(lambda: _claimed(handle), lambda: handle.ports.clock.monotonic() >= until_s)
+    return OptimizeReport(
+        attempts.take(lambda: roll_back_failed(handle, reason="found dead by a service")),
+        attempts.take(lambda: _compacted(handle, sharing)) if rewrites else None,
+        attempts.take(lambda: _clustered(handle, sharing)) if rewrites else None,
+        attempts.take(lambda: clean(handle)) if cleans else None,
+        attempts.take(lambda: _archived(handle)),
+    )
+
+
+def _compacted(handle: TableHandle, sharing: Sharing) -> CompactionReport:
     plan = plan_compaction(handle)
-    claimed = _claimed(handle)
-    tasks = tuple(task for task in plan.tasks if task.bucket[0] not in claimed)
-    compaction = compact(handle, replace(plan, tasks=tasks))
-    clustering = _clustered(handle, claimed)
-    cleaned = clean(handle)
-    old = plan_archive(handle)
-    archived = archive(handle, old) if old.due or old.unfinished else None
-    return OptimizeReport(rollback, compaction, clustering, cleaned, archived)
+    tasks = _from_anywhere(handle, plan.tasks)
+    return compact(handle, replace(plan, tasks=tasks), sharing=sharing)
 
 
-def _clustered(handle: TableHandle, claimed: frozenset[Partition]) -> ClusteringReport | None:
+def _clustered(handle: TableHandle, sharing: Sharing) -> ClusteringReport | None:
     plan = plan_due(handle)
     if plan is None:
         return None
-    tasks = tuple(task for task in plan.tasks if task.bucket[0] not in claimed)
-    return cluster(handle, replace(plan, tasks=tasks))
+    tasks = _from_anywhere(handle, plan.tasks)
+    return cluster(handle, replace(plan, tasks=tasks), sharing=sharing)
+
+
+def _archived(handle: TableHandle) -> ArchiveReport | None:
+    old = plan_archive(handle)
+    return archive(handle, old) if old.due or old.unfinished else None
+
+
+def _from_anywhere(handle: TableHandle, tasks: tuple[T, ...]) -> tuple[T, ...]:
+    """Begin at a random task, so that runners that look at the same time do not start at one."""
+    start = int(handle.ports.ids.jitter() * len(tasks))
+    return (*tasks[start:], *tasks[:start])
 
 
 def _claimed(handle: TableHandle) -> frozenset[Partition]:
@@ -130,10 +198,24 @@ def _claimed(handle: TableHandle) -> frozenset[Partition]:
     return frozenset(partition for each in living for partition in each.partitions)
 
 
+@dataclass(slots=True)
+class Looks:
+    """What a runner remembers of its looks at one table."""
+
+    expiry_s: float | None = None
+    """When expired rows were looked for last, by this machine's monotonic clock."""
+    clean_s: float | None = None
+    """When it was cleaned last."""
+    idle: tuple[int, float] = (-1, 0.0)
+    """The version in which nothing was left to compact or cluster, and when that was found."""
+    doubts: Doubts = field(default_factory=Doubts)
+    """Writers and readers that were silent, maybe because this machine was suspended."""
+
+
 def serve(
     uris: Sequence[str],
     open_table: Callable[[str], TableHandle],
-    looked: MutableMapping[str, float] | None = None,
+    looks: MutableMapping[str, Looks] | None = None,
 ) -> Iterator[ServiceRun]:
     """Look after each table once, one after the other; a table that fails does not stop others.
 
@@ -142,30 +224,50 @@ def serve(
     Args:
         uris: the tables.
         open_table: opens one; called again for each look, so that a table may come and go.
-        looked: when expired rows were looked for last, by table; kept from call to call.
+        looks: what is remembered of each table; kept from call to call.
     """
-    looked = {} if looked is None else looked
+    looks = {} if looks is None else looks
     for uri in uris:
-        expiry = None
-        try:
-            handle = open_table(uri)
-            expiry = _expire_if_due(handle, uri, looked)
-            run = ServiceRun(uri, optimize(handle), expiry)
-        except TableError as error:
-            _log.warning("%s was not served: %s", uri, error)
-            run = ServiceRun(uri, None, expiry, error)
-        yield run
+        yield _look(uri, open_table, looks.setdefault(uri, Looks()))
 
 
-def _expire_if_due(
-    handle: TableHandle, uri: str, looked: MutableMapping[str, float]
-) -> ExpiryReport | None:
+def _look(uri: str, open_table: Callable[[str], TableHandle], looks: Looks) -> ServiceRun:
+    attempts = _Attempts(uri)
+    opened = attempts.take(lambda: open_table(uri))
+    if opened is None:
+        return ServiceRun(uri, None, None, attempts.first)
+    handle = replace(opened, doubts=looks.doubts)
+    expiry = attempts.take(lambda: _expire_if_due(handle, looks))
+    now_s, version = handle.ports.clock.monotonic(), handle.cache.known().version
+    cleans = _is_over(looks.clean_s, now_s, _REST_S)
+    rewrites = looks.idle[0] != version or _is_over(looks.idle[1], now_s, _REST_S)
+    report = _optimized(handle, attempts, within_s=_TURN_S, rewrites=rewrites, cleans=cleans)
+    if cleans:
+        looks.clean_s = now_s
+    if rewrites:
+        looks.idle = _idle_version(report), now_s
+    return ServiceRun(uri, report, expiry, attempts.first)
+
+
+def _idle_version(report: OptimizeReport) -> int:
+    """Return the version in which nothing is left to compact or cluster; -1 if something is."""
+    if report.compaction is None or report.compaction.plan.tasks:
+        return -1
+    if report.clustering is not None and report.clustering.plan.tasks:
+        return -1
+    return report.compaction.plan.version
+
+
+def _is_over(last_s: float | None, now_s: float, rest_s: float) -> bool:
+    return last_s is None or now_s - last_s >= rest_s
+
+
+def _expire_if_due(handle: TableHandle, looks: Looks) -> ExpiryReport | None:
     """Take away what has expired, unless it was looked for a short while ago."""
     ttl, now_s = handle.cache.known().table.ttl, handle.ports.clock.monotonic()
     if ttl is None:
         return None
-    last_s = looked.get(uri)
-    if last_s is not None and now_s - last_s < min(_EXPIRY_S_MAX, ttl.after / _LOOKS):
+    if not _is_over(looks.expiry_s, now_s, min(_EXPIRY_S_MAX, ttl.after / _LOOKS)):
         return None
-    looked[uri] = now_s
+    looks.expiry_s = now_s
     return expire(handle, plan_expiry(handle))

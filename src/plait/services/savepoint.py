@@ -8,11 +8,13 @@ from plait.errors import InstantNotFoundError, OptionError
 from plait.model.decision import Draft, Savepoint, SavepointChange
 from plait.model.instant import Action, Operation
 from plait.state.state import TableState
+from plait.txn.matrix import KINDS, Kind
 from plait.txn.moments import Moment, find_as_of, require_version
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_SAME_ROWS = {Kind.NOTE, Kind.REWRITE}
 
 
 def set_savepoint(
@@ -23,7 +25,7 @@ def set_savepoint(
     To set the same savepoint again changes nothing.
 
     Raises:
-        OptionError: an invalid name, or one that another version has.
+        OptionError: an invalid name, or one that a version with other rows has.
         InstantError: the version cannot be read.
     """
     if not _NAME.fullmatch(name):
@@ -36,7 +38,7 @@ def set_savepoint(
     def draft(state: TableState) -> Draft | None:
         savepoint = Savepoint(name, state.version if wanted is None else wanted)
         known = state.lineage.find_savepoint(name)
-        if known is not None and wanted in (None, known.version):
+        if known is not None and _is_same(handle, state, known, wanted):
             found[:] = [known]
             return None
         if known is not None:
@@ -51,6 +53,16 @@ def set_savepoint(
     return found[0]
 
 
+def _is_same(handle: TableHandle, state: TableState, known: Savepoint, wanted: int | None) -> bool:
+    """Tell whether a savepoint is what is wanted; the newest version, as long as its rows are."""
+    if wanted is not None:
+        return wanted == known.version
+    columns = ("version", "operation")
+    since = state.commits(handle.store, since=known.version, columns=columns)
+    kinds = {KINDS[Operation(each)] for each in since["operation"].unique().to_pylist()}
+    return kinds <= _SAME_ROWS
+
+
 def drop_savepoint(handle: TableHandle, name: str) -> Savepoint:
     """Let a savepoint go; its version stays readable only as long as others of its age.
 
@@ -61,9 +73,9 @@ def drop_savepoint(handle: TableHandle, name: str) -> Savepoint:
 
     def draft(state: TableState) -> Draft | None:
         known = state.lineage.find_savepoint(name)
-        if known is None:
+        if known != found:
             return None  # somebody else dropped it meanwhile
-        return _draft(handle, state, SavepointChange(known, drop=True))
+        return _draft(handle, state, SavepointChange(found, drop=True))
 
     publish_service(handle, draft)
     return found

@@ -73,7 +73,11 @@ class _Later:
                 return
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="plait-upkeep")
-            self._last = self._pool.submit(self._run, uri)
+            try:
+                self._last = self._pool.submit(self._run, uri)
+            except RuntimeError as error:  # the interpreter ends, or the system gives no thread
+                del self._due[uri]
+                _log.warning("nothing compacts after this commit: %s", error)
 
     def wait(self) -> None:
         last = self._last
@@ -82,8 +86,9 @@ class _Later:
 
     def _run(self, uri: str) -> None:
         with self._lock:
-            handle, buckets = self._due.pop(uri)
-        _compact(handle, buckets)
+            due = self._due.pop(uri, None)
+        if due is not None:
+            _compact(*due)
 
 
 _LATER = _Later()

@@ -339,8 +339,9 @@ def test_an_undo_makes_every_version_of_the_grace_readable(
     """INV-05."""
     clean(client(kept, clock))
     assert len(files(kept)) == 4
-    with pytest.raises(InstantExpiredError):
+    with pytest.raises(InstantExpiredError) as expired:
         client(kept).cache.snapshot(version=1)
+    assert "clean --undo" in expired.value.hint
     undone = undo_clean(client(kept, clock))
     assert (undone.undone, undone.horizon) == ((6,), 0)
     for version in range(1, 5):
@@ -384,6 +385,9 @@ def test_what_is_final_cannot_be_undone(kept: MemoryStore, clock: SimClock) -> N
     clean(client(kept, clock))
     undone = undo_clean(client(kept, clock))
     assert (undone.version, undone.undone, undone.horizon) == (None, (), 5)
+    with pytest.raises(InstantExpiredError) as expired:
+        client(kept).cache.snapshot(version=1)
+    assert "undo" not in expired.value.hint
 
 
 def test_a_clean_that_was_planned_before_an_undo_does_not_repeat_what_was_undone(

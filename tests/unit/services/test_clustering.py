@@ -151,3 +151,35 @@ def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
     assert table.scan().to_arrow().to_pylist() == [
         {"place": id_, "x": -id_} for id_ in range(199, -1, -1)
     ]
+
+
+@pytest.mark.parametrize("kind", ["sort", "hilbert"])
+def test_clustered_files_are_of_the_target_size_however_small_the_buffer_is(kind: str) -> None:
+    """INV-14: else a compaction would call them small, and `optimize` would never be done."""
+    table = Table.create(
+        f"memory://clustering-{next(NAMES)}",
+        "x bigint, y bigint, text string",
+        properties={
+            "file.size.target": "32KiB",
+            "write.buffer.size": "256KiB",
+            "cluster.by": "x, y",
+            "cluster.kind": kind,
+        },
+    )
+    text = "the same long text in each row, which takes next to nothing in a file " * 4
+    chance = np.random.default_rng(5)
+    for _ in range(12):
+        columns = {name: chance.permutation(3_000) for name in ("x", "y")}
+        table.append(pa.table({**columns, "text": [text] * 3_000}))
+    before = table.scan().to_arrow().sort_by([("x", "ascending"), ("y", "ascending")])
+    reports = [table.optimize() for _ in range(4)]
+    assert not reports[0].idle
+    assert reports[-1].compaction is not None
+    assert reports[-1].compaction.commits == ()
+    assert reports[-1].clustering is not None
+    assert reports[-1].clustering.commits == ()
+    sizes = table.files()["bytes"].to_pylist()
+    assert len(sizes) <= 2 * sum(sizes) // (32 << 10)
+    after = table.scan().to_arrow().sort_by([("x", "ascending"), ("y", "ascending")])
+    assert after == before
+    assert not table.verify().problems

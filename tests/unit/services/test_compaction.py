@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -455,3 +456,44 @@ def test_full_rewrites_the_only_file_of_a_partition_if_a_row_of_it_is_hidden() -
     assert len(table.compact(full=True).commits) == 1
     assert table.plan_compact(full=True).tasks == ()
     assert len(content(table)) == 99
+
+
+@pytest.mark.parametrize("size", ["1GiB", "1"])
+def test_a_plan_that_names_files_twice_copies_their_rows_once(size: str) -> None:
+    """INV-14: a plan is never trusted."""
+    table = make()
+    table.set({"services.task.size": size})
+    held = filled(table)
+    plan = table.plan_compact(full=True)
+    table.compact(replace(plan, tasks=plan.tasks * 2))
+    assert content(table) == expected(held)
+    sound(table)
+
+
+def test_small_appends_rewrite_a_row_a_few_times_and_leave_few_files() -> None:
+    """A file is merged with smaller ones only: else each eighth append would write all again."""
+    table = make(keyed=False)
+    moved = 0
+    for at in range(300):
+        table.append(rows(*((at * 20 + i, "a", at) for i in range(20))))
+        moved += table.compact().rows_moved
+        assert files(table) <= 8
+    assert moved <= 6 * 300 * 20
+    assert len(content(table)) == 300 * 20
+    sound(table)
+
+
+def test_two_compactions_of_other_files_of_a_bucket_leave_what_the_next_one_merges() -> None:
+    """INV-14: each keeps the rows that the other did not copy."""
+    table = make()
+    held = filled(table)
+
+    def meanwhile() -> None:
+        table.upsert(rows((1, "a", 8), (2, "a", 8)))
+        table.compact(full=True)
+
+    beside(table, "publish", meanwhile, lambda: table.upsert(rows((3, "a", 9)))).compact(full=True)
+    assert content(table) == expected({**held, 1: 8, 2: 8, 3: 9})
+    table.compact(full=True)
+    assert files(table) == 2
+    sound(table)

@@ -232,7 +232,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.foreign._end_unknown": (_remove_foreign,),
     "services.operations.Services.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
-    "services.runner.optimize": (_optimize,),
+    "services.runner._optimized": (_optimize,),
     "services.contract.change_contract": (_change_contract,),
     "services.savepoint.set_savepoint": (_savepoint,),
     "services.savepoint.drop_savepoint": (_drop_savepoint,),

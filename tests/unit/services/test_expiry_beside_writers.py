@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from plait import Table
-from plait.errors import RetryableConflictError
+from plait.errors import RetryableConflictError, SchemaMismatchError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.txn.transaction import OptimisticTransaction
@@ -24,6 +24,7 @@ from tests.support.expiry import (
     rows,
     sound,
 )
+from tests.support.forge import forge_schema
 from tests.support.protocol import beside
 
 WRITES: dict[str, Callable[[Table], object]] = {
@@ -228,7 +229,7 @@ def test_a_redo_because_of_an_expiry_is_not_counted_and_needs_no_leave() -> None
 
 
 def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> None:
-    """An expiry is no commit of rows: it is not what an undo is about."""
+    """It undoes the newest commit of rows, and shows the expiry after it, which it undoes too."""
     table = filled(make())
     version = table.version
     table.expire()
@@ -238,7 +239,7 @@ def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> No
     table.expire()
     assert ids(table) == [*YOUNG, 80]
     undone = table.undo().plan
-    assert [each.operation for each in undone.undone] == ["insert"]
+    assert [each.operation for each in undone.undone] == ["expire", "insert"]
     table.expire()
     assert ids(table) == YOUNG
     sound(table)
@@ -254,3 +255,33 @@ def test_large_vectors_and_shares_of_work_come_to_the_same(monkeypatch: pytest.M
         table.expire()
         assert ids(table) == YOUNG
         sound(table)
+
+
+# --- restores ------------------------------------------------------------------------------
+
+
+def test_a_restore_shows_the_expiry_that_it_undoes() -> None:
+    """What it brings back has expired all the same, and goes with the next expiry."""
+    table = filled(make("mor"))
+    table.append(rows((60, NEW, "a", 0)))
+    table.expire()
+    plan = table.plan_undo()
+    assert [each.operation for each in plan.undone] == ["expire", "insert"]
+    report = table.restore(plan)
+    assert 0 in ids(table)
+    assert [each.operation for each in table.plan_restore(version=report.version - 1).returned] == [
+        "expire",
+        "insert",
+    ]
+    table.expire()
+    assert 0 not in ids(table)
+    sound(table)
+
+
+def test_an_expiry_stops_if_a_restore_took_its_column_away_after_the_plan() -> None:
+    table = filled(make("mor"))
+    plan = table.plan_expire()
+    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
+    with pytest.raises(SchemaMismatchError):
+        table.expire(plan)
+    assert table.timeline.pending == ()

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from plait.errors import OptionError
 from plait.model.instant import Operation
 from plait.state.checkpoint import list_checkpoints, load_checkpoint, rewrite_checkpoint
 from plait.state.part_file import part_schema, read_whole
+from plait.testing import open_wrapped
+from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from tests.support.forge import decision_at, reseal_checkpoint
 
@@ -382,3 +385,38 @@ def test_bounds_outlive_an_archive_of_the_decisions_that_lack_them(tmp_path: Pat
     other.upsert(rows(71, 72))
     assert untold(table) == 0
     assert other.verify().clean
+
+
+class Beside(WrappedStore):
+    """Lets others work when the first part of a checkpoint is written."""
+
+    act: Callable[[], object] | None = None
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        answer = super().put_if_absent(path, body)
+        act = self.act
+        if act is not None and path.startswith(paths.CHECKPOINTS):
+            self.act = None
+            act()
+        return answer
+
+
+def test_a_checkpoint_that_is_collected_while_it_is_written_is_no_damage() -> None:
+    """INV-11: others wrote newer ones, and a clean takes what no kept checkpoint names."""
+    uri = "memory://rebuild-collected"
+    retention = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
+    table = make(uri, "off", interval=1)
+    table.set({"metadata.statistics": "on", **retention})
+    slow, store = open_wrapped(uri, Beside)
+
+    def meanwhile() -> None:
+        for number in range(3):
+            table.upsert(rows(60 + number, 61 + number))
+        table.clean()
+
+    store.act = meanwhile
+    report = slow.rebuild_metadata()
+    assert (report.rebuilt, store.act) == (0, None)
+    assert table.verify().clean
+    assert table.rebuild_metadata().rebuilt
+    assert untold(table) == 0

@@ -6,12 +6,22 @@ import itertools
 import json
 
 import pyarrow as pa
+import pytest
 
 from plait import Table
-from plait.errors import TableNotFoundError
-from plait.services.runner import serve
+from plait.errors import CorruptMetadataError, SchemaMismatchError, TableNotFoundError
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
+from plait.services.compaction import compact
+from plait.services.rewrite import Sharing
+from plait.services.runner import Looks, OptimizeReport, serve
+from plait.testing import SimClock
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction
 from tests.support.expiry import filled
 from tests.support.expiry import make as make_expiring
+from tests.support.forge import forge_schema
+from tests.support.protocol import Work, beside, client, create, memory
 
 NAMES = map(str, itertools.count())
 
@@ -67,16 +77,17 @@ def test_a_table_that_fails_does_not_stop_the_others() -> None:
 def test_what_has_expired_goes_before_it_is_compacted_and_is_not_looked_for_all_the_time() -> None:
     """A look may read a column: there are 24 within a time to live, and one an hour."""
     table = filled(make_expiring("mor"))
-    uri, looked = uri_of(table), dict[str, float]()
-    (run,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    uri, looks = uri_of(table), dict[str, Looks]()
+    (run,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
     assert run.expiry is not None
     assert run.expiry.rows_deleted == 6
     assert not run.idle
     json.dumps(run.to_dict())
-    (again,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    (again,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
     assert again.expiry is None
-    looked[uri] -= 3_601
-    (later,) = serve([uri], lambda uri: Table.open(uri).handle, looked)
+    assert looks[uri].expiry_s is not None
+    looks[uri].expiry_s -= 3_601
+    (later,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
     assert later.expiry is not None
     assert later.expiry.commits == ()
     (none,) = serve([uri_of(make())], lambda uri: Table.open(uri).handle)
@@ -85,13 +96,173 @@ def test_what_has_expired_goes_before_it_is_compacted_and_is_not_looked_for_all_
 
 def test_a_bucket_at_which_a_living_compaction_works_is_left_to_it() -> None:
     """It would waste the work of one of them; nothing else hangs on it."""
-    from plait.model.instant import Operation
-    from plait.model.request import WriteRequest
-    from plait.txn.transaction import OptimisticTransaction
-
     table = make()
     request = WriteRequest(Operation.COMPACT, partitions=((),))
     other = OptimisticTransaction.begin(table.handle, request)
     assert table.optimize().compaction.commits == ()
     other.abort("it died", wrote=False)
     assert table.optimize().compaction.commits
+
+
+# --- what fails is in nobody's way ---------------------------------------------------------
+
+
+def break_a_file(table: Table) -> None:
+    """Damage a file that a compaction must read."""
+    store = table.handle.store
+    path = table.handle.cache.snapshot().files["path"][0].as_py()
+    body = store.find(path) or b""
+    store.put(path, b"x" * len(body))
+
+
+def test_a_service_that_fails_keeps_no_other_from_its_turn() -> None:
+    """Else one damaged file would let storage and the timeline of its table grow for ever."""
+    table = make()
+    table.set({"checkpoint.interval": 1, "archive.keep": 1, "compact.hidden.percent": 1})
+    for value in range(3):
+        table.upsert(rows(value, value=value))
+    break_a_file(table)
+    with pytest.raises(CorruptMetadataError):
+        table.optimize()
+    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle)
+    assert isinstance(run.error, CorruptMetadataError)
+    assert run.report is not None
+    assert run.report.compaction is None
+    assert run.report.clean is not None
+    assert table.handle.cache.refresh().archive.files
+    assert table.handle.cache.refresh().horizon > 0
+    json.dumps(run.to_dict())
+
+
+def test_a_time_to_live_that_nobody_can_tell_does_not_keep_a_table_from_its_upkeep() -> None:
+    """Also where each look is a process of its own, as a scheduler starts it."""
+    table = filled(make_expiring("mor"))
+    for value in range(4):
+        table.append(table.scan().to_arrow().slice(0, 0))
+        table.delete(where=f"id = {value}")
+    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
+    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle)
+    assert isinstance(run.error, SchemaMismatchError)
+    assert run.expiry is None
+    assert run.report is not None
+    assert run.report.compaction is not None
+
+
+def test_what_is_no_error_of_plait_stops_no_other_table() -> None:
+    table = make()
+
+    def opened(uri: str) -> TableHandle:
+        if uri == "broken":
+            message = "a bug"
+            raise KeyError(message)
+        return Table.open(uri).handle
+
+    first, last = serve(["broken", uri_of(table)], opened)
+    assert isinstance(first.error, KeyError)
+    assert first.to_dict()["error"] == {"code": "bug", "message": "KeyError: 'a bug'"}
+    assert last.report is not None
+    assert not last.idle
+
+
+def test_a_runner_knows_the_dead_of_a_machine_that_slept(clock: SimClock) -> None:
+    """INV-06: it opens the table anew for each look, and remembers whom it doubted."""
+    store = memory(clock)
+    create(store)
+    clock.advance(1_000)
+    work = Work.begin(client(store, clock), mark="died")
+    clock.suspend(8 * 3_600)
+    looks: dict[str, Looks] = {}
+    for _ in range(2):
+        (run,) = serve(["t"], lambda _: client(store, clock), looks)
+        assert run.report is not None
+        assert run.report.rollback is not None
+        ended = [each.instant for each in run.report.rollback.ended]
+        clock.advance(30)
+    assert ended == [work.txn.instant]
+
+
+# --- the work is shared --------------------------------------------------------------------
+
+
+def test_a_runner_leaves_partitions_to_others_that_came_to_them_meanwhile() -> None:
+    """It asks before each commit, not only when it plans."""
+    table = Table.create(
+        f"memory://runner-{next(NAMES)}",
+        "id bigint, place string",
+        record_key="id",
+        partition_by="place",
+        table_type="mor",
+        properties={"services.task.size": 1},
+    )
+    for number in range(3):
+        table.upsert(pa.table({"id": [number] * 3, "place": ["a", "b", "c"]}))
+    partitions = tuple(task.bucket[0] for task in table.plan_compact().tasks)
+    assert len(partitions) == 3
+
+    def come() -> None:
+        request = WriteRequest(Operation.COMPACT, partitions=partitions)
+        OptimisticTransaction.begin(table.handle, request)
+
+    report = beside(table, "publish", come).optimize()
+    assert report.compaction is not None
+    assert len(report.compaction.commits) == 1
+
+
+def test_a_report_tells_what_was_read_moved_and_freed() -> None:
+    table = make()
+    sizes = table.files()["bytes"].to_pylist()
+    report = table.optimize()
+    assert report.compaction is not None
+    assert report.compaction.rows_moved == table.scan().count()
+    assert report.compaction.bytes_read == sum(sizes)
+    assert report.compaction.bytes_written == sum(table.files()["bytes"].to_pylist())
+    assert report.clean is not None
+    assert report.clean.bytes_freed == sum(sizes)
+
+
+def test_a_turn_that_is_over_leaves_the_rest_to_the_next_one() -> None:
+    """A table with work for hours does not make the others wait for it."""
+    table = Table.create(
+        f"memory://runner-{next(NAMES)}",
+        "id bigint, place string",
+        record_key="id",
+        partition_by="place",
+        table_type="mor",
+        properties={"services.task.size": 1},
+    )
+    for number in range(3):
+        table.upsert(pa.table({"id": [number] * 3, "place": ["a", "b", "c"]}))
+    for left in (3, 2, 1, 0):
+        plan = table.plan_compact()
+        assert len(plan.tasks) == left
+        report = compact(table.handle, plan, sharing=Sharing(over=lambda: True))
+        assert len(report.commits) == min(left, 1)
+
+
+def test_a_table_to_which_nothing_came_is_not_planned_again_at_each_look() -> None:
+    """To plan a clean or a compaction of a large table takes seconds and much memory."""
+    table, looks = make(), dict[str, Looks]()
+
+    def look() -> OptimizeReport:
+        (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle, looks)
+        assert run.report is not None
+        assert run.error is None
+        return run.report
+
+    first = look()
+    assert first.compaction is not None
+    assert first.compaction.commits
+    assert first.clean is not None
+    while look().compaction is not None:
+        pass
+    again = look()
+    assert (again.compaction, again.clustering, again.clean) == (None, None, None)
+    assert again.idle
+    table.upsert(rows(1, value=9))
+    assert look().compaction is not None
+    mine = looks[uri_of(table)]
+    assert mine.clean_s is not None
+    mine.clean_s -= 600
+    assert look().clean is not None
+    mine.idle = mine.idle[0], mine.idle[1] - 600
+    assert look().compaction is not None

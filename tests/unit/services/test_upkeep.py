@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -104,3 +107,38 @@ def test_a_compaction_that_fails_leaves_the_commit_as_it_is(monkeypatch, caplog)
 def test_what_writers_compact_is_one_of_three_words() -> None:
     with pytest.raises(OptionError, match="off, inline, async"):
         make("sometimes")
+
+
+AT_EXIT = """
+import atexit
+import pyarrow as pa
+from plait import Table
+
+t = Table.create("memory://exit", "id bigint", record_key="id", properties={"compact": "async"})
+atexit.register(lambda: print(t.upsert(pa.table({"id": [1]})).version))
+"""
+
+
+def test_a_commit_stands_where_no_thread_can_be_had_any_more() -> None:
+    """INV-10: the interpreter starts no thread while it ends, and may still write a last batch."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AT_EXIT], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["1"], done.stderr
+
+
+def test_upkeep_goes_on_after_no_thread_could_be_had(monkeypatch, caplog) -> None:
+    table = make("async")
+
+    def none(*_: object) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ThreadPoolExecutor, "submit", none)
+        table.upsert(rows(*range(200), value=1))
+    assert "nothing compacts after this commit" in caplog.text
+    for value in (2, 3):
+        table.upsert(rows(*range(200), value=value))
+        finish_upkeep()
+    assert max(files(table)) <= 2

@@ -1,4 +1,4 @@
-"""Verify: check INV-01 to INV-09 and INV-14 on storage, without changing anything."""
+"""Verify: check INV-01 to INV-09, INV-11, INV-14 and INV-16 on storage; change nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Verification:
         """Read every slot; give the state that follows, if none is damaged."""
         windows = Windows(self._store, self._findings)
         files = LiveFiles(self._findings)
-        replay = StateReplay(self._findings)
+        replay = StateReplay(self._store, self._findings)
         for decision in self._walk.decisions():
             self._instants.take(decision, self._findings)
             if self._walk.whole:

@@ -1,4 +1,4 @@
-"""What is inside live files: rows, columns, deletion vectors, keys (INV-04, INV-08)."""
+"""What is inside live files: rows, columns, deletion vectors, keys, and indexes of keys."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError, StorageError
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask
+from plait.files.digest import Digester
 from plait.files.hash import bucket_of, key_hashes
+from plait.files.key_index import entries_of
 from plait.files.reader import OpenFile, Schemas
-from plait.model.plan import Snapshot
+from plait.model.order import KEY_ORDER
+from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import to_text
 from plait.read.slices import SliceReader
-from plait.services.verify.report import Findings
+from plait.services.verify.report import INDEXED, Findings
 from plait.storage.port import Store
 
 _HASHES_MAX = 8 << 20
 """Keys whose hashes are held at once: 64 MiB, and as much again to sort them."""
 _SAMPLE = 10_000
-"""So many repeated hashes are compared key by key; with more there is no doubt."""
+"""Number of repeated hashes that are compared key by key; with more there is no doubt."""
 
 Hashes = npt.NDArray[np.uint64]
 _Damage = (CorruptMetadataError, StorageError)
@@ -34,17 +37,40 @@ _Damage = (CorruptMetadataError, StorageError)
 def check_files(store: Store, snapshot: Snapshot, findings: Findings) -> None:
     """Read every live file whole, batch by batch, and its deletion vector (INV-04)."""
     schemas = Schemas(snapshot.spec.schema, snapshot.schemas)
-    names = snapshot.spec.schema.names
     for file in _live(snapshot.files, findings):
         try:
             with OpenFile(store, file, schemas) as source:
-                for group in range(source.group_count):
-                    for batch in source.batches(group, names):
-                        findings.count("rows", batch.num_rows)
+                _check_file(source, file, snapshot.spec, findings)
             if load_mask(store, file) is not None:
                 findings.count("deletion vectors")
         except _Damage as error:
             findings.damage("INV-04", file.path, error)
+
+
+def _check_file(source: OpenFile, file: LiveFile, spec: TableSpec, findings: Findings) -> None:
+    """Read every row, and compare the key index with the keys (INV-11)."""
+    keys, indexed, at = Digester(), Digester(), 0
+    for group in range(source.group_count):
+        for batch in source.batches(group, spec.schema.names):
+            findings.count("rows", batch.num_rows)
+            if spec.keyed and file.order != KEY_ORDER:
+                keys.add(_numbers(entries_of(key_hashes(batch, spec.key), at)))
+            at += batch.num_rows
+    try:
+        for entries in source.indexed_keys():
+            indexed.add(_numbers(entries))
+    except CorruptMetadataError as error:
+        findings.damage(INDEXED, file.path, error)
+        return
+    if indexed.digest.rows:
+        findings.count("key indexes")
+        if indexed.digest != keys.digest:
+            message = "its key index leads to other rows than those of its keys"
+            findings.problem(INDEXED, file.path, message)
+
+
+def _numbers(entries: Hashes) -> pa.RecordBatch:
+    return pa.record_batch({"entry": entries.view(np.int64)})
 
 
 def check_keys(store: Store, snapshot: Snapshot, findings: Findings) -> None:

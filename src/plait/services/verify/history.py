@@ -33,7 +33,7 @@ from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
 from plait.txn.policy import require_policy
 
 _HELD = 1_000
-"""So many decisions are held for windows; what is older is read again."""
+"""Number of decisions that are held for windows. Older ones are read again."""
 
 
 @dataclass(slots=True)

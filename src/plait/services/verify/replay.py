@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,12 +12,17 @@ from plait.files.bounds import Kinds, bound_fields, plain_kinds, with_bounds
 from plait.files.data_file import live_files, unmasked
 from plait.files.reader import load_stats
 from plait.model.decision import Decision
+from plait.model.sums import Sums
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.decided_sums import decided_sums
 from plait.state.events import TABLES, Folded
 from plait.state.part_file import PartFile, places_of, read_whole
 from plait.state.parts import Part
+from plait.state.selected import load_places
 from plait.state.state import TableState
+from plait.state.sums import changed_places, summed, sums_at
+from plait.state.trust import Trust
 from plait.storage.port import Store
 from plait.stream.audit import break_of, told
 from plait.timeline import paths
@@ -25,14 +30,16 @@ from plait.timeline.log import Timeline
 from plait.txn.undone import find_lost
 
 _TAIL_MAX = 64
+_COUNTED = ["directory", "partition", "files"]
 _COMPARED = 2
-"""So many of the newest checkpoints are compared with the decisions: those that are kept."""
+"""Number of newest checkpoints that are compared with the decisions: those that are kept."""
 
 
 @dataclass(slots=True)
 class StateReplay:
     """Applies every decision from the first on."""
 
+    store: Store
     findings: Findings
     state: TableState | None = None
     whole: bool = True
@@ -48,13 +55,22 @@ class StateReplay:
             if self.state is None:
                 self.state = TableState.create(decision, where=path)
             else:
-                self.state = self.state.apply(decision, where=path)
+                following = self.state.apply(decision, where=path)
+                self._sum_up(self.state, decision, path)
+                self.state = following
         except FormatError as error:
             self.whole = False
             self.findings.damage("INV-01", path, error)
             return
         if len(self.state.tail) > _TAIL_MAX:
             self.state = self.state.squeezed()
+
+    def _sum_up(self, before: TableState, decision: Decision, path: str) -> None:
+        """Compare the sums that a decision tells with those of its changes."""
+        found = decided_sums(self.store, before, decision.changes)
+        if decision.live is not None and decision.live != found:
+            message = f"it tells {decision.live}, and its live files are {found}"
+            self.findings.problem("INV-11", path, message)
 
     def _follow(self, decision: Decision, path: str) -> None:
         """See whether the tokens of a decision continue their streams."""
@@ -136,8 +152,11 @@ class Checkpoints:
                 self.findings.problem("INV-04", file.path, message)
         if places is not None:
             order = [("directory", "ascending"), ("partition", "ascending")]
-            known, counted = read_whole(self.store, places), places_of(added)
-            if not known.sort_by(order).equals(counted.sort_by(order)):
+            known, counted = (
+                each.filter(pc.greater(each["files"], 0)).select(_COUNTED).sort_by(order)
+                for each in (read_whole(self.store, places), places_of(added))
+            )
+            if not known.equals(counted):
                 message = f"its directories are not those of {file.path}"
                 self.findings.problem("INV-04", places.path, message)
 
@@ -156,12 +175,37 @@ class Checkpoints:
         except FormatError:
             self.findings.problem("INV-04", path, "the next decision does not continue it")
             return
+        # as it is: what is found wrong is not to be replaced by what decisions say
+        state = state and replace(state, trust=Trust(judged=True))
         different = state and difference(self.store, state, replayed)
         if different:
             message = f"its {different} differ from the decisions"
             self.findings.problem("INV-04", path, message)
+        elif state is not None and not self._sums_fit(state, replayed):
+            message = "the sums in its places differ from the live files"
+            self.findings.problem("INV-04", path, message)
         elif state is not None and data:
             self._check_rebuilt(state, replayed, path)
+
+    def _sums_fit(self, state: TableState, replayed: TableState) -> bool:
+        """Tell whether the places of the parts add up to the files live at their version."""
+        if not state.parts:
+            return True
+        told = summed([load_places(self.store, part, state.cache) for part in state.parts])
+        decided = Trust().base_of(self.store, state.parts)
+        if decided is not None and sums_at(told) != decided:
+            return False
+        version = state.parts[-1].last
+        if version < replayed.horizons.final:  # files that were live then are known no more
+            return True
+        live = replayed.folded(self.store).live(version)
+        real = changed_places(live.slice(0, 0), live)
+        order = [("directory", "ascending"), ("partition", "ascending")]
+        names = ["directory", "partition", "live", "rows", "hash"]
+        some = told.filter(pc.not_equal(told["live"], 0))
+        nothing = Sums() == sums_at(told.filter(pc.equal(told["live"], 0)))
+        mine, theirs = (each.select(names).sort_by(order) for each in (some, real))
+        return nothing and mine.equals(theirs)
 
     def _check_rebuilt(self, state: TableState, replayed: TableState, path: str) -> None:
         """Compare the bounds that a checkpoint alone tells with the files."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from plait.errors import TableError
 
+INDEXED: Final = "INV-11"
+"""The invariant of key indexes: to lose one costs time."""
 _PROBLEMS_MAX = 1_000
 _TEXT_MAX = 500
 
@@ -94,8 +97,8 @@ class Findings:
         self.checked[what] += number
 
     def damaged(self, path: str) -> bool:
-        """Return whether a problem of this file is known."""
-        return any(known == path for _, known in self._problems)
+        """Return whether a file's rows are known to be damaged."""
+        return any(known == path and broken != INDEXED for broken, known in self._problems)
 
     def report(self) -> VerifyReport:
         """Return the report."""

@@ -1,0 +1,70 @@
+"""Commit ids and epochs that are undone and let through again while their writer is at work."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from plait import Table, UndoneError
+from plait.model.stream import Position
+from plait.write.writer import Writer
+from tests.support.protocol import beside
+
+ROWS = pa.table({"id": [1, 2], "v": [5, 5]})
+
+
+def make(name: str) -> Table:
+    table = Table.create(f"memory://let-through-{name}", "id bigint, v bigint", record_key="id")
+    table.upsert(pa.table({"id": [2], "v": [1]}))
+    return table
+
+
+def by_id(table: Table) -> None:
+    table.upsert(ROWS, commit_id="one")
+
+
+def by_epoch(table: Table) -> None:
+    after: Position | None = None
+    with table.stream("s").writer("upsert", after=after, end="1", on_conflict="raise") as writer:
+        assert isinstance(writer, Writer)
+        writer.write(ROWS)
+
+
+@pytest.mark.parametrize("write", [by_id, by_epoch])
+def test_what_was_let_through_while_it_was_written_says_so_and_is_applied_when_sent_again(
+    write: object,
+) -> None:
+    """INV-16: somebody sent the same, and a restore undid it and let it be applied again."""
+    assert callable(write)
+    table = make(write.__name__)
+
+    def meanwhile() -> None:
+        write(table)
+        table.undo(replay=True)
+
+    with pytest.raises(UndoneError) as caught:
+        write(beside(table, "publish", meanwhile))
+    assert "send it again" in caught.value.hint
+    assert table.scan().count() == 1
+    write(table)
+    assert table.scan().count() == 2
+
+
+@pytest.mark.parametrize("write", [by_id, by_epoch])
+def test_what_was_undone_while_it_was_written_needs_a_replay(write: object) -> None:
+    """INV-16."""
+    assert callable(write)
+    table = make(f"not-{write.__name__}")
+
+    def meanwhile() -> None:
+        write(table)
+        table.undo()
+
+    with pytest.raises(UndoneError) as caught:
+        write(beside(table, "publish", meanwhile))
+    assert "Table.replay" in caught.value.hint
+    with pytest.raises(UndoneError):
+        write(table)
+    table.replay()
+    write(table)
+    assert table.scan().count() == 2
