@@ -11,14 +11,17 @@ import zlib
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from tests.compat.golden import Golden
 from tests.compat.reader import Reader, arrow_type
-from tests.compat.values import bucket_of, hashed, key_hashes, text_of
+from tests.compat.values import bucket_of, hashed, key_hashes, key_index, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = (ROOT / "docs/spec/format.md").read_text(encoding="utf-8")
@@ -119,9 +122,9 @@ def test_hashes_of_the_specification_are_those_of_their_values() -> None:
 # --- what stands beside the rows ---------------------------------------------------------------
 
 
-def data_files(name: str):
+def data_files(name: str, folder: Path = V1):
     """Give the live files of a table, each with all its rows, hidden ones too."""
-    reader = Reader(str(V1 / name))
+    reader = Reader(str(folder / name))
     for file, _ in reader.live(reader.version):
         yield reader, file, reader._data(file, reader.table["schema_id"])
 
@@ -178,6 +181,36 @@ def test_sorted_files_are_in_the_order_of_the_key(name: str) -> None:
         if file["order"] == 0:
             found = [tuple(row.values()) for row in rows.select(key).to_pylist()]
             assert found == sorted(found)
+
+
+def indexed(name: str, folder: Path = V1) -> int:
+    """Check the key index of each live file against its keys; give how many there are."""
+    seen = 0
+    for reader, file, rows in data_files(name, folder):
+        body = reader._read(file["path"])
+        metadata = pq.read_metadata(pa.BufferReader(body)).metadata or {}
+        found = key_index(body, metadata.get(b"plait.keys"), file["rows"])
+        wanted: dict[int, set[int]] = {}
+        for position, each in enumerate(key_hashes(rows, reader.table["bucket_spec"]["key"])):
+            wanted.setdefault(each >> 32, set()).add(position)
+        assert found in ({}, wanted), file["path"]
+        seen += bool(found)
+    return seen
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_key_indexes_lead_to_every_row(name: str) -> None:
+    assert indexed(name) == (2 if name == "ordered" else 0)
+
+
+def test_key_indexes_of_several_blocks_lead_to_every_row(tmp_path: Path) -> None:
+    golden = Golden("indexed", "id bigint, v int", record_key=("id",), buckets=1)
+    rows = [{"id": n, "v": n * 7919 % 10_007} for n in range(9_000)]
+    golden.table.insert(golden.arrow(rows))
+    with mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 1_000):
+        golden.table.cluster("v")
+    golden.save(tmp_path)
+    assert indexed("indexed", tmp_path) == 1
 
 
 def test_files_in_an_order_of_columns_tell_it_by_its_number() -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from plait import InstantExpiredError, Table, UnsupportedFeatureError
 from tests.compat import make_v1
 from tests.compat.reader import Reader, RefusedError
 from tests.compat.rows import listed
+from tests.compat.values import live_sums
 
 V1 = Path(__file__).parent / "v1"
 TABLES = sorted(path.stem for path in V1.glob("*.json"))
@@ -85,6 +87,27 @@ def test_second_reader_checks_the_archive(checkpoints: bool) -> None:
     reader = Reader(str(V1 / "archived"), checkpoints=checkpoints)
     reader.check_archive()
     assert reader.archive
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_second_reader_finds_the_sums_that_decisions_tell(name: str) -> None:
+    reader = Reader(str(V1 / name), checkpoints=False)
+    for version in range(reader.horizon, reader.version + 1):
+        assert reader.commits[version]["live"] == live_sums(reader.live(version)), version
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_places_of_each_checkpoint_add_up_to_the_sums_of_its_decision(name: str) -> None:
+    decided = Reader(str(V1 / name), checkpoints=False).commits
+    for file in sorted((V1 / name).rglob("state.json")):
+        state = json.loads(json.loads(file.read_text(encoding="utf-8"))["state"])
+        named = [
+            each[1] for part in state["parts"] for each in part["files"] if each[0] == "places"
+        ]
+        rows = [row for path in named for row in pq.read_table(V1 / name / path).to_pylist()]
+        live, visible, total = (sum(row[n] for row in rows) for n in ("live", "rows", "hash"))
+        told = [live, visible, f"{total % 2**64:016x}"]
+        assert told == decided[state["version"]]["live"], file
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -60,6 +62,68 @@ def hashed(value: Any, kind: pa.DataType) -> bytes:
     return int(value).to_bytes(8 if wide else 4, "little", signed=True)
 
 
+WORD = 2**64 - 1
+SHORT = ("bucket", "order", "schema_id")
+"""Columns of four bytes; other numbers have eight."""
+OF_FILE = ("path", "partition", "bucket", "kind", "rows", "bytes", "order", "schema_id", "footer")
+OF_MASK = ("inline", "dv_path", "dv_offset", "dv_bytes")
+
+
+def live_sums(files: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> list[object]:
+    """Return `live`: the sums over files, each with its deletion vector."""
+    hidden = [mask["rows"] if mask else 0 for _, mask in files]
+    rows = sum(file["rows"] for file, _ in files) - sum(hidden)
+    hashes = (file_hash(file, mask or {}) for file, mask in files)
+    return [len(files), rows, f"{sum(hashes) & WORD:016x}"]
+
+
+def file_hash(file: dict[str, Any], mask: dict[str, Any]) -> int:
+    """Return the hash of a live file."""
+    told = {name: file[name] for name in (*OF_FILE, "version")}
+    told |= {"masked": mask.get("rows") or None, **{name: mask.get(name) for name in OF_MASK}}
+    total = 0
+    for name, value in told.items():
+        if value is not None:
+            body = value.encode() if isinstance(value, str) else value
+            if isinstance(value, int):
+                body = (value & WORD).to_bytes(8, "little")[: 4 if name in SHORT else 8]
+            seed = xxhash.xxh64_intdigest(name.encode())
+            total += xxhash.xxh64_intdigest(body, seed=seed)
+    return mixed(total & WORD)
+
+
+def mixed(x: int) -> int:
+    """Return the final step of XXH64."""
+    x ^= x >> 33
+    x = x * 0xC2B2AE3D27D4EB4F & WORD
+    x ^= x >> 29
+    x = x * 0x165667B19E3779F9 & WORD
+    return x ^ x >> 32
+
+
 def bucket_of(number: int, count: int) -> int:
     """Return the bucket of a key hash, which is read with a sign."""
     return (number - 2**64 if number >> 63 else number) % count
+
+
+def key_index(body: bytes, directory: bytes | None, rows: int) -> dict[int, set[int]]:
+    """Return the positions of rows by the upper halves of their key hashes, from a key index."""
+    if directory is None:
+        return {}
+    offset, *pairs = (n for (n,) in struct.iter_unpack("<Q", base64.b64decode(directory)))
+    found: dict[int, set[int]] = {}
+    last = -1
+    for number, (first, digest) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        start = offset + number * 8 * 4_096
+        block = body[start : min(start + 8 * 4_096, offset + 8 * rows)]
+        entries = [n for (n,) in struct.iter_unpack("<Q", block)]
+        if xxhash.xxh64_intdigest(block) != digest or entries[0] != first:
+            message = f"block {number} of the key index is damaged"
+            raise ValueError(message)
+        for entry in entries:
+            if entry <= last:
+                message = f"block {number} of the key index is out of order"
+                raise ValueError(message)
+            found.setdefault(entry >> 32, set()).add(entry & 0xFFFFFFFF)
+            last = entry
+    return found
