@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Never, Self
 
 from plait.errors import (
     CoordinatorFencedError,
-    EpochUnknownError,
     OptionError,
+    StorageError,
     StreamError,
     TransactionClosedError,
 )
-from plait.model.decision import CommitResult, Token
+from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.model.stream import Position
 from plait.state.state import TableState
 from plait.stream.fence import Fence
+from plait.stream.group import Group
 from plait.stream.messages import (
+    Acknowledgement,
+    Farewell,
     Hello,
+    Progress,
     Report,
     Turn,
     encode,
-    offsets_text,
-    parse_offsets,
-    understood,
+    position_offsets,
 )
-from plait.stream.open_turn import OpenTurn, digest_of, follow, gathered_of, spans_of
+from plait.stream.open_turn import (
+    OpenTurn,
+    TurnLoad,
+    end_idle,
+    gathered_of,
+    token_of,
+)
 from plait.stream.transport import Endpoint
-from plait.timeline import paths
 from plait.txn.begin import pending_record
 from plait.txn.table_handle import TableHandle, require_slots
 from plait.write.group_commit import decide
+
+_log = logging.getLogger(__name__)
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
 _TURNS_MAX = 100
 """The largest number of open turns while writers are silent."""
 _LOOK_S = 0.05
 """The pause between two polls while waiting for reports."""
+_AGAIN_S = 1.0
+"""The time after which a turn is sent again while reports are awaited."""
 
 
 class Coordinator:
@@ -72,13 +85,12 @@ class Coordinator:
         require_slots(handle)
         self._handle, self._application, self._request = handle, application, request
         self._endpoint = endpoint
-        self._lives: dict[str, str] = {}
-        self._open: list[OpenTurn] = []
         self._next = 0
         self._decided = -1
         self._position: Position | None = None
         self._begun = self._closed = False
         self._fence = Fence(handle, application, handle.new_instant(handle.cache.known()))
+        self._group = Group(handle.identity, self._session)
         self._fenced: CoordinatorFencedError | None = None
 
     def __enter__(self) -> Self:
@@ -98,7 +110,7 @@ class Coordinator:
     @property
     def writers(self) -> tuple[str, ...]:
         """The writers that take part now."""
-        return tuple(sorted(self._lives))
+        return tuple(sorted(self._group.lives))
 
     @property
     def instant(self) -> Instant:
@@ -118,6 +130,7 @@ class Coordinator:
         self._begun = True
         self._drop("its coordinator starts again")
         self._fence = Fence.newest(self._handle, self._application)
+        self._group.session = self._session
         self._position = self._load_position()
         first = self._request_turn(self._handle.cache.known(), reset=True)
         try:
@@ -141,15 +154,22 @@ class Coordinator:
         self._require_open()
         self._handle.ports.background.tend()
         self._require_first(self._handle.cache.known())
+        came: list[Hello] = []
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
-            message = understood(body)
+            message = self._group.understand(body)
             if isinstance(message, Hello):
-                self._welcome(message)
-            elif isinstance(message, Report):
-                self._take(message)
+                came.append(message)
+            elif isinstance(message, Report | Progress):
+                self._group.take(message)
+            elif isinstance(message, Farewell):
+                self._group.part(message)
             elif isinstance(message, Turn) and message.session > self._session:
                 self._end_fenced(f"coordinator {message.session} sends turns")
+        if came:
+            self._welcome(came)
+        if self._group.asked:
+            self._send_again()
         self._require_sound()
 
     def checkpoint(self, *, wait_s: float = 60) -> bool:
@@ -161,18 +181,23 @@ class Coordinator:
             StreamError, CoordinatorFencedError: as ``poll``.
         """
         self.poll()
-        if len(self._open) < _TURNS_MAX:
+        if len(self._group.turns) < _TURNS_MAX:
             self._begin_turn(reset=False)
         clock = self._handle.ports.clock
-        until = clock.monotonic() + wait_s
+        sent = clock.monotonic()
+        until = sent + wait_s
         while True:
             self.poll()
-            if all(each.complete for each in self._open[:-1]):
+            if not self._group.awaited:
                 return True
-            if clock.monotonic() >= until:
+            now = clock.monotonic()
+            if now >= until:
                 self._require_newest()
                 return False
-            self.poll(min(_LOOK_S, max(0.0, until - clock.monotonic())))
+            if now >= sent + _AGAIN_S:  # it may have been lost, or a report was
+                sent = now
+                self._send_again()
+            self.poll(min(_LOOK_S, until - now))
 
     def complete(self) -> CommitResult | None:
         """Commit all turns that every writer has reported; return None if there is nothing new.
@@ -183,7 +208,7 @@ class Coordinator:
             CoordinatorFencedError: a newer coordinator took the stream over; this one ended.
         """
         self.poll()
-        ready = self._ready()
+        ready = self._group.ready
         if not ready:
             return None
         if all(report.idle for each in ready for report in each.ordered()):
@@ -192,17 +217,18 @@ class Coordinator:
         try:
             result = self._decide(ready)
         except Exception as error:
-            self._require_first(self._handle.cache.refresh(), error)
-            self._require_newest(error)
-            self._restart(f"{type(error).__name__} while an epoch was decided")
+            self._begin_anew(error)
             raise
         if result.instant.nonce != ready[-1].turn.instant.nonce:
             self._end_fenced(f"version {result.version} is this epoch, by another coordinator")
         self._decided = ready[-1].turn.number
-        self._open = self._open[len(ready) :]
+        self._group.turns = self._group.turns[len(ready) :]
+        # As of the commit: a store that fails now must not make the commit seem another one's.
+        self._position = self._handle.cache.known().streams.get(self._application)
+        told = Acknowledgement(self._group.table, self._session, self._decided, self._offsets())
+        self._endpoint.send(encode(told))
         for each in ready[:-1]:
             each.roll_back(self._handle, "its rows were carried into a later epoch")
-        self._position = self._load_position()
         return result
 
     def commit(self, *, wait_s: float = 60) -> CommitResult | None:
@@ -210,11 +236,26 @@ class Coordinator:
         self.checkpoint(wait_s=wait_s)
         return self.complete()
 
-    def dismiss(self, writer: str) -> None:
-        """Stop waiting for a writer that will not return; the others start again."""
+    @property
+    def held(self) -> TurnLoad:
+        """What the writers hold in the turn that is open, as far as they told."""
         self._require_open()
-        if self._lives.pop(writer, None) is not None:
-            self._restart(f"writer {writer!r} was dismissed")
+        return self._group.held
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The writers without whose reports no ended turn can be committed."""
+        return self._group.awaited
+
+    def dismiss(self, writer: str) -> None:
+        """Go on without a writer that is silent.
+
+        Turns that it has not reported are committed without it. Its rows are not lost: its
+        offsets stay where they are. If it lives, it finds that it is not known any more, and reads
+        on from there. What it staged belongs to a decided instant that does not name it.
+        """
+        self._require_open()
+        self._group.leave_out(writer)
 
     def close(self) -> None:
         """Roll back what is undecided, and end; idempotent."""
@@ -232,8 +273,17 @@ class Coordinator:
         self._position = self._load_position()
         self._begin_turn(reset=True)
 
+    def _begin_anew(self, error: Exception) -> None:
+        """Start again after a commit that failed, unless the store still fails."""
+        try:
+            self._require_first(self._handle.cache.refresh(), error)
+            self._require_newest(error)
+            self._restart(f"{type(error).__name__} while an epoch was decided")
+        except StorageError:
+            _log.warning("the stream cannot begin anew now", exc_info=True)
+
     def _drop(self, reason: str) -> None:
-        doomed, self._open = self._open, []
+        doomed, self._group.turns = self._group.turns, []
         for each in doomed:
             each.roll_back(self._handle, reason)
 
@@ -248,6 +298,7 @@ class Coordinator:
         record = pending_record(handle, self._request, state)
         record = replace(record, writer=self._session, stream=self._application)
         turn = Turn(
+            self._group.table,
             self._session,
             self._next,
             record.instant,
@@ -257,98 +308,59 @@ class Coordinator:
             self._decided,
             self._offsets(),
             reset,
-            dict(self._lives),
+            dict(self._group.lives),
+            self._group.revision,
         )
         self._next += 1
-        self._open.append(OpenTurn.begin(handle, turn, record, state))
-        return self._open[-1]
+        self._group.turns.append(OpenTurn.begin(handle, turn, record, state))
+        return self._group.turns[-1]
 
     def _withdraw(self, idle: list[OpenTurn]) -> None:
-        """Drop instants under which no file was written and none can be written any more."""
-        doomed: list[str] = []
-        for each in idle:
-            each.heartbeat.stop()
-            doomed += [paths.requested(each.turn.instant), paths.heartbeat(each.turn.instant)]
-        self._handle.store.delete(doomed)
+        """End turns without rows."""
+        end_idle(self._handle, idle)
         self._decided = idle[-1].turn.number
-        self._open = self._open[len(idle) :]
+        self._group.turns = self._group.turns[len(idle) :]
 
-    # --- messages --------------------------------------------------------------------------
+    def _welcome(self, hellos: Collection[Hello]) -> None:
+        """Admit writers, and tell them the turn: those that are not admitted answer it.
 
-    def _welcome(self, hello: Hello) -> None:
-        """Admit a writer. One that returns has lost what it held."""
-        known = self._lives.get(hello.writer)
-        self._lives[hello.writer] = hello.life
-        if known is not None and known != hello.life:
-            self._restart(f"writer {hello.writer!r} started again")
-            return
-        newest = self._open[-1]
-        newest.turn = replace(
-            newest.turn,
-            decided=self._decided,
-            offsets=self._offsets(),
-            lives=dict(self._lives),
-        )
-        self._endpoint.send(encode(newest.turn))
+        One that returns has lost what it held; one restart serves them all.
+        """
+        again = self._group.admit(hellos)
+        if again:
+            self._restart(f"writers started again: {', '.join(again)}")
+        else:
+            self._send_again()
 
-    def _take(self, report: Report) -> None:
-        if report.session != self._session or self._lives.get(report.writer) != report.life:
-            return
-        for each in self._open:
-            if each.turn.number == report.number and report.writer in each.turn.lives:
-                each.reports.setdefault(report.writer, report)
+    def _send_again(self) -> None:
+        """Send the open turn as it is now."""
+        self._endpoint.send(encode(self._group.renew(self._decided, self._offsets())))
 
     def _require_sound(self) -> None:
         """Start again and raise if a writer gave up or another client ended an instant."""
-        for each in self._open:
-            ended = each.heartbeat.ended_by
-            failed = next((report for report in each.ordered() if report.error), None)
-            if ended is None and failed is None:
+        for each in self._group.turns:
+            message = each.failure
+            if message is None:
                 continue
-            if ended is not None:
+            if each.heartbeat.ended_by is not None:
                 self._require_newest()
-            if failed is not None:
-                message = f"writer {failed.writer!r} failed: {failed.error}"
-            else:
-                message = f"instant {each.turn.instant} was rolled back because it seemed dead"
             self._restart(message)
             raise StreamError(message, hint="read its rows again from the table's position")
-
-    def _ready(self) -> list[OpenTurn]:
-        """Return the oldest turns that have ended and that all writers have reported."""
-        ready: list[OpenTurn] = []
-        for each in self._open[:-1]:
-            if not each.complete:
-                break
-            ready.append(each)
-        return ready
 
     # --- deciding --------------------------------------------------------------------------
 
     def _decide(self, ready: list[OpenTurn]) -> CommitResult:
         last = ready[-1]
         reports = [report for each in ready for report in each.ordered()]
-        epoch, start = (0, "") if self._position is None else _next(self._position)
-        before = self._offsets()
-        ends = follow(before, reports)
-        spans = spans_of(before, reports, ends)
-        end = offsets_text(ends)
-        token = Token(self._application, epoch, start, end, spans, digest_of(reports))
+        token = token_of(self._application, self._position, reports)
         last.heartbeat.stop()
         request = replace(self._request, token=token)
-        gathered = gathered_of(ready[:-1], last)
+        gathered = gathered_of(self._handle.store, ready[:-1], last)
         return decide(self._handle, request, last.turn.instant, gathered)
 
     def _offsets(self) -> dict[str, str]:
         """Return the offsets in the table, by source."""
-        if self._position is None:
-            return {}
-        try:
-            return parse_offsets(self._position.end)
-        except ValueError:
-            message = f"stream {self._application!r} is at {self._position.end[:80]!r}"
-            hint = "a stream with several writers needs its own name"
-            raise EpochUnknownError(message, hint=hint, end=self._position.end) from None
+        return position_offsets(self._application, self._position)
 
     @property
     def _session(self) -> str:
@@ -357,11 +369,9 @@ class Coordinator:
     def _load_position(self) -> Position | None:
         return self._handle.cache.refresh().streams.get(self._application)
 
-    # --- others ----------------------------------------------------------------------------
-
     def _require_first(self, state: TableState, cause: Exception | None = None) -> None:
         """Raise if another coordinator decided an epoch of this stream."""
-        ours = {each.turn.instant.nonce for each in self._open}
+        ours = {each.turn.instant.nonce for each in self._group.turns}
         why = self._fence.find_epoch_of_another(state, self._position, ours)
         if why is not None:
             self._end_fenced(why, cause)
@@ -383,11 +393,7 @@ class Coordinator:
     def _require_open(self) -> list[OpenTurn]:
         if self._fenced is not None:
             raise self._fenced
-        if self._closed or not self._begun or not self._open:
+        if self._closed or not self._begun or not self._group.turns:
             message = "the coordinator is not open"
             raise TransactionClosedError(message, hint="use it in a with block")
-        return self._open
-
-
-def _next(position: Position) -> tuple[int, str]:
-    return position.epoch + 1, position.end
+        return self._group.turns

@@ -1,8 +1,14 @@
 """The messages between a coordinator and its writers: plain values, encoded as bytes.
 
-There are three kinds. A *turn* closes the turn before it and names the instant to write under from
-now on, so buffering never waits. It also has the offsets in the table, so a lost message costs
-nothing. A *report* says what a writer staged in a turn. A *hello* asks for the current turn.
+A *turn* closes the turn before it and names the instant to write under from now on, so buffering
+never waits. It also has the offsets in the table, so a lost message costs nothing. A *report* says
+what a writer staged in a turn. An *acknowledgement* says which turns are decided. A *hello* asks
+for the current turn. Each message has the identity of its table, because streams of two tables may
+have one name and one transport.
+
+As bytes they have the names of Hudi's RFC-32: START-COMMIT and END-COMMIT (a turn that begins anew,
+and one that ends another), WRITE-STATUS, ACK-COMMIT; and HELLO. Each carries a hash of its body: a
+message that was damaged on its way counts as lost.
 """
 
 from __future__ import annotations
@@ -12,11 +18,20 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from plait.errors import CorruptMetadataError, FormatError
+import xxhash
+
+from plait.errors import CorruptMetadataError, EpochUnknownError, FormatError
 from plait.model.instant import Instant
+from plait.model.stream import Position
 
 _log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+"""Of the messages: one with another version is passed over."""
+START, END, STATUS, ACK = "START-COMMIT", "END-COMMIT", "WRITE-STATUS", "ACK-COMMIT"
+HELLO, PROGRESS, FAREWELL = "HELLO", "PROGRESS", "FAREWELL"
 
 Offsets = Mapping[str, str]
 """Where each source is read next, by name; texts that only the writers understand."""
@@ -26,6 +41,7 @@ Offsets = Mapping[str, str]
 class Turn:
     """Report what you hold, and go on under this instant."""
 
+    table: str
     session: str
     """Of the coordinator: another one begins anew. The text of a later one is greater."""
     number: int
@@ -41,12 +57,20 @@ class Turn:
     """Nothing that is undecided will be: drop it, and read on from ``offsets``."""
     lives: Mapping[str, str] = field(default_factory=dict)
     """The writers that take part, each with the life that counts."""
+    revision: int = 0
+    """Of ``lives``, in this session: which of two copies of a turn is the newer one."""
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """The greater, the newer; within a session."""
+        return self.number, self.revision
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one writer staged in one turn."""
 
+    table: str
     session: str
     writer: str
     life: str
@@ -62,6 +86,10 @@ class Report:
     """A write status as Arrow streams; empty if there are no final files."""
     error: str = ""
     """Why this writer cannot go on with what it took."""
+    file: str = ""
+    """Where ``runs`` and ``status`` are, if they are too large for a message."""
+    file_hash: str = ""
+    """Of that file."""
 
     @property
     def idle(self) -> bool:
@@ -70,20 +98,100 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A writer has come, and knows no turn."""
+class Acknowledgement:
+    """Turns are decided."""
 
+    table: str
+    session: str
+    decided: int
+    """Turns up to this one."""
+    offsets: Offsets
+    """How far the table is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A writer has come, or is not among those of the newest turn.
+
+    The first one asks for the current turn. Only one that answers a turn counts the writer in: so
+    a hello that a transport repeats later is not taken for a writer that has come.
+    """
+
+    table: str
     writer: str
     life: str
     """Random, another one at each start."""
+    session: str = ""
+    """Of the coordinator whose turn it answers; empty if it answers none."""
+    number: int = -1
+    """Of that turn."""
 
 
-Message = Turn | Report | Hello
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a writer holds in the turn that is open."""
+
+    table: str
+    session: str
+    writer: str
+    life: str
+    number: int
+    rows: int
+    bytes: int
+    """As they are in memory."""
+    moved: bool = False
+    """Whether an offset moved, with rows or without. If none did, the writer asks what became of
+    what it reported."""
+    urgent: bool = False
+    """Whether the writer asks for the end of the turn, because it wants to go."""
 
 
-def encode(message: Message) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """A writer goes. What it has not reported, another one will read."""
+
+    table: str
+    writer: str
+    life: str
+
+
+Message = Turn | Report | Acknowledgement | Hello | Progress | Farewell
+
+
+def kind_of(message: Message) -> str:
+    """Return the name of a message on its way.
+
+    >>> kind_of(Hello("3bc3a691203ab6b9", "a", "1"))
+    'HELLO'
+    """
+    if isinstance(message, Turn):
+        return START if message.reset else END
+    return _KINDS[type(message)]
+
+
+_KINDS: Final[dict[type, str]] = {
+    Report: STATUS,
+    Acknowledgement: ACK,
+    Hello: HELLO,
+    Progress: PROGRESS,
+    Farewell: FAREWELL,
+}
+
+
+class EncodedMessage(bytes):
+    """A message as bytes, with its ``kind``, and the ``number`` of the turn that it is about.
+
+    So a transport need not read it to know what it carries.
+    """
+
+    kind: str
+    number: int
+    """Of the turn that it is about; -1 if it is about none."""
+
+
+def encode(message: Message) -> EncodedMessage:
     """Write a message as bytes, for whatever carries it."""
-    values: dict[str, object] = {"kind": type(message).__name__.lower()}
+    values: dict[str, object] = {}
     for name in message.__dataclass_fields__:
         value = getattr(message, name)
         if isinstance(value, bytes):
@@ -93,27 +201,54 @@ def encode(message: Message) -> bytes:
         elif isinstance(value, Mapping):
             value = dict(value)
         values[name] = value
-    return json.dumps(values, separators=(",", ":"), sort_keys=True).encode()
+    kind = kind_of(message)
+    envelope = {"version": VERSION, "kind": kind, "body": values, "check": _check(kind, values)}
+    encoded = EncodedMessage(_text(envelope).encode())
+    encoded.kind, encoded.number = kind, getattr(message, "number", -1)
+    return encoded
 
 
 def decode(body: bytes) -> Message:
     """Read what ``encode`` wrote; raise CorruptMetadataError for anything else."""
     try:
-        values = json.loads(body)
-        kind = values.pop("kind")
-        if kind == "turn":
-            return Turn(**{**values, "instant": Instant.parse(values["instant"])})
-        if kind == "report":
-            status = base64.b64decode(values["status"], validate=True)
-            return Report(**{**values, "runs": tuple(values["runs"]), "status": status})
-        if kind == "hello":
-            return Hello(**values)
-        raise ValueError(kind)
+        envelope = json.loads(body)
+        version, kind, values = (envelope[name] for name in ("version", "kind", "body"))
+        if version != VERSION:
+            message = f"version {version!r}"
+            raise ValueError(message)
+        if envelope["check"] != _check(kind, values):
+            message = "its hash differs"
+            raise ValueError(message)
+        found = _message_of(kind, values)
+        if kind_of(found) != kind:
+            raise ValueError(kind)
     except (AttributeError, KeyError, TypeError, ValueError, FormatError, RecursionError) as error:
         message = f"not a message of a stream: {type(error).__name__}: {error}"
         raise CorruptMetadataError(
             message, path="", found=body[:80].decode("utf-8", "replace")
         ) from error
+    return found
+
+
+def _message_of(kind: str, values: dict[str, Any]) -> Message:
+    if kind in (START, END):
+        return Turn(**{**values, "instant": Instant.parse(values["instant"])})
+    if kind == STATUS:
+        status = base64.b64decode(values["status"], validate=True)
+        return Report(**{**values, "runs": tuple(values["runs"]), "status": status})
+    for made, name in _KINDS.items():
+        if name == kind:
+            found: Message = made(**values)
+            return found
+    raise ValueError(kind)
+
+
+def _check(kind: object, values: object) -> str:
+    return xxhash.xxh3_64_hexdigest(_text([kind, values]).encode())
+
+
+def _text(values: object) -> str:
+    return json.dumps(values, separators=(",", ":"), sort_keys=True)
 
 
 def understood(body: bytes) -> Message | None:
@@ -143,3 +278,19 @@ def parse_offsets(text: str) -> dict[str, str]:
     if not isinstance(offsets, dict) or not all(isinstance(v, str) for v in offsets.values()):
         raise ValueError(text)
     return offsets
+
+
+def position_offsets(application: str, position: Position | None) -> dict[str, str]:
+    """Return the offsets of every source at a position of a stream of several writers.
+
+    Raises:
+        EpochUnknownError: one writer wrote this stream, in texts of its own.
+    """
+    if position is None:
+        return {}
+    try:
+        return parse_offsets(position.end)
+    except ValueError:
+        message = f"stream {application!r} is at {position.end[:80]!r}"
+        hint = "a stream with several writers needs its own name"
+        raise EpochUnknownError(message, hint=hint, end=position.end) from None

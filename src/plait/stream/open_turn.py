@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plait.errors import OffsetGapError
 from plait.model.changes import Digest, WriteStats, WriteStatus
-from plait.model.decision import Span
+from plait.model.decision import Span, Token
 from plait.model.plan import TableSpec
+from plait.model.stream import Position
 from plait.state.state import TableState
-from plait.stream.messages import Offsets, Report, Turn
-from plait.stream.participant import status_of
+from plait.storage.port import Store
+from plait.stream.messages import (
+    Offsets,
+    Progress,
+    Report,
+    Turn,
+    offsets_text,
+    position_offsets,
+)
+from plait.stream.status_file import whole
+from plait.stream.writer_turn import status_of
+from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
 from plait.txn.begin import request_instant
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.recovery import abandon
 from plait.txn.table_handle import TableHandle
 from plait.write.group_commit import Gathered
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLoad:
+    """What writers hold in a turn."""
+
+    rows: int
+    bytes: int
+    moved: bool
+    """Whether an offset moved, with rows or without."""
+    urgent: bool
+    """Whether one of them asks for the end of the turn."""
 
 
 @dataclass(slots=True)
@@ -28,6 +51,9 @@ class OpenTurn:
     spec: TableSpec
     heartbeat: Heartbeat
     reports: dict[str, Report] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    abandoned: bool = False
+    """Whether a writer was left out, which may have written files under the instant."""
 
     @classmethod
     def begin(
@@ -44,18 +70,61 @@ class OpenTurn:
         return cls(turn, state.table.spec, beat)
 
     @property
+    def held(self) -> TurnLoad:
+        """What its writers hold."""
+        every = self.progress.values()
+        rows, size = sum(each.rows for each in every), sum(each.bytes for each in every)
+        moved, urgent = (any(getattr(each, n) for each in every) for n in ("moved", "urgent"))
+        return TurnLoad(rows, size, moved, urgent)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The writers that take part and have not reported."""
+        return tuple(name for name in self.turn.lives if name not in self.reports)
+
+    @property
     def complete(self) -> bool:
         """Whether every writer that takes part has reported."""
-        return all(name in self.reports for name in self.turn.lives)
+        return not self.missing
+
+    @property
+    def failure(self) -> str | None:
+        """Why it can never be committed; None if nothing is known that speaks against it."""
+        for report in self.ordered():
+            if report.error:
+                return f"writer {report.writer!r} failed: {report.error}"
+        if self.heartbeat.ended_by is None:
+            return None
+        return f"instant {self.turn.instant} was rolled back because it seemed dead"
 
     def ordered(self) -> list[Report]:
         """Return the reports in a fixed order."""
         return [self.reports[name] for name in sorted(self.reports)]
 
+    def leave_out(self, writer: str) -> None:
+        """Go on without a writer, and without what it reported."""
+        self.abandoned = self.abandoned or writer in self.turn.lives
+        self.reports.pop(writer, None)
+        self.progress.pop(writer, None)
+        lives = {name: life for name, life in self.turn.lives.items() if name != writer}
+        self.turn = replace(self.turn, lives=lives)
+
     def roll_back(self, handle: TableHandle, reason: str) -> None:
         """End the instant by a decision, then delete its files; what fails is left to recovery."""
         self.heartbeat.stop()
         abandon(handle, self.turn.instant, reason)
+
+
+def end_idle(handle: TableHandle, turns: Iterable[OpenTurn]) -> None:
+    """End instants without rows: where nobody can have written a file, without a decision."""
+    doomed: list[str] = []
+    for each in turns:
+        if each.abandoned:
+            each.roll_back(handle, "its writers reported no rows")
+            continue
+        each.heartbeat.stop()
+        doomed += [paths.requested(each.turn.instant), paths.heartbeat(each.turn.instant)]
+    handle.store.delete(doomed)
 
 
 def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
@@ -79,6 +148,19 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
     return reached
 
 
+def token_of(application: str, position: Position | None, reports: Sequence[Report]) -> Token:
+    """Return the token of the epoch that some reports, oldest first, are.
+
+    Raises:
+        OffsetGapError: a writer continued from another offset.
+    """
+    before = position_offsets(application, position)
+    ends = follow(before, reports)
+    epoch, start = (0, "") if position is None else (position.epoch + 1, position.end)
+    spans = spans_of(before, reports, ends)
+    return Token(application, epoch, start, offsets_text(ends), spans, digest_of(reports))
+
+
 def spans_of(offsets: Offsets, reports: Sequence[Report], ends: Offsets) -> tuple[Span, ...]:
     """Return what the sources of some reports gave, from the offsets in the table on."""
     sources = sorted({source for report in reports for source in report.starts})
@@ -90,13 +172,18 @@ def digest_of(reports: Iterable[Report]) -> Digest:
     return sum((Digest(report.rows, report.hash) for report in reports), Digest())
 
 
-def gathered_of(carried: Sequence[OpenTurn], last: OpenTurn) -> Gathered:
-    """Take final files as they are; files of earlier instants only as rows to write again."""
+def gathered_of(store: Store, carried: Sequence[OpenTurn], last: OpenTurn) -> Gathered:
+    """Take final files as they are; files of earlier instants only as rows to write again.
+
+    Raises:
+        CorruptMetadataError: the file of a report is missing or damaged.
+        StorageError: it cannot be read now.
+    """
     foreign: list[str] = []
     for each in carried:
-        for report in each.ordered():
+        for report in (whole(store, each) for each in each.ordered()):
             foreign += [*report.runs, *status_of(report).changes.added["path"].to_pylist()]
-    reports = last.ordered()
+    reports = [whole(store, each) for each in last.ordered()]
     flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r in reports if r.runs)
     statuses = (status_of(report) for report in reports if report.status)
     return Gathered(
@@ -104,4 +191,6 @@ def gathered_of(carried: Sequence[OpenTurn], last: OpenTurn) -> Gathered:
         (*statuses, *flushed),
         tuple(run for report in reports for run in report.runs),
         tuple(foreign),
+        tuple(report.file for report in reports if report.file),
+        retried=last.abandoned,
     )

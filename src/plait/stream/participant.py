@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self
 
-from plait.arrow.engine import Announcer, ArrowStaging, Task
 from plait.errors import (
-    CorruptMetadataError,
     OffsetGapError,
-    PlanStaleError,
     StreamError,
     TableError,
     TransactionClosedError,
 )
-from plait.model.changes import Digest, WriteStatus
-from plait.model.instant import Operation
-from plait.model.plan import Snapshot
-from plait.model.request import WritePlan, WriteRequest
-from plait.stream.messages import Hello, Report, Turn, encode, understood
+from plait.model.decision import Span
+from plait.stream.heard import Heard, Undecided
+from plait.stream.messages import (
+    Acknowledgement,
+    Farewell,
+    Hello,
+    Report,
+    Turn,
+    encode,
+    understood,
+)
+from plait.stream.own_name import OwnName
 from plait.stream.transport import Endpoint
+from plait.stream.writer_turn import WriterTurn
 from plait.txn.table_handle import TableHandle
-from plait.write.run_files import RunStaging
 
 _ASK_S = 1.0
 """How long to wait for an answer before asking again."""
+_TELL_S = 0.2
+"""The least time between two messages of progress."""
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
 
 
 class Participant:
@@ -42,18 +51,43 @@ class Participant:
     failure, ``offset`` returns them again, and rows that start elsewhere are refused.
     """
 
-    def __init__(self, handle: TableHandle, endpoint: Endpoint, name: str) -> None:
+    def __init__(
+        self,
+        handle: TableHandle,
+        application: str,
+        endpoint: Endpoint,
+        name: str,
+        *,
+        label: str = "",
+        flushing: Callable[[], Executor] = _one_thread,
+    ) -> None:
+        """Create a writer; use ``Stream.participant``.
+
+        Args:
+            handle: the table.
+            application: the name of the stream.
+            endpoint: its end of the transport.
+            name: tells it from the other writers.
+            label: stands in the names of its files.
+            flushing: returns what stages and reports turns that have ended, one after the other.
+        """
         self._handle, self._endpoint, self._name = handle, endpoint, name
+        self._own = OwnName(application, handle.identity)
+        self._label = f"{label}-" if label else ""
         self._life = handle.ports.ids.nonce()
-        self._turn: _Open | None = None
+        self._turn: WriterTurn | None = None
         self._offsets: dict[str, str] = {}
-        self._unheard: list[Report] = []
-        self._lock = threading.Lock()
-        self._finishing: list[tuple[_Open, Future[None]]] = []
-        self._thread = _one_thread()
-        self._seen: dict[str, int] = {}
-        """By coordinator: the newest turn that was begun."""
+        self._heard = Heard()
+        self._undecided = Undecided()
+        self._finishing: list[tuple[WriterTurn, Future[None]]] = []
+        self._flushing = flushing
+        self._thread = flushing()
         self._asked: float | None = None
+        self._told = -_TELL_S
+        self._urgent = False
+        self.buffer: int | None = None
+        """Bytes of rows to hold in a turn that begins from now on, if ``write.buffer.size`` is
+        not smaller."""
         self._welcome = self._closed = False
         """Welcome: a coordinator has counted this life in."""
 
@@ -72,14 +106,29 @@ class Participant:
         return self._turn is not None
 
     def offset(self, source: str = "") -> str:
-        """Return the offset at which to read a source next; "" is its beginning."""
+        """Return the offset at which to read a source next; "" is its beginning.
+
+        Raises:
+            StreamError: as ``poll``.
+        """
+        self._own.require()
         return self._offsets.get(source, "")
+
+    def committed(self, source: str = "") -> str:
+        """Return how far a source is in the table, as the coordinator last told.
+
+        Raises:
+            StreamError: as ``poll``.
+        """
+        self._own.require()
+        return self._heard.committed.get(source, "")
 
     def poll(self, wait_s: float = 0) -> None:
         """Receive the messages of the coordinator; ``write`` does so too.
 
         Raises:
-            StreamError: another writer has taken this name.
+            StreamError: another writer has taken this name; or another table uses the name of the
+                stream, and each later call raises this again.
         """
         self._require_open()
         if self._turn is None:
@@ -89,38 +138,57 @@ class Participant:
             message = understood(body)
             if isinstance(message, Turn):
                 self._hear(message)
+            elif isinstance(message, Acknowledgement):
+                self._hear_acknowledged(message)
+        self._tell(_ASK_S)
 
-    def write(self, data: object, *, start: str, end: str, source: str = "") -> None:
+    def write(
+        self,
+        data: object,
+        *,
+        start: str,
+        end: str,
+        source: str = "",
+        removals: object = None,
+    ) -> None:
         """Add the rows of a source between two offsets.
+
+        In a stream of upserts, ``removals`` are keys to remove before these rows are added, as by
+        ``Writer.remove``. Rows and removals of one call are committed together.
 
         Raises:
             OffsetGapError: ``start`` is not where this writer is; read again from ``offset``.
             TransactionClosedError: no coordinator has begun a turn yet.
+            OptionError: the stream's operation takes no removals. Everything undecided is dropped.
             SchemaError: the rows do not fit the table. Everything undecided is dropped.
         """
-        self.poll()
-        turn = self._turn
-        if turn is None:
-            message = "no coordinator has begun a turn"
-            raise TransactionClosedError(message, hint="start a coordinator, and poll until ready")
-        expected = self.offset(source)
-        if start != expected:
-            message = f"rows of source {source!r} start at {start!r}, but {expected!r} is next"
-            hint = (
-                "continue from Participant.offset; rows that were not committed must be read again"
-            )
-            raise OffsetGapError(message, hint=hint, expected=expected, given=start, source=source)
-        try:
-            turn.write(data)
-        except BaseException as error:
-            self._give_up(turn, error)
-            raise
-        turn.starts.setdefault(source, start)
-        turn.ends[source] = self._offsets[source] = end
+        removed = [] if removals is None else [(True, removals)]
+        self._take(Span(source, start, end), [*removed, (False, data)])
+
+    def remove(self, keys: object, *, start: str, end: str, source: str = "") -> None:
+        """Remove keys between two offsets of a source, as ``Writer.remove`` does.
+
+        Raises:
+            OffsetGapError, TransactionClosedError, OptionError, SchemaError: as ``write``.
+        """
+        self._take(Span(source, start, end), [(True, keys)])
+
+    def hurry(self) -> None:
+        """Ask the coordinator to end the turn now."""
+        self._urgent = True
+        self._tell(0)
+
+    def leave(self) -> None:
+        """End, and tell the coordinator, so that it does not wait; idempotent."""
+        if not self._closed:
+            self._endpoint.send(encode(Farewell(self._own.table, self._name, self._life)))
+            self.close()
 
     def settle(self) -> None:
         """Wait until every ended turn is reported."""
-        wait([future for _, future in self._finishing])
+        for _, future in self._finishing:
+            if not future.cancelled():
+                future.exception()
 
     def close(self) -> None:
         """End; drop what was not reported; idempotent."""
@@ -132,31 +200,75 @@ class Participant:
 
     # --- inside ----------------------------------------------------------------------------
 
+    def _take(self, span: Span, parts: Sequence[tuple[bool, object]]) -> None:
+        """Add rows and removals, which the flag tells, of a source."""
+        self.poll()
+        turn = self._turn
+        if turn is None:
+            message = "no coordinator has begun a turn"
+            raise TransactionClosedError(message, hint="start a coordinator, and poll until ready")
+        source, start, expected = span.source, span.start, self.offset(span.source)
+        if start != expected:
+            message = f"rows of source {source!r} start at {start!r}, but {expected!r} is next"
+            hint = (
+                "continue from Participant.offset; rows that were not committed must be read again"
+            )
+            raise OffsetGapError(message, hint=hint, expected=expected, given=start, source=source)
+        try:
+            turn.take(span, parts)
+        except BaseException as error:
+            self._give_up(turn, error)
+            raise
+        self._offsets[source] = span.end
+        self._tell(_TELL_S)
+
     def _say_hello(self) -> None:
         """Ask for the turn; ask again if no answer arrives."""
         now = self._handle.ports.clock.monotonic()
         if self._asked is None or now >= self._asked + _ASK_S:
             self._asked = now
-            self._endpoint.send(encode(Hello(self._name, self._life)))
+            self._endpoint.send(encode(self._hello()))
+
+    def _tell(self, after_s: float) -> None:
+        """Tell what is held, unless that was told a moment ago; a message may have been lost.
+
+        Who holds nothing, but has reported what is not decided yet, asks by it what became of it.
+        """
+        turn, now = self._turn, self._handle.ports.clock.monotonic()
+        if turn is None or now < self._told + after_s:
+            return
+        if not (turn.starts or self._urgent or self._undecided.holds):
+            return
+        self._told = now
+        about = self._about(turn.turn.session, turn.turn.number)
+        self._endpoint.send(encode(turn.progress(about, urgent=self._urgent)))
 
     def _hear(self, turn: Turn) -> None:
+        if turn.table != self._own.table:
+            self._drop()
+            self._own.refuse(turn)
+        if self._turn is not None and turn.session < self._turn.turn.session:
+            return  # of a coordinator that another one overtook
+        self._heard.last = turn.session, turn.number
         life = turn.lives.get(self._name)
-        if life is None:
+        if life is None or (life != self._life and not self._welcome):
             self._introduce(turn)
             return
-        if life != self._life and not self._welcome:
-            return  # it was sent before the coordinator knew of us
         if life != self._life:
+            if self._heard.is_old(turn):
+                return
             self._drop()
             message = f"another writer has taken the name {self._name!r}"
             raise StreamError(message, hint="stop this writer, or give it another name")
         self._welcome = True
-        if turn.number <= self._seen.get(turn.session, -1):
+        self._heard.note_committed(turn)
+        seen = self._heard.newest(turn.session)
+        if turn.number <= seen:
             self._hear_again(turn)
             return
-        self._seen[turn.session] = turn.number
-        known = self._turn
-        if known is not None and known.turn.session == turn.session and not turn.reset:
+        self._heard.begun[turn.session] = turn.number
+        known = self._holds(turn)
+        if known is not None and not turn.reset and not self._left_out(turn):
             self._turn = None
             self._end(known)
             for missed in range(known.turn.number + 1, turn.number):
@@ -165,14 +277,25 @@ class Participant:
         else:
             self._drop()
             self._offsets = dict(turn.offsets)
+            # It may be awaited in turns whose messages it has missed, and holds nothing of them.
+            for missed in range(turn.number if turn.reset else turn.decided + 1, turn.number):
+                self._report(self._given_up(turn.session, missed, begun=missed <= seen))
         self._begin(turn)
+
+    def _hear_acknowledged(self, message: Acknowledgement) -> None:
+        if self._holds(message) is not None:
+            self._heard.note_committed(message)
+            if self._left_out(message):
+                self._drop()
+            else:
+                self._undecided.forget(message.decided)
 
     def _introduce(self, turn: Turn) -> None:
         """Introduce this writer to a coordinator that is new or has dismissed it."""
-        known = self._turn
-        if known is None or known.turn.session != turn.session:
-            self._endpoint.send(encode(Hello(self._name, self._life)))
-        else:
+        known = self._holds(turn)
+        if known is None:
+            self._endpoint.send(encode(self._hello()))
+        elif turn.age > known.turn.age:  # an older one was sent before it knew of us
             self._drop()
 
     def _hear_again(self, turn: Turn) -> None:
@@ -180,35 +303,58 @@ class Participant:
 
         Files of the first time have no owner but the instant: it must be rolled back.
         """
-        known = self._turn
-        if known is not None and known.turn.session == turn.session:
+        if self._left_out(turn):
+            self._drop()
+        known = self._holds(turn)
+        if known is not None:
+            known.turn = max(known.turn, turn, key=lambda each: each.age)
             self._send_again(turn.decided)
         else:
-            about = self._about(turn.session, turn.number)
-            self._report(replace(about, error="the turn was given up"))
+            self._report(self._given_up(turn.session, turn.number, begun=True))
+
+    def _holds(self, message: Turn | Acknowledgement) -> WriterTurn | None:
+        """Return the turn that is held, if it is one of the coordinator that sent a message."""
+        known = self._turn
+        return known if known is not None and known.turn.session == message.session else None
+
+    def _left_out(self, message: Turn | Acknowledgement) -> bool:
+        """Whether turns were decided without what was reported for them.
+
+        The coordinator went on without this writer, and counted it in again when a late hello
+        came. What it holds since then does not continue the offsets in the table.
+        """
+        return self._holds(message) is not None and self._undecided.left_out_by(message)
+
+    def _hello(self) -> Hello:
+        return Hello(self._own.table, self._name, self._life, *self._heard.last)
 
     def _about(self, session: str, number: int) -> Report:
-        return Report(session, self._name, self._life, number)
+        return Report(self._own.table, session, self._name, self._life, number)
+
+    def _given_up(self, session: str, number: int, *, begun: bool) -> Report:
+        """Report a turn of which nothing is held; files may be left if it was ``begun``."""
+        return replace(self._about(session, number), error="the turn was given up" if begun else "")
 
     def _begin(self, turn: Turn) -> None:
-        label = f"{self._life}-{turn.number}"
+        self._urgent = False
+        label = f"{self._label}{self._life}-{turn.number}"
         try:
-            self._turn = _Open.begin(self._handle, turn, label)
+            self._turn = WriterTurn.begin(self._handle, turn, label, buffer=self.buffer)
         except TableError as error:
             about = self._about(turn.session, turn.number)
             self._report(replace(about, error=f"{type(error).__name__}: {error}"))
 
-    def _end(self, turn: _Open) -> None:
+    def _end(self, turn: WriterTurn) -> None:
         """Stage and report the rows of a turn in the background."""
         self._finishing = [pair for pair in self._finishing if not pair[1].done()]
         try:
             self._finishing.append((turn, self._thread.submit(self._finish, turn)))
         except RuntimeError:  # no thread can be had: nothing of it ran, nor ever will
             self._thread.shutdown(cancel_futures=True)
-            self._thread = _one_thread()
+            self._thread = self._flushing()
             self._finish(turn)
 
-    def _finish(self, turn: _Open) -> None:
+    def _finish(self, turn: WriterTurn) -> None:
         about = self._about(turn.turn.session, turn.turn.number)
         try:
             self._report(turn.finish(about))
@@ -217,22 +363,18 @@ class Participant:
         finally:
             turn.close()
 
-    def _give_up(self, turn: _Open, error: BaseException) -> None:
+    def _give_up(self, turn: WriterTurn, error: BaseException) -> None:
         about = self._about(turn.turn.session, turn.turn.number)
         self._drop()
         self._report(replace(about, error=f"{type(error).__name__}: {error}"))
 
     def _report(self, report: Report) -> None:
-        with self._lock:
-            self._unheard.append(report)
+        self._undecided.add(report)
         self._endpoint.send(encode(report))
 
     def _send_again(self, decided: int) -> None:
         """Send again what the coordinator may not have received: a transport may lose messages."""
-        with self._lock:
-            self._unheard = [report for report in self._unheard if report.number > decided]
-            again = list(self._unheard)
-        for report in again:
+        for report in self._undecided.forget(decided):
             self._endpoint.send(encode(report))
 
     def _drop(self) -> None:
@@ -242,87 +384,13 @@ class Participant:
                 turn.close()
         self.settle()
         self._finishing.clear()
-        with self._lock:
-            self._unheard.clear()
+        self._undecided.clear()
         if self._turn is not None:
             self._turn.close()
         self._turn = self._asked = None
 
     def _require_open(self) -> None:
+        self._own.require()
         if self._closed:
             message = f"the writer {self._name!r} is closed"
             raise TransactionClosedError(message, hint="create a new one")
-
-
-def _one_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="plait-turn")
-
-
-@dataclass(slots=True)
-class _Open:
-    """The rows of a writer in one turn."""
-
-    turn: Turn
-    plan: WritePlan
-    work: ArrowStaging | RunStaging
-    starts: dict[str, str] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def begin(cls, handle: TableHandle, turn: Turn, label: str) -> _Open:
-        """Take the table's layout at the turn; write nothing yet.
-
-        Raises:
-            PlanStaleError: the layout has changed; the next turn will have the new one.
-        """
-        table = handle.cache.refresh().table
-        spec = table.spec
-        if (spec.schema.id, spec.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
-            message = f"turn {turn.number} has another layout than the table"
-            raise PlanStaleError(message, hint="the coordinator begins a new turn")
-        operation = Operation(turn.operation)
-        options = table.options
-        plan = WritePlan(
-            WriteRequest(operation),
-            handle.store.spec,
-            turn.instant,
-            spec,
-            options,
-            digests=True,
-        )
-        announce = Announcer(handle.store, plan, label)
-        if spec.keyed:
-            return cls(turn, plan, RunStaging(plan, announce, label=label, store=handle.store))
-        return cls(turn, plan, ArrowStaging(plan, announce, task=Task(label), store=handle.store))
-
-    @property
-    def write(self) -> Callable[[object], None]:
-        """Take rows."""
-        return self.work.write
-
-    def finish(self, about: Report) -> Report:
-        """Flush everything, and return the report."""
-        report = replace(about, starts=self.starts, ends=self.ends)
-        if not self.starts:
-            return report
-        if isinstance(self.work, RunStaging):
-            runs = tuple(self.work.finish())
-            report = replace(report, runs=runs, flushes=self.work.flushes)
-            return replace(report, rows=self.work.digest.rows, hash=self.work.digest.hash)
-        spec = self.plan.spec
-        status = self.work.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
-        digest = status.digest or Digest()
-        return replace(report, rows=digest.rows, hash=digest.hash, status=status.to_bytes())
-
-    def close(self) -> None:
-        """Drop what is in memory."""
-        self.work.close()
-
-
-def status_of(report: Report) -> WriteStatus:
-    """Read the status of a report; raise CorruptMetadataError if it is none."""
-    try:
-        return WriteStatus.from_bytes(report.status) if report.status else WriteStatus()
-    except (OSError, ValueError) as error:
-        message = f"the report of {report.writer!r} is damaged: {error}"
-        raise CorruptMetadataError(message, path="") from error

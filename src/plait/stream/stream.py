@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.errors import OptionError
+from plait.errors import OptionError, StreamError
 from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position
 from plait.stream.audit import audit
 from plait.stream.coordinator import Coordinator
+from plait.stream.messages import offsets_text, position_offsets
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
 from plait.txn.table_handle import TableHandle
@@ -122,6 +124,39 @@ class Stream:
             pass
         return writer.result
 
+    def seek(self, offsets: Mapping[str, str], *, after: Position | None) -> CommitResult:
+        """Set where sources are read next, by a decision without rows.
+
+        For streams of several writers. What is passed over, and what is read again, stands in the
+        timeline: the token goes from the old offset of each source to the new one. Sources that
+        are not named stay where they are.
+
+        Args:
+            offsets: by source, as its writers write them.
+            after: the ``position`` from which the caller computed them. Do not ask for it again.
+
+        Raises:
+            OptionError: no source is named, or an offset is empty.
+            EpochUnknownError: the stream's position is not one of several writers.
+            StreamError: another process has moved the stream since ``after``.
+        """
+        if not offsets or not all(offsets.values()):
+            message = "a seek names each source with the offset to read next"
+            raise OptionError(message, hint="pass {source: offset}", key="offsets", value="")
+        if self.position != after:  # the token would pass if this very seek was applied already
+            at = "before its first epoch" if after is None else f"at epoch {after.epoch}"
+            message = f"the stream {self._application!r} is no longer {at}"
+            hint = "compute the seek again from its position"
+            raise StreamError(message, hint=hint, application=self._application)
+        epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
+        before = position_offsets(self._application, after)
+        spans = tuple(Span(name, before.get(name, ""), offsets[name]) for name in sorted(offsets))
+        token = self.token(epoch, start, offsets_text({**before, **offsets}))
+        token = replace(token, offsets=spans)
+        with self.writer_of(token, "append", on_conflict="retry", on_duplicate="raise") as writer:
+            pass
+        return writer.result
+
     def audit(self) -> Audit:
         """Read the whole timeline and check that every epoch continues the one before."""
         return audit(self._handle, self._application)
@@ -143,9 +178,15 @@ class Stream:
         )
         return Coordinator(self._handle, self._application, request, endpoint)
 
-    def participant(self, endpoint: Endpoint, name: str) -> Participant:
-        """Create one of several writers; see ``Participant``."""
-        return Participant(self._handle, endpoint, name)
+    def participant(self, endpoint: Endpoint, name: str, *, label: str = "") -> Participant:
+        """Create one of several writers; see ``Participant``.
+
+        Args:
+            endpoint: its end of the transport.
+            name: tells it from the other writers of the stream.
+            label: the names of its files have it, ``[A-Za-z0-9-]``, 20 characters at most.
+        """
+        return Participant(self._handle, self._application, endpoint, name, label=label)
 
     def token(self, epoch: int, start: str, end: str) -> Token:
         """Create a token of this application; raise OptionError for an invalid one."""

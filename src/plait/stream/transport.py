@@ -10,11 +10,13 @@ import queue
 import threading
 from typing import Protocol
 
+from plait.stream.messages import EncodedMessage
+
 
 class Endpoint(Protocol):
     """One end of a transport. Messages of the coordinator's end go to every writer."""
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: EncodedMessage) -> None:
         """Send a message; any thread may call it."""
         ...
 

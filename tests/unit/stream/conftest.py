@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
 
 from plait import Table
 from plait.model.decision import CommitResult
+from plait.ports import Clock
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.stream.transport import Hub
@@ -42,10 +43,14 @@ class Group:
     def join(self, *names: str) -> None:
         for name in names:
             self.writers[name] = self.table.stream("app").participant(self.hub.writer(), name)
-        for writer in self.writers.values():
-            writer.poll()
-        self.coordinator.poll()
+        self.meet()
+
+    def meet(self) -> None:
+        """Let writers ask for the turn, hear it, answer it, and be counted in."""
         self.pump()
+        for _ in range(2):
+            self.coordinator.poll()
+            self.pump()
 
     def pump(self, *names: str) -> None:
         """Let writers hear what was sent, and finish what they flush."""
@@ -88,7 +93,12 @@ def make() -> Iterator[Make]:
     """Make groups; they are closed in the end, and nothing is left pending."""
     made: list[Group] = []
 
-    def group(*names: str, keyed: bool = False, operation: str | None = None) -> Group:
+    def group(
+        *names: str,
+        keyed: bool = False,
+        operation: str | None = None,
+        clock: Clock | None = None,
+    ) -> Group:
         table = Table.create(
             f"memory://stream-{next(_NAMES)}",
             "id bigint, note string",
@@ -96,6 +106,9 @@ def make() -> Iterator[Make]:
             buckets=4 if keyed else None,
             properties=PROPERTIES,
         )
+        if clock is not None:
+            ports = replace(table.handle.ports, clock=clock)
+            table = Table(replace(table.handle, ports=ports))
         made.append(Group(table, operation or ("upsert" if keyed else "append")))
         made[-1].join(*names)
         return made[-1]

@@ -19,9 +19,21 @@ from plait import (
 )
 from plait.model.decision import Token
 from plait.model.instant import Instant
+from plait.services.foreign import list_foreign, remove_foreign
 from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
-from plait.stream.messages import Hello, Report, Turn, decode, encode
+from plait.stream.messages import (
+    Acknowledgement,
+    Farewell,
+    Hello,
+    Progress,
+    Report,
+    Turn,
+    decode,
+    encode,
+    kind_of,
+    understood,
+)
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.testing.expect import refused
 from plait.timeline import paths
@@ -179,7 +191,7 @@ def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
         group.epoch()
         group.close()
     except SimulatedCrashError:
-        for each in group.coordinator._open:
+        for each in group.coordinator._group.turns:
             each.heartbeat.stop()
         group.writers["a"].close()
         return False
@@ -245,22 +257,56 @@ def test_threads_write_epoch_after_epoch(make: Make) -> None:
 
 
 def test_messages_survive_their_way_as_bytes() -> None:
-    turn = Turn("s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {"a": "1"}, False, {"w": "l"})
-    report = Report("s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9, 1, ("data/x",), b"\x00\xff", "")
-    for message in (turn, report, Hello("w", "l")):
+    turn = Turn(
+        "t", "s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {"a": "1"}, False, {"w": "l"}
+    )
+    report = Report(
+        "t", "s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9, 1, ("data/x",), b"\x00\xff", ""
+    )
+    for message in (
+        turn,
+        replace(turn, reset=True),
+        report,
+        Acknowledgement("t", "s", 3, {"a": "2"}),
+        Hello("t", "w", "l"),
+        Progress("t", "s", "w", "l", 3, 5, 40, moved=True, urgent=True),
+        Farewell("t", "w", "l"),
+    ):
         assert decode(encode(message)) == message
-    turn_of_nobody = b'{"kind":"turn","instant":"x"}'
+    turn_of_nobody = b'{"version":1,"kind":"END-COMMIT","check":"","body":{"instant":"x"}}'
     for body in (
         b"",
         b"[]",
-        b'{"kind":"other"}',
-        b'{"kind":"hello"}',
+        b'{"version":1,"kind":"other","check":"","body":{}}',
+        b'{"version":1,"kind":"HELLO","check":"","body":{}}',
+        encode(Hello("t", "w", "l")).replace(b'"version":1', b'"version":2'),
+        encode(Hello("t", "w", "l")).replace(b'"life":"l"', b'"life":"m"'),
+        encode(Hello("t", "w", "l")).replace(b"HELLO", b"FAREWELL"),
         turn_of_nobody,
         DEEP,
         b"\xff",
     ):
         with pytest.raises(CorruptMetadataError):
             decode(body)
+
+
+def test_the_messages_have_the_names_of_the_spec() -> None:
+    turn = Turn("t", "s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {}, True, {})
+    kinds = [
+        kind_of(each) for each in (turn, replace(turn, reset=False), Report("t", "s", "w", "l", 3))
+    ]
+    assert kinds == ["START-COMMIT", "END-COMMIT", "WRITE-STATUS"]
+
+
+def test_a_damaged_message_counts_as_lost() -> None:
+    """Whatever byte is another one: it is passed over, or it is what it was."""
+    whole = encode(Report("t", "s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9))
+    for at in range(len(whole)):
+        for flip in (0x01, 0x10, 0x80):
+            body = bytearray(whole)
+            body[at] ^= flip
+            found = understood(bytes(body))
+            assert found is None or found == decode(whole)
 
 
 def test_what_is_no_message_is_passed_over(make: Make) -> None:
@@ -283,16 +329,107 @@ def test_a_writer_whose_name_was_taken_stops(make: Make) -> None:
     old.close()
 
 
-def test_a_writer_that_will_not_come_again_is_dismissed(make: Make) -> None:
+def test_a_commit_goes_on_without_a_writer_that_is_silent(make: Make) -> None:
+    """What the others reported is committed; its own rows are read again when it comes back."""
     group = make("a", "b")
     group.take("a", 10)
-    group.writers.pop("b").close()
+    group.take("b", 5)
+    silent = group.writers.pop("b")
     group.turn()
     assert group.coordinator.complete() is None, "b takes part"
+    assert group.coordinator.awaited == ("b",)
     group.coordinator.dismiss("b")
-    group.pump()
+    assert group.coordinator.complete() is not None
+    assert group.ids() == list(range(10))
+    group.writers["b"] = silent
+    for _ in range(3):  # it hears that it is not known any more, and says hello
+        group.turn()
+        group.coordinator.complete()
+    assert silent.offset("b") == ""
+    group.take("b", 5)
+    assert group.epoch() is not None
+    assert group.ids() == [*range(10), *range(1_000_000, 1_000_005)]
+    assert group.table.verify().problems == ()
+    # What it staged of the first turn belongs to an instant that was decided without it (INV-06).
+    handle = group.table.handle
+    assert len(remove_foreign(handle, list_foreign(handle)).removed) == 1
+
+
+def test_files_of_a_writer_that_was_left_out_of_an_idle_turn_have_an_end(make: Make) -> None:
+    """INV-06: nobody reported rows, but files may be there: the instant ends by a decision."""
+    group = make("a")
+    group.take("a", 10)
+    instant = group.coordinator.instant
+    silent = group.writers.pop("a")
+    group.turn()
+    group.coordinator.dismiss("a")
+    assert group.coordinator.complete() is None
+    ended = [entry.ended for entry in group.table.history() if entry.ended]
+    assert ended == [(instant,)]
+    silent.close()
+
+
+def test_a_farewell_lets_another_writer_take_over_without_a_restart(make: Make) -> None:
+    """A partition that moves costs the other writers nothing."""
+    group = make("a", "b")
+    group.take("a", 10)
+    group.take("b", 5)
+    assert group.epoch() is not None
+    group.take("a", 20)
+    group.take("b", 9)
+    version = group.table.version
+    group.writers.pop("b").leave()
+    group.join("b")
+    group.take("b", 7)
+    assert group.epoch() is not None
+    assert group.table.version == version + 1, "one epoch, and no rollback"
+    assert group.ids() == [*range(20), *range(1_000_000, 1_000_007)]
+
+
+def test_writers_tell_what_they_hold(make: Make) -> None:
+    group = make("a", "b")
+    group.take("a", 10)
+    group.take("b", 5)
+    group.coordinator.poll()
+    assert (group.coordinator.held.rows, group.coordinator.held.urgent) == (15, False)
+    assert group.coordinator.held.bytes > 0
+    group.writers["a"].hurry()
+    group.coordinator.poll()
+    assert group.coordinator.held.urgent
+
+
+def test_an_acknowledgement_tells_how_far_the_table_is(make: Make) -> None:
+    group = make("a")
+    group.take("a", 10)
+    assert group.writers["a"].committed("a") == ""
+    assert group.epoch() is not None
+    group.writers["a"].poll()
+    assert group.writers["a"].committed("a") == "10"
+
+
+def test_a_seek_is_a_decision_without_rows(make: Make) -> None:
+    """What is passed over stands in the timeline."""
+    group = make("a")
     group.take("a", 10)
     assert group.epoch() is not None
+    group.coordinator.close()
+    stream = group.table.stream("app")
+    before = stream.position
+    result = stream.seek({"a": "40", "new": "3"}, after=before)
+    assert result.stats.rows_in == 0
+    with pytest.raises(StreamError, match="no longer"):  # not even the same one twice
+        stream.seek({"a": "40", "new": "3"}, after=before)
+    audit = stream.audit()
+    assert audit.problems == ()
+    spans = {each.source: (each.start, each.end) for each in audit.epochs[-1].offsets}
+    assert spans == {"a": ("10", "40"), "new": ("", "3")}
+    again = Group(group.table, "append")
+    again.join("a")
+    assert again.writers["a"].offset("a") == "40"
+    again.close()
+    for wrong in ({}, {"a": ""}):
+        with pytest.raises(OptionError):
+            stream.seek(wrong, after=stream.position)
 
 
 def test_an_idle_turn_leaves_no_decision(make: Make) -> None:

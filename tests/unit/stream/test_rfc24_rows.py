@@ -81,7 +81,7 @@ def test_b3_a_writer_reports_files_counts_and_offsets(make: Make, *, keyed: bool
     group.take("b", 20)
     group.turn()
     group.coordinator.poll()
-    reports = group.coordinator._open[0].reports
+    reports = group.coordinator._group.turns[0].reports
     assert {name: each.rows for name, each in reports.items()} == {"a": 30, "b": 20}
     assert {name: dict(each.ends) for name, each in reports.items()} == {
         "a": {"a": "30"},
@@ -163,7 +163,7 @@ def test_b6_a_writer_that_never_hears_of_a_decision_goes_on(make: Make, *, keyed
         group.pump()
         group.coordinator.complete()
     assert group.ids() == list(range(30))
-    assert len(group.writers["a"]._unheard) <= 2, "the next turn says what is decided"
+    assert len(group.writers["a"]._undecided.forget(-1)) <= 2, "the next turn says what is decided"
 
 
 @KEYED
@@ -242,7 +242,7 @@ def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None
     group.take("a", 10)
     group.turn()
     group.coordinator.poll()
-    group.table.rollback(group.coordinator._open[0].turn.instant)
+    group.table.rollback(group.coordinator._group.turns[0].turn.instant)
     with pytest.raises(Exception, match="rolled back"):
         group.coordinator.complete()
     group.pump()
@@ -259,7 +259,7 @@ def test_b9_plain_appends_are_there_once_whatever_fails(make: Make) -> None:
     group.turn()
     group.take("a", 20)  # eager rows of the next turn
     group.coordinator.poll()
-    group.table.rollback(group.coordinator._open[0].turn.instant)
+    group.table.rollback(group.coordinator._group.turns[0].turn.instant)
     with pytest.raises(Exception, match="rolled back"):
         group.coordinator.complete()
     group.pump()
@@ -312,7 +312,7 @@ def test_b8_a_coordinator_whose_instant_was_ended_says_so_when_it_polls(make: Ma
     """INV-03: within a heartbeat interval, not at the end of the turn; its writers begin anew."""
     group = make("a")
     group.take("a", 10)
-    opened = group.coordinator._open[0]
+    opened = group.coordinator._group.turns[0]
     group.coordinator.poll()
     group.table.rollback(opened.turn.instant)
     opened.heartbeat._beat()  # it is due

@@ -1,0 +1,74 @@
+"""Reports that are too large for a message: what they list is in a file of their instant.
+
+Nobody needs the file once the instant is decided: the decision names it as garbage, and without one
+recovery deletes it as any file of the instant. One that is missing or damaged is an error, so the
+turn is given up and its rows are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import xxhash
+
+from plait.errors import CorruptMetadataError
+from plait.files.data_file import STATUS, data_path
+from plait.model.bucket import UNKEYED, Partition
+from plait.model.instant import Instant
+from plait.storage.port import Store
+from plait.stream.messages import Report, decode, encode
+from plait.write.group_commit import RUN_HOME
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFile:
+    """Where a writer puts the report of a turn that is too large."""
+
+    store: Store
+    instant: Instant
+    label: str
+    """Of the writer's files in this turn."""
+    announce: Callable[[Iterable[Partition]], None]
+    size_max: int
+    """Bytes of a message."""
+
+    def shorten(self, report: Report) -> Report:
+        """Return the report as it is sent; write a file only if it is too large.
+
+        Raises:
+            StorageError: the file could not be written.
+        """
+        if len(report.status) * 4 // 3 + sum(map(len, report.runs)) <= self.size_max:
+            return report
+        body = encode(report)
+        path = data_path(RUN_HOME, UNKEYED, self.instant, self.label, STATUS)
+        self.announce([RUN_HOME])
+        self.store.put(path, body)
+        return replace(report, runs=(), status=b"", file=path, file_hash=_hash(body))
+
+
+def whole(store: Store, report: Report) -> Report:
+    """Return a report with what it lists; it is read from its file if it has one.
+
+    Raises:
+        CorruptMetadataError: the file is missing, damaged, or another report's.
+        StorageError: it cannot be read now.
+    """
+    if not report.file:
+        return report
+    body = store.find(report.file)
+    if body is None or _hash(body) != report.file_hash:
+        state = "missing" if body is None else "damaged"
+        message = f"what {report.writer!r} reported of turn {report.number} is {state}"
+        raise CorruptMetadataError(message, path=report.file, expected=report.file_hash)
+    found = decode(body)
+    about = replace(report, file="", file_hash="")
+    if not isinstance(found, Report) or replace(found, runs=(), status=b"") != about:
+        message = f"the file is not what {report.writer!r} reported of turn {report.number}"
+        raise CorruptMetadataError(message, path=report.file)
+    return replace(found, file=report.file, file_hash=report.file_hash)
+
+
+def _hash(body: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(body)
