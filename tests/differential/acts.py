@@ -18,6 +18,8 @@ from plait.txn.table_handle import TableHandle
 from tests.differential.clauses import SETS, clauses_of
 from tests.differential.model import Saw, derived, in_order
 from tests.differential.program import (
+    AGAIN,
+    CHANGE,
     COLUMNS,
     Block,
     Do,
@@ -30,6 +32,7 @@ from tests.differential.program import (
     Write,
     expires,
 )
+from tests.differential.serve import STREAM, Served, serve
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("n", pa.int64())])
 TIMED = SCHEMA.append(pa.field("t", pa.date32()))
@@ -56,6 +59,8 @@ class Told:
     base: int | None = None
     """The version that a transaction rested on."""
     result: CommitResult | None = None
+    served: Served | None = None
+    """What a restore or a replay told."""
     error: BaseException | None = None
     ended: int = -1
     """The newest version when it ended; -1: it never did."""
@@ -136,7 +141,7 @@ def _do(table: Table, turn: Turn, told: Told) -> None:
         at = None if not turn.back else max(0, table.version - turn.back)
         _look(table.scan(where=_text(turn.where), version=at), turn.where, told)
     elif isinstance(turn, Serve):
-        _serve(table, turn.kind)
+        told.served = serve(table, turn)
     elif isinstance(turn, Block):
         _block(table, turn, told)
     else:
@@ -151,22 +156,12 @@ def _look(scan: Scan, where: Where | None, told: Told) -> None:
     told.steps.append(Saw(where, rows_of(scan), scan.version))
 
 
-def _serve(table: Table, kind: str) -> None:
-    if kind == "clean":
-        table.clean()
-    elif kind == "compact":
-        table.compact(full=True)
-    elif kind == "expire":
-        table.expire()
-    elif kind == "set":
-        table.set({"lock.wait": "58s"})
-    else:
-        for entry in table.timeline.pending:
-            table.rollback(entry.instant)
-
-
 def _write(table: Table, turn: Write, told: Told) -> None:
     do, read_from = turn.do, None
+    if turn.epoch is not None:
+        told.steps.append(do)
+        told.result = _epoch(table, do, turn.epoch, turn.retry)
+        return
     if turn.read is not False:
         where = None if turn.read is True else turn.read
         version = max(0, table.version - 1) if turn.named == "older" else None
@@ -184,10 +179,21 @@ def _write(table: Table, turn: Write, told: Told) -> None:
     asked: dict[str, Any] = {"read_from": read_from, "commit_id": turn.commit_id}
     if turn.retry:
         asked["on_conflict"] = "retry"
-    if turn.aborts or do.batches > 1 or (do.kind == "append" and turn.retry):
+    if do.kind == CHANGE:
+        told.result = _change(table, do, asked, aborts=turn.aborts)
+    elif turn.aborts or do.batches > 1 or (do.kind == "append" and turn.retry):
         told.result = _by_writer(table, do, asked, aborts=turn.aborts)
     else:
         told.result = apply(table, do, asked)
+
+
+def _epoch(table: Table, do: Do, number: int, retry: bool) -> CommitResult:
+    stream = table.stream(STREAM)
+    token = stream.token(number, str(number) if number else "", str(number + 1))
+    on_conflict = "retry" if retry else "raise"
+    with stream.writer_of(token, do.kind, on_conflict=on_conflict, on_duplicate="raise") as writer:
+        writer.write(table_of(do.rows))
+    return writer.result
 
 
 def _by_writer(table: Table, do: Do, asked: dict[str, Any], *, aborts: bool) -> CommitResult:
@@ -202,6 +208,17 @@ def _by_writer(table: Table, do: Do, asked: dict[str, Any], *, aborts: bool) -> 
         size = -(-len(do.rows) // do.batches)
         for at in range(0, len(do.rows), max(1, size)):
             writer.write(table_of(do.rows[at : at + size]))
+        if aborts:
+            raise AbortedError
+    return writer.result
+
+
+def _change(table: Table, do: Do, asked: dict[str, Any], *, aborts: bool) -> CommitResult:
+    with table.writer("upsert", **asked) as writer:
+        writer.write(table_of(do.rows))
+        writer.remove(table_of(do.rows[:1]))
+        if len(do.rows) > AGAIN:
+            writer.write(table_of(do.rows[:1]))
         if aborts:
             raise AbortedError
     return writer.result

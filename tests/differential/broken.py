@@ -32,6 +32,7 @@ from plait.write import transaction as block
 from plait.write import writer
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
+from tests.differential.program import Do, History, Shape, Where, Write
 
 Make = Callable[[Any], Any]
 """Makes the broken function out of the real one."""
@@ -48,6 +49,8 @@ class Broken:
     """The first that finds it, when this was written."""
     promises: frozenset[str]
     """What is seen of it."""
+    history: History | None = None
+    """Two clients that show it by one switch: for a rule that few seeds need."""
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -239,6 +242,15 @@ def _loses_a_count(real: Any) -> Any:
 
 
 SERIAL, LOST = "serial order", "lost update"
+_COMES_WHILE_DELETED = History(
+    Shape(isolation="serializable", partitioned=True),
+    clients=(
+        (Write(Do("delete_where", where=Where("id", ">", -1))),),
+        (Write(Do("upsert", rows=((1, "y", 101, 3),))),),
+    ),
+    start=(Do("append", rows=((0, "x", 10, 1),)),),
+)
+"""A row comes, in a place of its own, while all rows are deleted by a predicate."""
 _TXN = transaction.OptimisticTransaction
 
 BROKEN = (
@@ -325,6 +337,7 @@ BROKEN = (
         _instead(value=False),
         61,
         frozenset({SERIAL}),
+        _COMES_WHILE_DELETED,
     ),
     Broken(
         "an overwrite meets nobody",

@@ -7,12 +7,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from plait.errors import ConflictError, DuplicateKeyError, RolledBackError
+from plait.errors import (
+    ConflictError,
+    DuplicateKeyError,
+    RestoreRefusedError,
+    RolledBackError,
+    UndoneError,
+)
 from plait.testing.faults import SimulatedCrashError
 from tests.differential.acts import AbortedError, Told
 from tests.differential.draw import ISOLATIONS, POLICIES
 from tests.differential.evidence import Evidence
-from tests.differential.program import UNKEYED, WRITES, Block, Write, name_of
+from tests.differential.program import UNKEYED, WRITES, Block, Read, Write, name_of
 
 TYPES = ("cow", "mor")
 ODD = (
@@ -30,8 +36,19 @@ ODD = (
     "a clean that ended versions",
     "an empty place",
     "a compaction",
-    "a commit carried over a compaction",
-    "a compaction carried over a commit",
+    "a commit carried over a rewrite",
+    "a rewrite carried over a commit",
+    "a clustering",
+    "an archive",
+    "a savepoint",
+    "a restore",
+    "a restore refused",
+    "a writer refused because of a restore",
+    "a replay",
+    "an undone commit id refused",
+    "an undone epoch refused",
+    "an epoch applied again",
+    "a commit id applied again",
 )
 """What must happen somewhere, whatever the policy."""
 _SQUARES = tuple(itertools.product(POLICIES, ISOLATIONS))
@@ -55,13 +72,26 @@ class Counts:
         self.versions += len(evidence.versions) - evidence.first
         self.odd["a clean that ended versions"] += evidence.expired > 0
         self.odd["an empty place"] += not evidence.history.start
+        self._undone(evidence)
         for version in evidence.versions:
-            compacts = version.operation == "compact"
-            self.odd["a compaction"] += compacts
-            self.odd["a commit carried over a compaction"] += version.carried and not compacts
-            self.odd["a compaction carried over a commit"] += version.carried and compacts
+            rewrites = version.operation in ("compact", "cluster")
+            self.odd["a compaction"] += version.operation == "compact"
+            self.odd["a commit carried over a rewrite"] += version.carried and not rewrites
+            self.odd["a rewrite carried over a commit"] += version.carried and rewrites
         for told in evidence.told:
             self._turn(evidence, told)
+
+    def _undone(self, evidence: Evidence) -> None:
+        kinds = Counter(version.operation for version in evidence.versions)
+        self.odd["a clustering"] += kinds["cluster"]
+        self.odd["an archive"] += kinds["archive"]
+        self.odd["a savepoint"] += kinds["savepoint"]
+        self.odd["a restore"] += kinds["restore"]
+        self.odd["a replay"] += any(v.allowed or v.back is not None for v in evidence.versions)
+        epochs = Counter(v.epoch for v in evidence.versions if v.epoch is not None)
+        ids = Counter(v.commit_id for v in evidence.versions if v.commit_id is not None)
+        self.odd["an epoch applied again"] += max(epochs.values(), default=0) > 1
+        self.odd["a commit id applied again"] += max(ids.values(), default=0) > 1
 
     def _turn(self, evidence: Evidence, told: Told) -> None:
         shape, name = evidence.history.shape, name_of(told.turn)
@@ -127,7 +157,8 @@ def _odd(evidence: Evidence, told: Told) -> Iterator[str]:
         yield "a named read"
         if isinstance(told.error, ConflictError):
             yield "a named read refused"
-    if getattr(turn, "back", 0) or (isinstance(turn, Write) and turn.named == "older" and named):
+    older = isinstance(turn, Read) and turn.back
+    if older or (isinstance(turn, Write) and turn.named == "older" and named):
         yield "a read of an older version"
     if isinstance(turn, Block) and told.saw and result is not None:
         yield "a transaction that read"
@@ -136,8 +167,16 @@ def _odd(evidence: Evidence, told: Told) -> Iterator[str]:
         "an aborted writer": AbortedError,
         "a crashed writer": SimulatedCrashError,
         "a writer that was rolled back": RolledBackError,
+        "a restore refused": RestoreRefusedError,
     }
     yield from (name for name, kind in kinds.items() if isinstance(told.error, kind))
+    if isinstance(told.error, UndoneError):
+        epoch = isinstance(turn, Write) and turn.epoch is not None
+        yield "an undone epoch refused" if epoch else "an undone commit id refused"
+    if isinstance(told.error, ConflictError):
+        theirs = int(str(told.error.facts["version"]))
+        if theirs < len(evidence.versions) and evidence.versions[theirs].restored is not None:
+            yield "a writer refused because of a restore"
     if result is None:
         return
     if result.rebased:

@@ -34,7 +34,7 @@ LOOKS = ("skip", "upsert", "delete_keys", "merge")
 """Drawn twice as often: they look keys up, and may leave them as they are."""
 ROUND = 600
 """So many seeds begin with the same tables; the short run is one round."""
-_SHAPES = 60
+SHAPES = 60
 _CALLS = 6
 """A turn makes twice as many calls, so that few histories have no switch in the middle of one."""
 
@@ -83,8 +83,8 @@ class Draw:
 
         Within a round a shape has one table to begin with, which is made once.
         """
-        shapes = Random(mixed(self.seed // ROUND * _SHAPES + self.seed % _SHAPES))
-        seed = self.seed % _SHAPES
+        shapes = Random(mixed(self.seed // ROUND * SHAPES + self.seed % SHAPES))
+        seed = self.seed % SHAPES
         keyed = seed // 12 != 4
         self.start = STARTS[shapes.below(len(STARTS))]
         return Shape(
@@ -114,7 +114,7 @@ class Draw:
     def _history(self) -> History:
         """Draw what clients do: half of the histories are two clients with a turn each."""
         kinds = WRITES if self.shape.keyed else UNKEYED
-        first = kinds[(self.seed // _SHAPES + self.seed) % len(kinds)]
+        first = kinds[(self.seed // SHAPES + self.seed) % len(kinds)]
         if self.shape.keyed and not self.long and self.chance(70):
             clients = self._known()
             if self.chance(8):  # both are the same commit, tried by two

@@ -17,6 +17,7 @@ from plait.errors import InstantExpiredError, TableError
 from plait.files.deletion import decode
 from plait.locks.process import NoLock
 from plait.model.contract import Contract
+from plait.model.decision import Decision
 from plait.read.changes import TYPE, VERSION
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
@@ -53,6 +54,17 @@ class Version:
     commit_id: str | None
     carried: bool = False
     """Whether what it staged was carried over rewrites, or over writers."""
+    checksum: str = ""
+    epoch: int | None = None
+    """Of the stream."""
+    restored: int | None = None
+    """The version whose rows a restore gave back."""
+    allowed: tuple[str, ...] = ()
+    """Commit ids that a replay lets be used again."""
+    back: int | None = None
+    """The epoch after which a replay lets the stream go on; -1: from its beginning."""
+    saved: int | None = None
+    """The version that a savepoint keeps readable."""
 
     def of(self, told: Told, prefix: str) -> bool:
         """Tell whether a turn of the client with these nonces decided it."""
@@ -89,6 +101,8 @@ class Evidence:
     expired: int = 0
     """The oldest version that could be read at the end, if some had been cleaned."""
     changes: list[Change] = field(default_factory=list)
+    decided: list[str] = field(default_factory=list)
+    """The checksums of all decisions as they were read at the end, from slots or the archive."""
     damage: list[str] = field(default_factory=list)
     """What could not be read, and errors that are none of ours."""
     schedule: tuple[tuple[str, str], ...] = ()
@@ -135,26 +149,14 @@ class _Looker:
             file = self.files.get(mask["path"])
             if file is None:
                 continue
-            vector = mask["inline"] or self._vector(mask)
-            hidden = decode(vector, count=mask["rows"], rows=len(file.rows))
-            self.files[mask["path"]] = _File(file.rows, frozenset(hidden.tolist()))
-        began = decision.client.get("began", decision.base)
-        assert isinstance(began, int)
-        found = Version(
-            decision.version,
-            in_order(
-                row
-                for file in self.files.values()
-                for at, row in enumerate(file.rows)
-                if at not in file.hidden
-            ),
-            decision.instant.time,
-            decision.instant.nonce,
-            decision.operation.value,
-            began,
-            decision.commit_id,
-            "carried" in decision.client,
+            self.files[mask["path"]] = _File(file.rows, self._hidden(mask, len(file.rows)))
+        rows = in_order(
+            row
+            for file in self.files.values()
+            for at, row in enumerate(file.rows)
+            if at not in file.hidden
         )
+        found = _version_of(decision, rows)
         self.versions.append(found)
         return found
 
@@ -164,11 +166,42 @@ class _Looker:
         data = pq.read_table(pa.BufferReader(body), columns=list(COLUMNS)).to_pydict()
         return tuple(zip(*(data[name] for name in COLUMNS), strict=True))
 
+    def _hidden(self, mask: Mapping[str, Any], rows: int) -> frozenset[int]:
+        if not mask["rows"]:  # a restore shows a file whole again
+            return frozenset()
+        vector = mask["inline"] or self._vector(mask)
+        return frozenset(decode(vector, count=mask["rows"], rows=rows).tolist())
+
     def _vector(self, mask: Mapping[str, Any]) -> bytes:
         body = self.store.find(mask["dv_path"])
         assert body is not None, f"{mask['dv_path']} is named and not there"
         begin = mask["dv_offset"] + 4
         return body[begin : begin + mask["dv_bytes"]]
+
+
+def _version_of(decision: Decision, rows: tuple[Row, ...]) -> Version:
+    """Take from a decision what it says beside its rows."""
+    began = decision.client.get("began", decision.base)
+    assert isinstance(began, int)
+    replayed, restored, saved = decision.replayed, decision.restored, decision.savepoint
+    applications = () if replayed is None else replayed.applications
+    back = [-1 if each.token is None else each.token.epoch for each in applications]
+    return Version(
+        decision.version,
+        rows,
+        decision.instant.time,
+        decision.instant.nonce,
+        decision.operation.value,
+        began,
+        decision.commit_id,
+        "carried" in decision.client,
+        decision.checksum,
+        next((token.epoch for token in decision.tokens), None),
+        None if restored is None else restored.to,
+        () if replayed is None else replayed.commit_ids,
+        back[0] if back else None,
+        None if saved is None else saved.savepoint.version,
+    )
 
 
 class _Heads(Watch):
@@ -182,9 +215,8 @@ class _Heads(Watch):
 
     def after_write(self, call: Call, answer: object) -> None:
         """Read what is the head now."""
-        if answer is False or not call.path.startswith(paths.TIMELINE):
-            return
-        self._ledger.head = self._looker.look().number
+        if answer is not False and call.path == paths.slot(len(self._looker.versions)):
+            self._ledger.head = self._looker.look().number
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +257,16 @@ class _Recorder(Oracle):
             if each.error is not None and not each.crashed:
                 found.damage.append(f"{name} ended with {each.error!r}")
         try:
-            self._read(Table(end.handle()))
+            self._read(end.handle())
         except TableError as error:
             found.damage.append(f"reading at the end raised {error!r}")
         return []
 
-    def _read(self, table: Table) -> None:
+    def _read(self, handle: TableHandle) -> None:
         """Read everything again as a client that comes long after."""
-        found = self.evidence
+        found, table = self.evidence, Table(handle)
+        decisions = handle.cache.timeline.load_after(-1, limit=len(found.versions))
+        found.decided = [decision.checksum for decision in decisions]
         for version in found.versions[found.first :]:
             try:
                 found.later[version.number] = rows_of(table.scan(version=version.number))
@@ -270,6 +304,12 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         if shape.little
         else {}
     )
+    if shape.aged:
+        properties |= {"checkpoint.interval": "1", "archive.keep": "1"}
+    if shape.ordered:
+        properties |= {"cluster.by": "v", "cluster.kind": "sort"}
+    if not shape.told:
+        properties |= {"metadata.statistics": "off"}
     definition = Definition(
         record_key=("id",) if shape.keyed else (),
         partition_by=("p",) if shape.partitioned else (),

@@ -18,9 +18,24 @@ from tests.differential.acts import AbortedError, Told
 from tests.differential.evidence import Change, Evidence, Version
 from tests.differential.model import DuplicateError, Ident, Ran, Rows, Saw, ident, run, shown
 from tests.differential.program import Block, Do, History, Row, Serve, Write, expires
+from tests.differential.undone import NATURAL, Undone
 from tests.scheduler import Problem
 
-SERVICES = ("clean", "compact", "expire", "rollback", "property", "reserve", "create")
+SERVICES = (
+    "archive",
+    "clean",
+    "cluster",
+    "compact",
+    "create",
+    "expire",
+    "property",
+    "rebuild",
+    "replay",
+    "reserve",
+    "restore",
+    "rollback",
+    "savepoint",
+)
 LATE = (CommitOutcomeUnknownError, SimulatedCrashError)
 """After these nobody knows, and both may have happened."""
 
@@ -46,6 +61,7 @@ class _Judge:
             for told in evidence.told
             if version.of(told, evidence.prefixes[told.client])
         }
+        self.undone = Undone(self.versions, self.states, self.by, self._writes)
 
     def findings(self) -> Iterator[Problem]:
         if self.seen.damage:
@@ -58,6 +74,7 @@ class _Judge:
         for told in self.seen.told:
             yield from self._reads(told)
             yield from self._told(told)
+            yield from self.undone.told(told, self._heads(told))
             yield from self._error(told)
 
     # --- what is there -----------------------------------------------------------------------
@@ -69,9 +86,10 @@ class _Judge:
         times = Counter(version.time for version in self.versions)
         for time in (time for time, count in times.items() if count > 1):
             yield Problem("INV-03", f"the instant {time} was decided {times[time]} times")
-        ids = Counter(version.commit_id for version in self.versions if self._writes(version))
-        for commit_id in (each for each, count in ids.items() if count > 1 and each is not None):
-            yield Problem("commit id", f"{commit_id!r} was applied {ids[commit_id]} times")
+        checksums = [version.checksum for version in self.versions]
+        if self.seen.decided != checksums:
+            found = f"{len(self.seen.decided)} of {len(checksums)} decisions"
+            yield Problem("INV-01", f"at the end others are read than were published: {found}")
 
     def _version(self, version: Version) -> Iterator[Problem]:
         number = version.number
@@ -80,12 +98,9 @@ class _Judge:
         later = self.seen.later.get(number)
         if later is not None and later != version.rows:
             yield Problem("time travel", f"version {number} was {version.rows}, later {later}")
-        if (
-            later is None
-            and number >= self.seen.first
-            and not (self.shape.little and self.history.serves("clean") and number < self.head - 1)
-        ):
+        if later is None and number >= self.seen.first and not self._may_be_cleaned(number):
             yield Problem("time travel", f"version {number} of {self.head} cannot be read")
+        yield from self.undone.decided(version)
         told = self.by.get(number)
         if self._writes(version):
             if told is not None:
@@ -96,8 +111,15 @@ class _Judge:
             if not gone or more or not all(expires(row) for _, row in gone):
                 found = f"version {number}, an expiry, took {gone} and brought {more}"
                 yield Problem("expiry", found)
+        elif version.operation == "restore":
+            return
         elif number and self.states[number] != self.states[number - 1]:
             yield Problem("INV-10", f"version {number}, a {version.operation}, changed rows")
+
+    def _may_be_cleaned(self, number: int) -> bool:
+        cleans = self.shape.little and self.history.serves("clean")
+        saved = any(version.saved == number for version in self.versions)
+        return cleans and number < self.head - 1 and not saved
 
     def _writes(self, version: Version) -> bool:
         return version.operation not in SERVICES
@@ -147,6 +169,10 @@ class _Judge:
         """Where an operation that changed nothing, or failed, may stand."""
         low = told.began if told.read_at is None else min(told.began, told.read_at)
         return range(low, (self.head if told.ended < 0 else told.ended) + 1)
+
+    def _heads(self, told: Told) -> range:
+        """The versions that were the head while a turn went on."""
+        return range(told.began, (self.head if told.ended < 0 else told.ended) + 1)
 
     def _serial(self, told: Told, number: int) -> bool:
         """Whether the operation did at its version what it does alone."""
@@ -358,11 +384,9 @@ class _Judge:
 
     def _replayed(self, told: Told) -> bool:
         """Whether the result is that of another with the same commit id: nothing is done again."""
-        commit_id = getattr(told.turn, "commit_id", None)
-        if commit_id is None or told.result is None or told.result.version > self.head:
+        if told.result is None or told.result.version > self.head:
             return False
-        version = self.versions[told.result.version]
-        return version.commit_id == commit_id and self.by.get(version.number) is not told
+        return self.undone.is_first_result(told, self.versions[told.result.version])
 
     def _error(self, told: Told) -> Iterator[Problem]:
         error = told.error
@@ -378,7 +402,9 @@ class _Judge:
             low = told.began if told.read_at is None else min(told.began, told.read_at)
             if theirs <= low or theirs > self.head or self.by.get(theirs) is told:
                 yield Problem("an error", f"{what}: version {theirs} was in nobody's way")
-            elif not self._writes(self.versions[theirs]):
+            elif not (
+                self._writes(version := self.versions[theirs]) or version.restored is not None
+            ):
                 yield Problem("INV-15", f"{what}: version {theirs} changed no row")
         elif not self._natural(told, error):
             yield Problem("an error", what)
@@ -388,8 +414,10 @@ class _Judge:
         turn = told.turn
         if isinstance(error, AbortedError):
             return isinstance(turn, (Write, Block)) and turn.aborts
+        if isinstance(error, NATURAL):
+            return self.undone.is_natural(told, error, self._heads(told))
         if isinstance(turn, Serve) and isinstance(error, TableError):
-            return True
+            return self.undone.is_natural_of_service(told, error, self._heads(told))
         if isinstance(error, InstantExpiredError):
             return self.shape.little and self.history.serves("clean")
         jumped = bool(self.history.events)

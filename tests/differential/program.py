@@ -31,6 +31,11 @@ WRITES = (
     "merge",
 )
 """What one write can be; ``skip`` is an insert that skips keys that are there."""
+CHANGE, AGAIN = "change", 2
+"""An upsert that then removes the key of its first row; with more than two it adds that row again.
+
+Histories of their own have it (``test_changes.py``): no draw of another moves by it.
+"""
 UNKEYED = (
     "append",
     "overwrite",
@@ -71,6 +76,12 @@ class Shape(Shown):
     buckets: int = 1
     little: bool = False
     """Whether a clean keeps two versions only."""
+    aged: bool = False
+    """Whether each commit writes a checkpoint, and an archive keeps one decision only."""
+    ordered: bool = False
+    """Whether the table records an order of its rows."""
+    told: bool = True
+    """Whether decisions tell the bounds of files."""
 
     @property
     def strict(self) -> bool:
@@ -130,6 +141,8 @@ class Write(Shown):
     commit_id: str | None = None
     aborts: bool = False
     """Whether the caller fails before the commit."""
+    epoch: int | None = None
+    """Of the stream that all clients write: ``append`` or ``upsert``, with nothing read."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -152,9 +165,17 @@ class Read(Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Serve(Shown):
-    """A service: ``clean``, ``compact``, ``expire``, ``rollback`` of all pending, or ``set``."""
+    """A service: a name of ``serve.SERVICES``, or what undoes commits and lets them be redone.
+
+    That is ``restore``, ``undo`` (of the newest commit), ``saved`` (a restore of the savepoint) and
+    ``replay``.
+    """
 
     kind: str
+    back: int = 1
+    """For a restore: so many versions before the newest."""
+    replay: bool = False
+    """For what undoes commits: whether they may be applied again."""
 
 
 Turn = Write | Block | Read | Serve

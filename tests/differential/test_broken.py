@@ -6,7 +6,10 @@ import pytest
 
 from tests.differential.broken import BROKEN, Broken
 from tests.differential.draw import ROUND
-from tests.differential.shrink import check
+from tests.differential.shrink import check, differences
+
+CALLS_MAX = 12
+"""A client with one operation makes fewer calls before it publishes."""
 
 
 @pytest.mark.timeout(1200)
@@ -19,3 +22,19 @@ def test_a_rule_that_is_left_out_is_found_within_the_short_run(broken: Broken) -
     else:
         pytest.fail(f"{broken.name}: nothing is seen of it in {ROUND} histories")
     assert check(seed) is None
+
+
+@pytest.mark.parametrize(
+    "broken", [each for each in BROKEN if each.history], ids=lambda each: each.name
+)
+def test_a_rule_that_few_seeds_need_is_found_by_one_history_whatever_is_drawn(
+    broken: Broken,
+) -> None:
+    """The second client works in the middle of the first, wherever that may be."""
+    assert broken.history is not None
+    found: set[str] = set()
+    for call in range(1, CALLS_MAX):
+        schedule = f"a:{call}>b"
+        assert differences(broken.history, schedule) == []
+        found |= {each.promise for each in differences(broken.history, schedule, broken)}
+    assert broken.promises & found

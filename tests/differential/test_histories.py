@@ -27,7 +27,7 @@ from tests.differential.program import (
 from tests.differential.shrink import check, differences, first, shrink
 
 SHARE = 20
-ORACLE = ("program", "clauses", "model", "judge")
+ORACLE = ("program", "clauses", "model", "judge", "lineage", "undone")
 
 
 @pytest.mark.parametrize("begin", range(0, 60, SHARE))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tests.support.forge import footer_hash
+from tests.support.lies import LIES, Checkpoint
 
 BOMB = 1 << 10
 NASTY: tuple[object, ...] = (
@@ -61,6 +62,16 @@ class Case:
         """The file."""
         return Path(self.root, self.path)
 
+    def own(self, path: str) -> Path:
+        """Give a file that no other copy of the table shares: bytes are changed in place."""
+        file = Path(self.root, path)
+        if file.stat().st_nlink > 1:
+            body, times = file.read_bytes(), file.stat()
+            file.unlink()
+            file.write_bytes(body)
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return file
+
 
 def flip(case: Case) -> None:
     """Flip a bit."""
@@ -91,7 +102,7 @@ def swap(case: Case) -> None:
     """Exchange the file with one of the same kind; with any other where it is the only one."""
     pool = case.others or [".meta/table.json"]
     case.other = case.draw.choice(pool)
-    other = Path(case.root, case.other)
+    other = case.own(case.other)
     mine, theirs = case.file.read_bytes(), other.read_bytes()
     case.file.write_bytes(theirs)
     other.write_bytes(mine)
@@ -177,6 +188,26 @@ def reseal(case: Case) -> None:
     edit = _RESEAL.get(case.path.rsplit(".", 1)[-1], _reseal_json)
     case.file.write_bytes(edit(case, body))
     _fix_references(case)
+
+
+def lie(case: Case) -> None:
+    """Make a checkpoint lie about a file: whole, with sizes and checksums that fit."""
+    folder = Path(case.root, ".meta", "checkpoints")
+    names = sorted(str(file.relative_to(case.root)) for file in folder.rglob("state.json"))
+    if not names or not case.path.startswith(".meta/checkpoints/"):
+        return  # the judge flips a bit instead
+
+    def read(path: str) -> bytes:
+        return Path(case.root, path).read_bytes()
+
+    def write(path: str, body: bytes) -> None:
+        case.own(path).write_bytes(body)
+
+    path = case.path if case.path in names else names[-1]
+    told = Checkpoint(read, write, path)
+    lies = list(LIES)
+    case.draw.shuffle(lies)
+    next(each for each in lies if told.lie(each))
 
 
 def _schema(file: Path) -> list[str]:
@@ -278,7 +309,7 @@ def _fix_references(case: Case) -> None:
         at = body.find(case.path.encode())
         if at < 0 or file == case.file or case.path.startswith(".meta/timeline"):
             continue  # a forged value may be the path itself
-        _refit(case, file, body, changed)
+        _refit(case, case.own(str(file.relative_to(case.root))), body, changed)
 
 
 def _refit(case: Case, file: Path, body: bytes, changed: bytes) -> None:
@@ -321,6 +352,7 @@ DAMAGES: dict[str, Callable[[Case], None]] = {
         aged,
         bomb,
         reseal,
+        lie,
     )
 }
 FORGED = frozenset({"reseal", "bomb"})

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import itertools
 import json
 import random
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from tests.fuzz.damage import DAMAGES
 from tests.fuzz.tables import KINDS, build, classify, live
+from tests.support.place import quick_place
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE_S_MAX = 60.0
@@ -64,7 +64,12 @@ class Fuzz:
         (self.place / "precious/deep").mkdir(parents=True)
         for name in ("file", "deep/file"):
             (self.place / "precious" / name).write_text("precious")
+        self.whole = {kind: _digest(self.place / kind) for kind in KINDS}
         self._judge: subprocess.Popen[str] | None = None
+
+    def changed(self) -> list[str]:
+        """Name the tables that judging has changed: their copies share files with them."""
+        return [kind for kind in KINDS if _digest(self.place / kind) != self.whole[kind]]
 
     def pairs(self) -> list[tuple[str, str, str]]:
         """Give each kind of file with each damage, by turns in the tables that rest on it."""
@@ -181,7 +186,16 @@ def fuzz(place: str, seed: int, *, seconds: float | None) -> Report:
             number += 1
     finally:
         target.stop()
+        report.failures += [f"{table} itself was changed" for table in target.changed()]
     return report
+
+
+def _digest(table: Path) -> str:
+    """Sum up the bytes of all files of a table."""
+    found = hashlib.sha256()
+    for path in sorted(each for each in table.rglob("*") if each.is_file()):
+        found.update(f"{path.relative_to(table)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def main() -> int:
@@ -190,19 +204,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
-    place = tempfile.mkdtemp(prefix="plait-fuzz-", dir=_fast())
-    try:
+    with quick_place() as place:
         report = fuzz(place, wanted.seed, seconds=wanted.minutes * 60)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
     for line in (*report.failures, *report.lines()):
         print(line)
     return 1 if report.failures else 0
-
-
-def _fast() -> str | None:
-    """Choose a file system in memory where there is one: nothing here needs a disk."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from plait.files.data_file import data_path
 from plait.locks.file import FileLock
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, State
+from plait.model.order import KEY_ORDER, NO_ORDER
 from plait.ports import Ports
 from plait.storage.local import LocalStore
 from plait.timeline import paths
@@ -84,7 +85,24 @@ class Model:
         }
 
 
-KINDS = {"cow": (True, False, "cow"), "mor": (True, True, "mor"), "plain": (False, False, "cow")}
+KINDS = {
+    "cow": (True, False, "cow"),
+    "mor": (True, True, "mor"),
+    "plain": (False, False, "cow"),
+    "old": (True, False, "mor"),
+}
+"""Each with a key or not, with partitions or not, and its type.
+
+``old`` was kept in shape: its old decisions are archived, its bounds were made again from files,
+and its rows are in an order.
+"""
+OLD = "old"
+AGED = {
+    "archive.keep": "1",
+    "metadata.statistics": "off",
+    "cluster.by": "v",
+    "cluster.kind": "sort",
+}
 
 
 @contextlib.contextmanager
@@ -93,6 +111,7 @@ def _small() -> Iterator[None]:
     with (
         mock.patch("plait.files.deletion.INLINE_BYTES_MAX", 8),
         mock.patch("plait.files.row_map.INLINE_BYTES_MAX", 8),
+        mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 2),
         contextlib.ExitStack() as stack,
     ):
         for name in ("INLINE_KEYS_MAX", "INLINE_ROWS_MAX"):
@@ -122,12 +141,12 @@ def build(root: str, kind: str, *, seed: int) -> Model:
         partition_by=["place"] if partitioned else [],
         table_type=table_type,
         buckets=2 if keyed and not partitioned else None,
-        properties=OPTIONS,
+        properties={**OPTIONS, **AGED} if kind == OLD else OPTIONS,
         ttl="written 3650d partition" if partitioned else None,
     )
     model.note(0)
     with _small():
-        for number in range(9):
+        for number in range(8):
             ids = draw.sample(range(40), 8)
             rows = [(i, draw.choice("ab"), 1000 * seed + 100 * number + i) for i in ids]
             if number == 6:
@@ -143,6 +162,8 @@ def build(root: str, kind: str, *, seed: int) -> Model:
             if number == 5:
                 table.compact(full=True)
                 model.note(table.version)
+                table.cluster("v", kind="sort")  # a base of merge on read keeps its key index
+                model.note(table.version)
         with table.stream("app").writer(after=None, end="1") as writer:
             rows = [(50 + n, "a", seed + n) for n in range(3)]
             writer.write(rows_of(rows))
@@ -150,6 +171,8 @@ def build(root: str, kind: str, *, seed: int) -> Model:
         model.note(table.version)
         _restore(table, model)
         _leave_condemned(table, root, model)
+        if kind == OLD:
+            _keep_in_shape(table, model)
         for number in range(3):  # the last two after the newest checkpoint, so that slots count
             rows = [(60 + 2 * number + n, "b", seed + n) for n in range(3)]
             table.upsert(rows_of(rows)) if keyed else table.append(rows_of(rows))
@@ -170,6 +193,15 @@ def _restore(table: Table, model: Model) -> None:
     table.restore(version=last)
     model.note(table.version - 1)
     model.rows = list(model.at[last])
+    model.note(table.version)
+
+
+def _keep_in_shape(table: Table, model: Model) -> None:
+    """Tell the bounds that no decision tells, put rows in order, put old decisions away."""
+    table.set({"metadata.statistics": "on"})
+    assert table.rebuild_metadata().rebuilt
+    assert table.cluster().commits
+    assert table.archive().emptied
     model.note(table.version)
 
 
@@ -215,10 +247,31 @@ def _leave_traces(root: str, *, partitioned: bool) -> None:
 def classify(root: str) -> dict[str, list[str]]:
     """Group the files of a table by what they are."""
     store, found = LocalStore(root), dict[str, list[str]]()
-    slots = sorted(i.path for i in store.list(paths.TIMELINE))
-    for info in store.list(""):
-        found.setdefault(_kind_of(info.path, slots), []).append(info.path)
+    infos = list(store.list(""))
+    slots = sorted(i.path for i in infos if i.path.startswith(f"{paths.TIMELINE}/"))
+    empty = {i.path for i in infos if not i.size}
+    special = _special(Table.open(root))
+    for info in infos:
+        kind = _kind_of(info.path, slots)
+        if kind.startswith("slot") and info.path in empty:
+            kind = "slot archived"
+        found.setdefault(special.get(info.path, kind), []).append(info.path)
     return found
+
+
+def _special(table: Table) -> dict[str, str]:
+    """Name files that are of a kind of their own: in an order, or parts with bounds made again."""
+    state = table.handle.cache.loaded()
+    files = table.files()
+    ordered = {
+        path: "data ordered"
+        for path, order in zip(files["path"].to_pylist(), files["order"].to_pylist(), strict=True)
+        if order not in (KEY_ORDER, NO_ORDER)
+    }
+    made = {entry.version for entry in table.history() if entry.operation == "rebuild"}
+    parts = [part for part in state.parts if made and part.first == 0]
+    rebuilt = {file.path: "checkpoint part rebuilt" for part in parts for file in part.files}
+    return {**ordered, **rebuilt}
 
 
 def live(root: str) -> set[str]:
@@ -240,6 +293,7 @@ _FOLDERS: dict[str, str] = {
     paths.MANIFESTS: "manifest",
     f"{paths.META}/hints": "hint",
     f"{paths.META}/locks": "lock",
+    paths.ARCHIVE: "archive",
 }
 
 

@@ -78,13 +78,22 @@ def save(handle: TableHandle) -> str:
     return set_savepoint(handle, "kept").name
 
 
-def take_back(handle: TableHandle) -> object:
+@dataclass(frozen=True)
+class TakenBack:
+    """What a restorer saw, and what came of it."""
+
+    shown: int
+    """The version of its plan."""
+    version: int | None
+
+
+def take_back(handle: TableHandle) -> TakenBack | str:
     """Restore the savepoint, or the version before the newest; never what was not shown."""
     state = handle.cache.refresh()
     saved = state.lineage.find_savepoint("kept")
-    to = max(0, state.version - 1) if saved is None else saved.version
+    plan = plan_restore(handle, max(0, state.version - 1) if saved is None else saved.version)
     try:
-        return restore(handle, plan_restore(handle, to))
+        return TakenBack(plan.version, restore(handle, plan).version)
     except RestoreRefusedError:
         return "refused"
 
@@ -300,6 +309,11 @@ class RestoreCheck:
             expected += marks
         found = marks_of(handle)
         assert found == sorted(expected), f"{found} are there, {sorted(expected)} are contained"
+        for taken in end.results.values():
+            if isinstance(taken, TakenBack) and taken.version is not None:
+                since = decisions[taken.shown + 1 : taken.version]
+                unseen = [each.version for each in since if each.operation.value in WRITES]
+                assert not unseen, f"version {taken.version} undoes {unseen}, which nobody saw"
         state = handle.cache.refresh()
         for saved in state.lineage.savepoints:
             files = state.snapshot(end.store, version=saved.version).files["path"].to_pylist()

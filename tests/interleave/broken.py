@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -15,10 +17,11 @@ from plait.errors import RolledBackError
 from plait.locks.port import LockProvider
 from plait.locks.process import NoLock
 from plait.model.changes import KEYS_FILES, TOUCHED, WriteStatus
-from plait.model.decision import Cleaned, CommitResult
+from plait.model.decision import Cleaned, CommitResult, Draft
 from plait.services import clean as cleaning
 from plait.services.clean import CleanReport, clean
 from plait.state.checkpoint import list_checkpoints
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
@@ -187,7 +190,11 @@ def stubborn_clean(handle: TableHandle) -> CleanReport:
     """Clean by the plan, whatever was decided since: an undo too."""
     plan = cleaning.plan_clean(handle)
     cleaned = Cleaned(plan.horizon, plan.final, plan.condemned)
-    with replaced("_draft", lambda own, state, *_: cleaning._clean_draft(own, state, cleaned)):
+
+    def draft(own: Any, state: TableState, _: object) -> Draft:
+        return cleaning._clean_draft(own.handle, state, cleaned)
+
+    with mock.patch.object(cleaning._Drafts, "draft", draft):
         return clean(handle, plan)
 
 

@@ -124,6 +124,11 @@ def check(end: End) -> None:
 @cache
 def start(table_type: str, *, files: int = 1) -> Start:
     """Make a table of the same rows in one file, or in several of which one has a hidden row."""
+    return Start.of(made(table_type, files=files).handle.store)
+
+
+def made(table_type: str, *, files: int, **properties: object) -> Table:
+    """Make that table, with some properties."""
     clock = SimClock()
     store = memory(clock)
     definition = Definition(
@@ -131,7 +136,10 @@ def start(table_type: str, *, files: int = 1) -> Start:
         buckets=1,
         table_type=table_type,
         contract=Contract(lock="none"),
-        properties=LITTLE,
+        properties={
+            **LITTLE,
+            **{name.replace("_", "."): each for name, each in properties.items()},
+        },
     )
     create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
     table = Table(client(store, clock, nonces="8"))
@@ -142,7 +150,7 @@ def start(table_type: str, *, files: int = 1) -> Start:
         for ids in OLD_FILES:
             table.upsert(rows("old", *ids))
     assert table.handle.cache.snapshot().files.num_rows == files
-    return Start.of(store)
+    return table
 
 
 def real(table_type: str) -> Scenario:

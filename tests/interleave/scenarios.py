@@ -32,6 +32,8 @@ from tests.interleave.actors import (
 )
 from tests.interleave.expiring import expiring, expiring_one
 from tests.interleave.real import compacting, compacting_one, real, undoing
+from tests.interleave.rebuilding import rebuilding
+from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 
 VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -193,6 +195,9 @@ def scenarios() -> dict[str, Scenario]:
         undoing(),
         expiring("cow"),
         expiring("mor"),
+        rebuilding("cow"),
+        rebuilding("mor"),
+        *stream_scenarios(),
     )
     return {each.name: each for each in every}
 

@@ -35,6 +35,7 @@ from tests.interleave.broken import (
     stubborn_clean,
     under_a_lock,
 )
+from tests.interleave.faults import FAULTS, Fault
 from tests.scheduler import (
     CALL_EVENTS,
     Act,
@@ -110,7 +111,7 @@ VARIANTS = {
         _archived(delete=False),
         seed=10,
         within=200,
-        promises=frozenset({"INV-02"}),
+        promises=frozenset({"INV-01", "INV-02"}),  # published again: in the schedule, or after it
         writes=2,
         interval=1,
         oracle=Oracle(next_write=write_on, archived=True),
@@ -177,6 +178,24 @@ def test_a_rule_left_out_is_found_by_going_through_all_with_two_switches(variant
     report = explore_all(variant.scenario(variant.broken), switches=2, events=lossy)
     assert report.failure is not None
     print(report.schedules, report.failure)  # noqa: T201 - the same
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_rule_of_a_service_left_out_is_found_and_the_sound_code_passes_the_same(
+    fault: Fault,
+) -> None:
+    with fault.put_in():
+        broken = fault.made()
+        seeds = range(fault.within)
+        report = explore(broken, seeds) if fault.within else explore_all(broken, switches=2)
+        failure = report.failure
+    assert failure is not None, f"nothing in {report.schedules} schedules"
+    print(report.schedules, failure)  # noqa: T201 - for whoever asks pytest for it
+    assert fault.promises & {problem.promise for problem in failure.problems}, str(failure)
+    sound = fault.made()
+    assert replay(sound, failure.schedule) is None
+    if failure.seed is not None:
+        assert replay(sound, failure.seed) is None
 
 
 def test_a_lock_that_is_never_lost_hides_that_there_is_no_slot() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from plait.errors import CommitOutcomeUnknownError
 from tests.interleave.scenarios import scenarios, short_scenarios
+from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import End, Report, each_schedule, explore, explore_all
 from tests.scheduler.memo import Memo
 
@@ -27,8 +28,11 @@ FEWER = {
     "restores beside writers and a compaction": 150,
     "expiries beside cow writers": 150,
     "expiries beside mor writers": 150,
+    "rebuilds beside cow writers": 60,
+    "rebuilds beside mor writers": 60,
+    **{each.name: 25 for each in stream_scenarios()},
 }
-"""Real Parquet takes its time."""
+"""Real Parquet takes its time, and so does a stream: every message is a step."""
 SHORT = {
     "two writers": (1, 1),
     "a writer and a recoverer": (2, 1),

@@ -72,7 +72,9 @@ def coordinate(end: str) -> Act:
             turn = decode(body)
         assert isinstance(turn, Turn)
         start = turn.offsets.get("s", "")
-        about = Told(turn.session, "w", "life", turn.number, {"s": start}, {"s": start + end})
+        about = Told(
+            turn.table, turn.session, "w", "life", turn.number, {"s": start}, {"s": start + end}
+        )
         status = WriteStatus(digest=ROWS["a"]).to_bytes()
         writer.send(encode(replace(about, rows=1, hash=7, status=status)))
 
@@ -80,7 +82,9 @@ def coordinate(end: str) -> Act:
         hub = Hub()
         writer = hub.writer()
         with Table(handle).stream("app").coordinator(hub.coordinator()) as coordinator:
-            writer.send(encode(Hello("w", "life")))
+            first = decode(writer.receive(0) or b"")
+            assert isinstance(first, Turn)
+            writer.send(encode(Hello(first.table, "w", "life", first.session, first.number)))
             coordinator.poll()
             report(writer)
             try:

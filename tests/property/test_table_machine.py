@@ -7,7 +7,6 @@ which commits the policy refuses; the table must agree, keep every version, and 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,25 +23,12 @@ from plait.errors import (
     UndoneError,
 )
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
-from plait.write.writer import Writer
-from tests.support.machine import EXPIRED, SCHEMA, Rows, content_of, rows
+from tests.support.machine import EXPIRED, SCHEMA, WRITES, Open, Rows, begin, content_of, rows
 
 _NAMES = itertools.count()
 KEYS = st.sets(st.integers(0, 6), min_size=1, max_size=4)
 EVERY = None
 """A write set of which nobody can tell the keys."""
-
-
-@dataclass
-class Open:
-    """A writer that has its rows, and has not committed."""
-
-    writer: Writer
-    operation: str
-    keys: set[int]
-    value: int
-    base: int
-    retry: bool
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -179,13 +165,11 @@ class TableMachine(RuleBasedStateMachine):
     # --- writers that overlap ----------------------------------------------------------------
 
     @precondition(lambda self: len(self.open) < 3)
-    @rule(keys=KEYS, operation=st.sampled_from(["upsert", "delete"]), retry=st.booleans())
+    @rule(keys=KEYS, operation=st.sampled_from(WRITES), retry=st.booleans())
     def begin(self, keys: set[int], operation: str, *, retry: bool) -> None:
         value = next(self.values)
         table = Table.open(self.uri)
-        writer = table.writer(operation, on_conflict="retry" if retry else "raise").__enter__()
-        data = rows(keys, value)
-        writer.write(data if operation == "upsert" else data.select(["id"]))
+        writer = begin(table, operation, keys, value, on_conflict="retry" if retry else "raise")
         self.open.append(Open(writer, operation, keys, value, table.version, retry))
 
     @precondition(lambda self: self.open)
@@ -211,9 +195,12 @@ class TableMachine(RuleBasedStateMachine):
         for key in ours.keys:
             if ours.operation == "upsert":
                 left[key] = ours.value
-            elif self._is_blind(ours):
+            elif ours.operation == "change" or self._is_blind(ours):
                 left.pop(key, None)
         wrote = ours.keys if left != self.now or ours.operation == "upsert" else set()
+        if ours.operation == "change":
+            left[min(ours.keys)] = ours.value
+            wrote = ours.changed(self.now)
         self._landed(ours.writer.result.version, left, wrote)
 
     def _is_blind(self, ours: Open) -> bool:
@@ -227,7 +214,8 @@ class TableMachine(RuleBasedStateMachine):
         met = [keys for keys in since if keys is EVERY or keys]
         if self.policy == "file_group":
             return bool(met)
-        same = [keys for keys in met if keys is EVERY or keys & ours.keys]
+        mine = ours.changed(self.past[ours.base])
+        same = [keys for keys in met if keys is EVERY or keys & mine]
         return bool(same) if self.policy == "key" else self._overwritten(ours)
 
     def _overwritten(self, ours: Open) -> bool:

@@ -36,11 +36,12 @@ from tests.scheduler.explore import (
     replay,
 )
 from tests.scheduler.oracle import Oracle
-from tests.scheduler.points import CALL_EVENTS
+from tests.scheduler.points import CALL_EVENTS, MESSAGE_EVENTS
 from tests.scheduler.scenario import Act, Scenario, Start
 
 __all__ = [
     "CALL_EVENTS",
+    "MESSAGE_EVENTS",
     "Act",
     "End",
     "Failure",

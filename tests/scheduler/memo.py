@@ -7,7 +7,7 @@ follows from the checksum alone. What is remembered is what the real code comput
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from plait.model.plan import Snapshot
 from plait.read.wanted import Wants
 from plait.state.cache import StateCache
 from plait.state.events import COMMITS
+from plait.state.selected import PartCache
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline.log import Timeline
@@ -47,10 +48,16 @@ class MemoState(TableState):
 
     @classmethod
     def over(cls, state: TableState, memo: Memo) -> MemoState:
-        """Give the same state."""
-        return cls(
-            **{each.name: getattr(state, each.name) for each in fields(TableState)}, memo=memo
-        )
+        """Give the same state to a client of its own.
+
+        What a client finds out on its way (files loaded, parts compared) is a copy: a schedule
+        that shared it with the one before would make fewer calls, and could not be run again.
+        """
+        told = {each.name: getattr(state, each.name) for each in fields(TableState)}
+        told["loaded"], told["seen"] = list(state.loaded), list(state.seen)
+        told["trust"] = replace(state.trust, compared=set(state.trust.compared))
+        told["cache"] = PartCache()
+        return cls(**told, memo=memo)
 
     def apply(self, decision: Decision, *, where: str) -> TableState:
         """Give the state after one more decision."""

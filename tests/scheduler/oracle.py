@@ -23,7 +23,7 @@ from plait.errors import (
     StorageError,
     TableError,
 )
-from plait.model.changes import BASE
+from plait.model.changes import BASE, LOG
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.services.clean import CleanReport, clean
@@ -33,6 +33,7 @@ from plait.testing.wrapper import is_metadata
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.definition import set_properties
+from plait.txn.matrix import REWRITES
 from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome, Problem
@@ -80,6 +81,7 @@ class Fact:
     horizon: int
     final: int
     completed_ms: int
+    tokens: tuple[str, ...]
 
 
 def fact_of(decision: Decision) -> Fact:
@@ -99,6 +101,7 @@ def fact_of(decision: Decision) -> Fact:
         0 if cleaned is None else cleaned.horizon,
         0 if cleaned is None else cleaned.final,
         decision.completed_ms,
+        tuple(str(token) for token in decision.tokens),
     )
 
 
@@ -244,6 +247,7 @@ class Oracle:
             yield Problem("liveness", f"still pending: {', '.join(pending)}")
         for info in end.store.list(paths.TIMELINE):
             watch.slots.setdefault(info.path, [end.store.find(info.path) or b""])
+        yield from _slots(end.store, watch, archived=self.archived)
         facts = watch.facts()
         yield from _decided_once(facts)
         yield from _files(end.store, facts)
@@ -305,7 +309,10 @@ def _files(store: Store, facts: list[Fact]) -> Iterator[Problem]:
 
 
 def _buckets(facts: list[Fact]) -> Iterator[Problem]:
-    """Of a lost update there are two signs: a file removed twice, a bucket with two bases."""
+    """Of a lost update there are two signs: a file removed twice, a bucket with two bases.
+
+    Rewrites of other files of a bucket may leave two: no row of one is in the other.
+    """
     live: dict[str, tuple[str, str]] = {}
     removed: dict[str, int] = {}
     for fact in facts:
@@ -315,7 +322,9 @@ def _buckets(facts: list[Fact]) -> Iterator[Problem]:
                 yield Problem("INV-07", f"versions {first} and {fact.version} both replaced {path}")
             removed[path] = fact.version
             live.pop(path, None)
-        live.update({path: (place, kind) for path, place, kind in fact.added})
+        known = {place for place, kind in live.values() if kind == BASE}
+        beside = known if fact.operation in REWRITES else set()
+        live.update({p: (at, LOG if at in beside else kind) for p, at, kind in fact.added})
         if fact.operation is Operation.RESTORE:
             for path, _, _ in fact.added:
                 removed.pop(path, None)

@@ -20,10 +20,13 @@ ON_WRITES = (
     "cut_before",
     "cut_after",
 )
+ON_SENDS = ("lost", "late", "twice", "crash_before", "crash_after")
 ON_READS = ("crash_before", "error", "cut_before")
 ON_LISTS = ("early", "torn")
 CALL_EVENTS = (*ON_WRITES, *ON_LISTS)
 """What can happen to one call; ``Scenario.events`` names those that are allowed."""
+MESSAGE_EVENTS = ON_SENDS[:3]
+"""What can happen to one message: it never arrives, after others, or a second time."""
 
 
 class Lane:
@@ -39,6 +42,8 @@ class Lane:
         self.fate = GO
         self.ready: Callable[[], bool] | None = None
         self.timed_out = False
+        self.wakes_s = 0.0
+        """When it stops waiting, if nothing else goes on until then."""
         self.done = False
         self.result: object = None
         self.error: BaseException | None = None
@@ -101,6 +106,8 @@ class Point:
                 kinds = ON_WRITES
             elif operation in READS:
                 kinds = (*ON_READS, *(ON_LISTS if operation == "list" else ()))
+            elif operation == "send":
+                kinds = ON_SENDS
             found += [f"!{kind}" for kind in kinds if kind in allowed.events]
         for process in self.run.processes:
             if process.steps and not process.dead and process.beats < allowed.beats:

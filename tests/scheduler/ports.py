@@ -24,11 +24,11 @@ class LaneStore(WrappedStore):
 
     def __init__(self, inner: Store, run: Run, process: Process, *, skew_ms: int = 0) -> None:
         super().__init__(inner)
-        self._run, self._process, self._skew_ms = run, process, skew_ms
+        self.run, self.process, self._skew_ms = run, process, skew_ms
 
     def call(self, operation: str, path: str, run: Callable[[], T]) -> T:
         """Stop, then do what the schedule says of the call."""
-        return self._run.call(self._process, Call(operation, path), run)
+        return self.run.call(self.process, Call(operation, path), run)
 
     def now_ms(self) -> int:
         """Give the store's clock, as this machine believes it to be."""

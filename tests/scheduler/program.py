@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from plait.model.decision import CommitResult
 from tests.scheduler.ending import End
 from tests.scheduler.run import Line
+from tests.scheduler.topic import told
 
 _INSTANT = re.compile(r"\d{17}-([0-9a-f]{2})([0-9a-f]{14})")
 _SLOT = re.compile(r"\.meta/timeline/\d{20}/0*(\d+)\.json")
@@ -25,6 +26,9 @@ _SAID = {
     "early": "sees this, answers later",
     "torn": "sees the first half now, the second later",
     "lands": "lands only now",
+    "lost": "never arrives",
+    "late": "is under way",
+    "twice": "arrives, and is under way once more",
 }
 
 
@@ -61,6 +65,8 @@ def _answer(line: Line, names: dict[str, str]) -> str:
     answer = line.answer
     if answer is None:
         return "nothing"
+    if isinstance(answer, bytes) and line.call.operation == "receive":
+        return brief(told(answer), names)
     if isinstance(answer, bytes):
         return f"{len(answer)} bytes"
     if isinstance(answer, list):

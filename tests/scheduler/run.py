@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from plait.testing.faults import SimulatedCrashError
 from tests.scheduler import threads
 from tests.scheduler.points import (
     GO,
+    MESSAGE_EVENTS,
     ON_LISTS,
     AbandonError,
     Allowed,
@@ -34,6 +36,8 @@ T = TypeVar("T")
 CALLS_MAX = 3_000
 """A schedule with more calls than this does not end by itself."""
 _WAIT_S = 60
+_ELSEWHERE = ("lock", "send", "receive")
+"""Calls that need no store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Run:
         self.moves: list[tuple[str, str]] = []
         """Every choice that was not the default, and where."""
         self.lines: list[Line] = []
+        self.ends: list[object] = []
+        """The ends of the topic on which actors send messages."""
         self.points = 0
         self.events = 0
         self.abandoned = False
@@ -116,7 +122,7 @@ class Run:
         if self._finished:  # a finaliser: what died in the schedule is no more
             raise _failed(call)
         lane = self._running(process)
-        if process.cut and call.operation != "lock":
+        if process.cut and call.operation not in _ELSEWHERE:
             raise _failed(call)
         lane.calls += 1
         fate = self._stop(lane, call)
@@ -128,6 +134,8 @@ class Run:
         lane.history = hash((lane.history, fate))
         if fate in ON_LISTS:
             return self._listed(lane, call, action, fate)
+        if fate in MESSAGE_EVENTS:
+            return self._sent(lane, call, action, fate)
         process.hurt = True
         process.cut = fate in ("cut_before", "cut_after")
         if fate in ("crash_after", "lost_reply", "cut_after"):
@@ -140,12 +148,18 @@ class Run:
             raise SimulatedCrashError
         raise _failed(call)
 
-    def wait_until(self, process: Process, what: str, ready: Callable[[], bool]) -> bool:
-        """Let others run until something holds; False if nobody is left to bring it about."""
+    def wait_until(
+        self, process: Process, what: str, ready: Callable[[], bool], wait_s: float = 0
+    ) -> bool:
+        """Let others run until something holds; False if nobody is left to bring it about.
+
+        Of lanes that all wait, the one whose time is over first goes on.
+        """
         if self._finished:
             return False
         lane = self._running(process)
         lane.ready, lane.timed_out = ready, False
+        lane.wakes_s = self.world.idle_s + wait_s
         while not (lane.timed_out or ready()):
             self._stop(lane, Call("wait", what))
             if self._over or process.dead:
@@ -205,6 +219,15 @@ class Run:
             )
         return self._answered(lane, Call("answer", call.path), early)
 
+    def _sent(self, lane: Lane, call: Call, action: Callable[[], T], fate: str) -> T:
+        """Let a message be lost, arrive after others, or twice; its sender learns nothing."""
+        if fate == "twice":
+            self._make(call, action)
+        if fate != "lost":
+            self.ghosts.append(Ghost(f"~{lane.name}{lane.calls}", call, action))
+        self.lines.append(Line(lane.name, call, None, fate))
+        return cast("T", None)
+
     def _live(self, lane: Lane) -> None:
         try:
             lane.result = lane.task()
@@ -241,10 +264,13 @@ class Run:
         while True:
             point = Point(self, lane, arrived=arrived)
             if point.current is None and not point.others:
-                stuck = next((each for each in self.lanes if not each.done), None)
-                if stuck is None:
+                waiting = [each for each in self.lanes if not each.done]
+                if not waiting:
                     return None
+                stuck = min(waiting, key=lambda each: (not each.process.dead, each.wakes_s))
                 stuck.timed_out = True
+                if stuck.wakes_s < math.inf:
+                    self.world.idle_s = max(self.world.idle_s, stuck.wakes_s)
                 continue
             self.points += 1
             if self.points > CALLS_MAX:

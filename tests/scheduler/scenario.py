@@ -18,7 +18,7 @@ from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome
 from tests.scheduler.memo import Memo, MemoState, remember
 from tests.scheduler.oracle import Oracle
-from tests.scheduler.points import CALL_EVENTS, Allowed, Lane, Strategy
+from tests.scheduler.points import CALL_EVENTS, MESSAGE_EVENTS, Allowed, Lane, Strategy
 from tests.scheduler.ports import LaneBackground, LaneStore, Lock
 from tests.scheduler.run import Run
 from tests.scheduler.world import LaneClock, Process, World
@@ -64,7 +64,8 @@ class Scenario:
         actors: what each does. Whatever one reads or writes goes through its handle.
         check: raises AssertionError if what a schedule left is wrong, beside the invariants.
         knows: the version that an actor saw last, where it is not the newest.
-        events: what may happen to calls, of ``CALL_EVENTS``.
+        events: what may happen to calls, of ``CALL_EVENTS``, and to messages, of
+            ``MESSAGE_EVENTS``.
         events_max: how many events a schedule drawn from a seed has at most.
         jumps: seconds by which the world's clock may leap.
         beats: how often each actor's background steps (heartbeats, renewals) may run.
@@ -92,9 +93,10 @@ class Scenario:
     memo: Memo = field(default_factory=Memo, repr=False)
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.events) - set(CALL_EVENTS))
+        known = (*CALL_EVENTS, *MESSAGE_EVENTS)
+        unknown = sorted(set(self.events) - set(known))
         if unknown:
-            message = f"not events: {', '.join(unknown)}; there are {', '.join(CALL_EVENTS)}"
+            message = f"not events: {', '.join(unknown)}; there are {', '.join(known)}"
             raise ValueError(message)
 
     def run(self, strategy: Strategy) -> End:

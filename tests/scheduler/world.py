@@ -37,6 +37,8 @@ class World:
     def __init__(self, now_ms: int) -> None:
         self.start_ms = now_ms
         self.time_ms = now_ms
+        self.idle_s = 0.0
+        """For how long all lanes have waited for messages that did not come."""
 
     def now_ms(self) -> int:
         """Give the store's clock."""
@@ -75,7 +77,7 @@ class LaneClock:
 
     def monotonic(self) -> float:
         """Give seconds that never go back."""
-        return self._world.monotonic() + self._slept_s
+        return self._world.monotonic() + self._world.idle_s + self._slept_s
 
     def asleep_s(self) -> float:
         """Return 0: no machine is suspended."""
@@ -99,6 +101,8 @@ class Process:
         self.steps: list[Callable[[], None]] = []
         """Background steps that are due whenever the schedule says so."""
         self.beats = 0
+        self.flushes = 0
+        """How many lanes were begun to flush beside the actor."""
 
 
 @dataclass(slots=True)

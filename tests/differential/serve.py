@@ -1,0 +1,96 @@
+"""What services do on the real table, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait import Table
+from tests.differential.program import Serve
+
+STREAM = "s"
+"""The application of every epoch."""
+SAVED = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Undid:
+    """What a restore told."""
+
+    version: int | None
+    """Of its decision; None if the table was as wanted."""
+    to: int
+    shown: int
+    """The version of the plan that its caller saw."""
+    undone: tuple[int, ...]
+    returned: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a replay told."""
+
+    version: int | None
+    """Of its decision; None if there was nothing to decide."""
+    commit_ids: tuple[str, ...]
+    back: int | None
+    """The epoch after which the stream goes on, -1 for the beginning; None: it was not set back."""
+
+
+Served = Undid | Allowed
+
+
+def serve(table: Table, turn: Serve) -> Served | None:
+    """Do what a turn says; give what was told, where a judge asks for it."""
+    if turn.kind in SERVICES:
+        SERVICES[turn.kind](table)
+        return None
+    return _replay(table) if turn.kind == "replay" else _restore(table, turn)
+
+
+def _restore(table: Table, turn: Serve) -> Undid:
+    if turn.kind == "undo":
+        plan = table.plan_undo()
+    elif turn.kind == "saved":
+        plan = table.plan_restore(savepoint=SAVED)
+    else:
+        plan = table.plan_restore(version=max(0, table.version - turn.back))
+    report = table.restore(plan, replay=turn.replay)
+    undone, returned = (
+        tuple(sorted(each.version for each in commits))
+        for commits in (report.plan.undone, report.plan.returned)
+    )
+    return Undid(report.version, report.plan.to, plan.version, undone, returned)
+
+
+def _replay(table: Table) -> Allowed:
+    report = table.replay()
+    tokens = {each.application: each.token for each in report.plan.applications}
+    token = tokens.get(STREAM)
+    back = (-1 if token is None else token.epoch) if STREAM in tokens else None
+    return Allowed(report.version, report.plan.commit_ids, back)
+
+
+def _roll_back(table: Table) -> None:
+    for entry in table.timeline.pending:
+        table.rollback(entry.instant)
+
+
+def _rebuild(table: Table) -> None:
+    table.set({"metadata.statistics": "on"})
+    table.rebuild_metadata()
+
+
+SERVICES: dict[str, Callable[[Table], object]] = {
+    "archive": Table.archive,
+    "clean": Table.clean,
+    "cluster": lambda table: table.cluster(["v", "n"], kind="hilbert"),
+    "compact": lambda table: table.compact(full=True),
+    "expire": Table.expire,
+    "order": Table.cluster,
+    "rebuild": _rebuild,
+    "rollback": _roll_back,
+    "save": lambda table: table.savepoint(SAVED),
+    "set": lambda table: table.set({"lock.wait": "58s"}),
+}
+"""Services by name; ``order`` puts rows in the order that the table records."""
