@@ -18,6 +18,11 @@ from tests.services.process import Service, die_with_parent
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        # Arrow imports it with the first rows: half a second in each process.
+        "pandas",
+        "plait.arrow.engine",
+        "pyarrow.acero",
+        "pyarrow.dataset",
         "plait.storage.race",
         "tests.processes.hands",
         "tests.processes.stream_worker",

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SERVERS = ("zookeeper",)
+SERVERS = ("zookeeper", "kafka")
 _WAIT_S = 240
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from plait.cli.exits import RefusedError
 from plait.cli.render import JsonRenderer, Renderer, Streams
 from plait.cli.text import TextRenderer
 from plait.cli.view import Block, View
+from plait.model.history import iso
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -23,6 +25,22 @@ class Settings:
     log_level: str = "warning"
     color: bool = True
     debug: bool = False
+
+
+class JsonLines(logging.Formatter):
+    """Writes log entries as JSON objects."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        told = {
+            "time": iso(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told)
 
 
 class Application:
@@ -93,9 +111,13 @@ class Application:
         self.confirm(question, yes=yes)
 
     def start_logging(self) -> None:
-        """Send the library's log to stderr at the level that was asked for."""
+        """Send the library's log to stderr at the level that was asked for.
+
+        Where a program reads the output, each entry is a JSON object on a line.
+        """
         handler = logging.StreamHandler(self.streams.err)
-        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+        handler.setFormatter(JsonLines() if self.machine else text)
         logger = logging.getLogger("plait")
         logger.handlers = [handler]
         logger.setLevel(self.settings.log_level.upper())

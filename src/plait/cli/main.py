@@ -69,7 +69,12 @@ ENTRIES = {
         _CONCURRENCY, "Show which commits an instant conflicted with, and the outcome."
     ),
     "stream": CommandEntry(
-        "plait.cli.commands.stream", "Check that each epoch of a stream continues the previous one."
+        "plait.cli.commands.stream",
+        "Check that each epoch of a stream continues the previous one, or set where it continues.",
+    ),
+    "sink": CommandEntry(
+        "plait.cli.commands.sink",
+        "Write a Kafka topic into a table, exactly once, until it is stopped.",
     ),
     "probe": CommandEntry(
         "plait.cli.commands.probe", "Race calls on a store to test whether it can be written."

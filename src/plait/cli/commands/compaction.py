@@ -10,9 +10,10 @@ from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.contract import ORDER_KINDS
-from plait.ports import SystemClock
-from plait.services.clustering import place_of
-from plait.services.runner import OptimizeReport, ServiceRun, serve
+from plait.ports import SystemClock, SystemIds
+from plait.services.clustering import ClusteringReport, place_of
+from plait.services.compaction import CompactionReport
+from plait.services.runner import Looks, OptimizeReport, ServiceRun, serve
 
 _SHOWN = 50
 
@@ -40,14 +41,7 @@ def compact(
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
         return
     report = table.compact(plan)
-    done = Facts(
-        (
-            ("buckets", number(len(plan.tasks))),
-            ("commits", number(len(report.commits))),
-            ("files replaced", number(report.files_removed)),
-            ("files written", number(report.files_added)),
-        )
-    )
+    done = Facts((("buckets", number(len(plan.tasks))), *_rewritten(report)))
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
 
@@ -89,18 +83,19 @@ def cluster(  # noqa: PLR0913 - one parameter an option
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
         return
     report = table.cluster(plan=plan)
-    removed, added = (
-        sum(getattr(each.stats, name) for each in report.commits)
-        for name in ("files_removed", "files_added")
-    )
-    done = Facts(
-        (
-            ("commits", number(len(report.commits))),
-            ("files replaced", number(removed)),
-            ("files written", number(added)),
-        )
-    )
+    done = Facts(_rewritten(report))
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
+
+
+def _rewritten(*reports: CompactionReport | ClusteringReport) -> tuple[tuple[str, object], ...]:
+    return (
+        ("commits", number(sum(len(each.commits) for each in reports))),
+        ("files replaced", number(sum(each.files_removed for each in reports))),
+        ("files written", number(sum(each.files_added for each in reports))),
+        ("rows moved", number(sum(each.rows_moved for each in reports))),
+        ("bytes read", size(sum(each.bytes_read for each in reports))),
+        ("bytes written", size(sum(each.bytes_written for each in reports))),
+    )
 
 
 @command("archive", "archive ./flights --dry-run", "archive ./flights --json")
@@ -145,14 +140,16 @@ def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
 
 
 def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
+    rewrites = (each for each in (report.compaction, report.clustering) if each is not None)
+    ended = 0 if report.rollback is None else len(report.rollback.ended)
+    deleted = 0 if report.clean is None else len(report.clean.deleted)
+    freed = 0 if report.clean is None else report.clean.bytes_freed
     archived = 0 if report.archive is None else report.archive.plan.decisions
-    clustered = () if report.clustering is None else report.clustering.commits
-    stats = [each.stats for each in (*report.compaction.commits, *clustered)]
     return (
-        ("instants rolled back", number(len(report.rollback.ended))),
-        ("files replaced", number(sum(each.files_removed for each in stats))),
-        ("files written", number(sum(each.files_added for each in stats))),
-        ("files deleted", number(len(report.clean.deleted))),
+        ("instants rolled back", number(ended)),
+        *_rewritten(*rewrites),
+        ("files deleted", number(deleted)),
+        ("bytes freed", size(freed)),
         ("decisions archived", number(archived)),
     )
 
@@ -170,7 +167,7 @@ def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
     type=click.FloatRange(min=0.1),
     default=30.0,
     show_default=True,
-    help="Seconds between two looks at the tables.",
+    help="Seconds between two looks at the tables, on average.",
 )
 @storage_option
 @click.pass_obj
@@ -191,16 +188,17 @@ def services(
     --once the exit code is 8 if one failed.
     """
     del action  # there is one
-    looked: dict[str, float] = {}
+    looks: dict[str, Looks] = {}
+    ids, clock = SystemIds(), SystemClock()
     while True:
         failed = 0
-        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle, looked):
+        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle, looks):
             failed += run.error is not None
             if once or not run.idle:
                 _show(app, run)
         if once:
             break
-        SystemClock().sleep(interval)
+        clock.sleep(interval * (0.5 + ids.jitter()))  # so that runners do not look all at once
     if failed:
         message = f"{failed} of {len(uris)} tables were not served"
         raise CheckFailedError(message, hint="see the errors above")

@@ -11,7 +11,7 @@ from plait.cli.application import Application
 from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.exits import Exit
 from plait.cli.opening import open_for_verify, open_table
-from plait.cli.view import Block, Facts, Grid, number
+from plait.cli.view import Block, Facts, Grid, number, size
 from plait.errors import IllegalTransitionError
 from plait.model.history import PendingEntry
 from plait.table import Table
@@ -148,6 +148,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
         (
             ("oldest readable version", plan.horizon),
             ("files to condemn", number(len(plan.condemned))),
+            ("their bytes", size(sum(plan.sizes.values()))),
             ("files condemned earlier", number(len(plan.waiting))),
             ("files to delete after clean.grace", number(plan.held)),
         )
@@ -164,6 +165,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
         (
             ("decided in version", report.version),
             ("files deleted", number(len(report.deleted) + len(report.late))),
+            ("bytes freed", size(report.bytes_freed)),
             ("files spared", number(len(report.spared))),
             ("files to delete after clean.grace", number(plan.held)),
             ("instants rolled back", number(len(report.rollback.ended))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from plait.cli.application import Application
@@ -10,6 +12,7 @@ from plait.cli.exits import CheckFailedError, NotKnownError
 from plait.cli.opening import open_table
 from plait.cli.view import Block, Facts, Grid, number, time_short
 from plait.model.stream import Audit
+from plait.table import Table
 
 _SHOWN = 20
 
@@ -17,9 +20,9 @@ _SHOWN = 20
 @bare_command(
     "stream",
     "stream audit ./orders orders-loader",
-    "stream audit ./orders orders-loader --limit 0 --jsonl",
+    "stream seek ./orders orders-sink --to orders/3=120@Qk0ZbWVTTkGv",
 )
-@click.argument("action", type=click.Choice(["audit"]))
+@click.argument("action", type=click.Choice(["audit", "seek"]))
 @click.argument("uri")
 @click.argument("application")
 @click.option(
@@ -29,24 +32,40 @@ _SHOWN = 20
     show_default=True,
     help="How many of the newest epochs to show; 0 for all. All are checked.",
 )
+@click.option(
+    "--to",
+    "offsets",
+    multiple=True,
+    metavar="SOURCE=OFFSET",
+    help="With seek: where a source is read next.",
+)
 @table_options
 @click.pass_obj
-def stream(
+def stream(  # noqa: PLR0913 - one parameter an option
     app: Application,
     action: str,
     uri: str,
     application: str,
+    storage: dict[str, str],
     *,
     limit: int,
-    storage: dict[str, str],
+    offsets: tuple[str, ...],
 ) -> None:
-    """Check that each epoch of a stream continues the previous one.
+    """Check that each epoch of a stream continues the previous one, or set where it continues.
 
-    Reads only the timeline. Lists the epochs with their offsets, versions, rows and digests. The
-    exit code is 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
+    `audit` reads only the timeline. It lists the epochs with their offsets, versions, rows and
+    digests. The exit code is 8 if offsets have a gap, or an epoch is repeated, rewound or missing.
+
+    `seek` sets where sources are read next, by a decision without rows: what is passed over, or
+    read again, stands in the timeline. Stop the writers of the stream first.
     """
-    del action  # there is one
+    if (action == "seek") != bool(offsets):
+        message = "seek needs --to, and audit does not take it"
+        raise click.UsageError(message)
     table = open_table(app, uri, storage)
+    if offsets:
+        _seek(app, table, application, offsets)
+        return
     found = table.stream(application).audit()
     if not found.epochs:
         names = ", ".join(sorted(table.handle.cache.known().streams)) or "none"
@@ -58,6 +77,23 @@ def stream(
             f"stream {application!r}: {len(found.problems)} epochs do not continue the previous one"
         )
         raise CheckFailedError(message, hint="two writers may have used the same name")
+
+
+def _seek(app: Application, table: Table, application: str, places: Sequence[str]) -> None:
+    pairs = [text.partition("=") for text in places]
+    if not all(source and offset for source, _, offset in pairs):
+        message = "--to takes SOURCE=OFFSET"
+        raise click.UsageError(message)
+    stream = table.stream(application)
+    offsets = {source: offset for source, _, offset in pairs}
+    result = stream.seek(offsets, after=stream.position)
+    told = {
+        "application": application,
+        "version": result.version,
+        "offsets": {source: offset for source, _, offset in pairs},
+    }
+    grid = Grid(("source", "read next at"), [[source, offset] for source, _, offset in pairs])
+    app.show(told, Facts((("decided in version", result.version),)), grid)
 
 
 def _blocks(found: Audit, limit: int) -> list[Block]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 
 import click
 
 from plait.cli.application import Application
 from plait.cli.command import command, pairs_option, parse_pairs
 from plait.cli.opening import open_table
+from plait.cli.schema_text import schema_text
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
 from plait.model.schema import type_name
@@ -22,16 +22,6 @@ _TTL, _NEVER = "ttl", "none"
 _FILE_COLUMNS = ("path", "partition", "bucket", "kind", "rows", "masked", "bytes", "version")
 
 Storage = dict[str, str]
-
-
-def _ddl(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except OSError as error:
-        message = f"--schema {text}: {error.strerror}"
-        raise click.UsageError(message) from error
 
 
 @command(
@@ -68,7 +58,7 @@ def create(  # noqa: PLR0913 - one parameter an option
     """
     table = Table.create(
         uri,
-        _ddl(schema),
+        schema_text(schema),
         record_key=key,
         partition_by=partition,
         properties=properties,

@@ -1,0 +1,99 @@
+"""Where the items of long lists begin: found one after the other, in plain Python.
+
+A list can only be read from its beginning. Columns read one item of each record at a time, which is
+slow where few records have many. There this finds the bounds of all items, which then are read
+at once; that reading checks them, so this checks no more than it needs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from plait.kafka.avro_schema import Array, Enum, Fixed, Map, Node, Primitive, Union
+
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_NUMBERS: Final = frozenset({"int", "long"})
+_DEEP: Final = 160
+"""More than columns and what they pass over may have together."""
+_EMPTY_ITEMS_MAX: Final = 10_000
+_MORE: Final = 0x80
+_BITS_MAX: Final = 70
+
+
+def walk(node: Node, body: bytes, at: int, end: int, depth: int = 0) -> int:
+    """Return where a value ends that begins at a place; behind ``end`` there must be 10 zeros.
+
+    Raises:
+        ValueError: it ends too late, or its parts make no sense.
+
+    >>> walk(Primitive("string"), bytes([4, 97, 98, 2]) + bytes(10), 0, 4)
+    3
+    """
+    if isinstance(node, Primitive) and node.name in _SIZES:
+        at += _SIZES[node.name]
+    elif isinstance(node, Enum) or (isinstance(node, Primitive) and node.name in _NUMBERS):
+        while body[at] >= _MORE:
+            at += 1
+        at += 1
+    elif isinstance(node, Primitive):
+        length, at = _number(body, at)
+        if length < 0:
+            message = "the value ends too early"
+            raise ValueError(message)
+        at += length
+    elif isinstance(node, Fixed):
+        at += node.size
+    else:
+        at = _walk_parts(node, body, at, end, depth)
+    if at > end:
+        message = "the value ends too early"
+        raise ValueError(message)
+    return at
+
+
+def _walk_parts(node: Node, body: bytes, at: int, end: int, depth: int) -> int:
+    if depth > _DEEP:
+        message = "a value is nested too deeply"
+        raise ValueError(message)
+    if isinstance(node, Union):
+        branch, at = _number(body, at)
+        if not 0 <= branch < len(node.branches):
+            message = "a union has no such branch"
+            raise ValueError(message)
+        return walk(node.branches[branch], body, at, end, depth + 1)
+    if isinstance(node, (Array, Map)):
+        item = node.items if isinstance(node, Array) else node.entry
+        return _walk_list(item, body, at, end, depth)
+    if isinstance(node, (Primitive, Fixed, Enum)):
+        return at
+    for _, inner in node.fields:
+        at = walk(inner, body, at, end, depth + 1)
+    return at
+
+
+def _walk_list(item: Node, body: bytes, at: int, end: int, depth: int) -> int:
+    while True:
+        count, at = _number(body, at)
+        if not count:
+            return at
+        if count < 0:
+            count, at = -count, _number(body, at)[1]
+        if at > end or count > max(end - at, _EMPTY_ITEMS_MAX):
+            message = "a list has more items than bytes"
+            raise ValueError(message)
+        for _ in range(count):
+            at = walk(item, body, at, end, depth + 1)
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    byte = body[at]
+    raw, shift = byte & (_MORE - 1), 7
+    while byte >= _MORE:
+        at += 1
+        byte = body[at]
+        raw |= (byte & (_MORE - 1)) << shift
+        shift += 7
+        if shift > _BITS_MAX:
+            message = "a number has more than 64 bits"
+            raise ValueError(message)
+    return (raw >> 1) ^ -(raw & 1), at + 1

@@ -1,0 +1,151 @@
+"""What becomes of record values: rows, and records that are none, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.arrow.cast import demanding, missing_value
+from plait.model.plan import TableSpec
+
+Places = npt.NDArray[np.int64]
+Decode = Callable[[Sequence[bytes]], pa.Table]
+
+_ALONE: Final = 1
+_REASON_MAX: Final = 300
+
+
+class Undecodable(NamedTuple):
+    """A record that is no row."""
+
+    at: int
+    """Its place among those that were decoded with it."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The rows of some records, in their order, and those that are none."""
+
+    rows: pa.Table
+    bad: tuple[Undecodable, ...] = ()
+
+
+class Decoder(Protocol):
+    """Makes rows of record values."""
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        """Return a row for each value that is one.
+
+        Raises:
+            StorageError: what tells how values are encoded cannot be reached.
+        """
+        ...
+
+
+def isolated(values: Sequence[bytes], decode: Decode) -> Decoded:
+    """Decode values all at once; halve them where one is bad, until it stands alone.
+
+    ``decode`` returns a row for each value, or raises ValueError, as the errors of Arrow are.
+    There must be at least one value.
+    """
+    bad: list[Undecodable] = []
+    rows = list(_parts(values, 0, decode, bad))
+    return Decoded(pa.concat_tables(rows) if rows else decode(()), tuple(bad))
+
+
+def _parts(
+    values: Sequence[bytes], first: int, decode: Decode, bad: list[Undecodable]
+) -> Iterator[pa.Table]:
+    try:
+        yield decode(values)
+    except (ValueError, pa.ArrowException) as error:
+        if len(values) == _ALONE:
+            bad.append(Undecodable(first, str(error)[:_REASON_MAX]))
+            return
+        half = len(values) // 2
+        yield from _parts(values[:half], first, decode, bad)
+        yield from _parts(values[half:], first + half, decode, bad)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Rows, and from which records they are."""
+
+    rows: pa.Table
+    at: Places
+    """The place of the record of each row."""
+    bad: list[Undecodable] = field(default_factory=list)
+    """The other records, by their places."""
+
+    @classmethod
+    def of(cls, decoded: Decoded, at: Places) -> Self:
+        """Say from which records the values came that were decoded."""
+        bad = [Undecodable(int(at[each.at]), each.reason) for each in decoded.bad]
+        return cls(decoded.rows, np.delete(at, [each.at for each in decoded.bad]), bad)
+
+    def drop(self, refused: Iterable[Undecodable]) -> None:
+        """Leave out rows, named by their places among the rows."""
+        reasons = dict(reversed(list(refused)))  # of several reasons, the first
+        if not reasons:
+            return
+        places = np.array(sorted(reasons), dtype=np.int64)
+        self.bad += [Undecodable(int(self.at[place]), reasons[int(place)]) for place in places]
+        self.at = np.delete(self.at, places)
+        stays = np.ones(self.rows.num_rows, dtype=np.bool_)
+        stays[places] = False
+        self.rows = self.rows.filter(pa.array(stays))
+
+
+class RowCheck:
+    """Finds rows that a table would refuse: they are dead letters, and must stop nothing."""
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], finite: Sequence[str]) -> None:
+        """Check rows of a schema: no null in a key, no NaN where values must have an order."""
+        strict = [each.with_nullable(each.nullable and each.name not in key) for each in schema]
+        self._demanding = [each for each in strict if demanding(each)]
+        floats = {each.name for each in schema if pa.types.is_floating(each.type)}
+        self._finite = [name for name in finite if name in floats]
+
+    @classmethod
+    def of(cls, spec: TableSpec) -> Self:
+        """Check rows of a table."""
+        finite = {*spec.key, *spec.partition_by, *([spec.ordering] if spec.ordering else [])}
+        return cls(spec.schema.arrow, spec.key, sorted(finite))
+
+    def refused(self, rows: pa.Table) -> Iterator[Undecodable]:
+        """Return the places of such rows, with the reason; the same one may come twice."""
+        for each in self._demanding:
+            column = rows[each.name]
+            if pa.types.is_nested(each.type):
+                yield from _missing(column.combine_chunks(), each, 0)
+            elif column.null_count:
+                reason = f"no value for the required column {each.name!r}"
+                yield from (Undecodable(at, reason) for at in _places(column.is_null()))
+        for name in self._finite:
+            reason = f"NaN in column {name!r}, whose values must have an order"
+            found = pc.fill_null(pc.is_nan(rows[name]), fill_value=False)
+            yield from (Undecodable(at, reason) for at in _places(found))
+
+
+def _places(mask: pa.ChunkedArray) -> list[int]:
+    return [int(at) for at in np.flatnonzero(mask.to_numpy())]
+
+
+def _missing(array: pa.Array, wanted: pa.Field, first: int) -> Iterator[Undecodable]:
+    """Return the rows in which a field of a nested column is null and must not be."""
+    path = missing_value(array, wanted) if len(array) else None
+    if path is None:
+        return
+    if len(array) == _ALONE:
+        yield Undecodable(first, f"no value for the required column {path!r}")
+        return
+    half = len(array) // 2
+    yield from _missing(array.slice(0, half), wanted, first)
+    yield from _missing(array.slice(half), wanted, first + half)

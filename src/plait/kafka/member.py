@@ -1,0 +1,243 @@
+"""A member of the consumer group: it reads what the group gives to its process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from plait.kafka.client import is_lost_offset, require_usable, translated
+from plait.kafka.position import OffsetRange, require_there
+from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
+from plait.kafka.task import SinkTask
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.05
+_LOOK_S: Final = 1.0
+_REFUSED_S: Final = 5.0
+"""A partition in which seeks are refused for so long is begun anew."""
+_SEEKS_MAX: Final = 3
+"""So often a seek is repeated if records from before it still come."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where the consumer is in a partition."""
+
+    at: SourceOffset | None = None
+    """What was asked of the consumer last; None while the partition is paused."""
+    bound: int = 0
+    """A record before this offset was read once: after a seek one must come again."""
+    seeks: int = 0
+    lost: bool = False
+    """The client stands at an offset that is not there, and refuses to seek."""
+    refused: float | None = None
+    """When it first refused the seek that is due."""
+
+
+class Member:
+    """Reads what the group gives to this process, and puts it into a task.
+
+    It belongs to one thread.
+    """
+
+    def __init__(self, task: SinkTask) -> None:
+        """Prepare; nobody is asked yet."""
+        self._task, self._settings = task, task.settings
+        self._clients, self._clock = task.clients, task.table.handle.ports.clock
+        self._reading: dict[SourcePartition, _Reading] = {}
+        self._told: dict[SourcePartition, int] = {}
+        """What the group was told of offsets."""
+        self._looked = -_LOOK_S
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set, and what was read is in the table.
+
+        Raises:
+            TableError: the sink cannot go on; another process may.
+        """
+        assignment = {"partition.assignment.strategy": "cooperative-sticky"}
+        self._consumer = self._clients.consumer(self._settings.name, **assignment)
+        try:
+            self._read_until(stop)
+        finally:
+            self._consumer.close()
+
+    def _read_until(self, stop: threading.Event) -> None:
+        consumer = self._consumer
+        consumer.subscribe(
+            list(self._settings.topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._revoked,
+        )
+        while not stop.is_set():
+            self._step(reading=True)
+        until = self._clock.monotonic() + self._settings.patience_s
+        self._task.hurry()
+        while not self._task.settled and self._clock.monotonic() < until:
+            self._step(reading=False)
+        self._tell_group(wait=True)
+
+    def _step(self, *, reading: bool) -> None:
+        """Take what has come, and follow the sink where it wants to read elsewhere."""
+        with translated("read"):
+            came = self._consumer.consume(self._settings.fetch_rows, _POLL_S)
+        groups = by_partition(self._sound(came))
+        self._task.poll()
+        for source, group in groups.items() if reading else ():
+            records = self._next_of(source, group)
+            if records:
+                self._task.put_partition(source, records)
+                self._note(source)
+        for source, state in list(self._reading.items()):
+            self._follow(source, state)
+        self._look()
+        self._tell_group(wait=False)
+
+    def _look(self) -> None:
+        """Note now and then how far the topics go; the client knows it without asking."""
+        now = self._clock.monotonic()
+        if now < self._looked + _LOOK_S:
+            return
+        self._looked = now
+        for source, counts in self._task.counts.held().items():
+            counts.end = self._clients.known_end(self._consumer, *source)
+            at = self._task.next(source)
+            counts.next = 0 if at is None else at.number
+
+    def _sound(self, came: Sequence[Message]) -> list[Message]:
+        """Return the records; log other events.
+
+        Raises:
+            OffsetsLostError: an offset is not there.
+            StorageError: nothing more can come, as where the group or a topic is forbidden.
+        """
+        records: list[Message] = []
+        for message in came:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif is_lost_offset(message):
+                self._require_next(SourcePartition.of(message), str(error))
+            else:
+                _log.warning("%s/%s: %s", message.topic(), message.partition(), error)
+                require_usable(error, self._settings.name, message.topic() or "")
+        return records
+
+    def _require_next(self, source: SourcePartition, reason: str) -> None:
+        """Raise if what is next of a partition is not there; else ask for it again.
+
+        The client may still have been at another offset, from before a seek.
+        """
+        state = self._reading.get(source)
+        if state is None:
+            return
+        state.lost = True
+        if state.at is None:
+            return
+        topic = self._clients.require_topic(source.topic)
+        bounds = OffsetRange(topic, *self._clients.bounds(self._consumer, *source))
+        require_there(source, state.at, bounds)
+        _log.warning("%s is read again from %s: %s", source, state.at, reason)
+        state.at = None
+
+    def _next_of(self, source: SourcePartition, records: list[Message]) -> list[Message]:
+        """Return the records of a partition that may follow; those from before a seek may not.
+
+        The library drops them itself. If it did not, offsets would be left out unseen, since those
+        of a topic have gaps. So after a seek, a record must come that was read before it.
+        """
+        state = self._reading.get(source)
+        if state is None or state.at is None:
+            return []
+        number = state.at.number
+        if (records[0].offset() or 0) < number:
+            records = [record for record in records if (record.offset() or 0) >= number]
+        if not records:
+            return []
+        if (records[0].offset() or 0) >= state.bound > number and state.seeks < _SEEKS_MAX:
+            state.seeks += 1
+            self._seek(source, state, state.at)
+            return []
+        state.bound = number
+        return records
+
+    def _note(self, source: SourcePartition) -> None:
+        """Remember how far a partition was read."""
+        state, wanted = self._reading.get(source), self._task.wanted(source)
+        if state is not None and wanted is not None and self._task.next(source) == wanted:
+            state.at = wanted
+            state.bound = wanted.number
+
+    def _follow(self, source: SourcePartition, state: _Reading) -> None:
+        """Read where the sink wants to: after a turn began anew, from the table's offset."""
+        wanted = self._task.wanted(source)
+        if wanted is None:
+            if state.at is not None:
+                self._pause(source, state)
+        elif state.at != wanted:
+            state.seeks = 0
+            self._seek(source, state, wanted)
+
+    def _seek(self, source: SourcePartition, state: _Reading, wanted: SourceOffset) -> None:
+        resumed, now = state.at is None, self._clock.monotonic()
+        if state.lost or (state.refused is not None and now > state.refused + _REFUSED_S):
+            self._clients.begin_at(self._consumer, *source, wanted.number)
+            state.lost = False
+        elif not self._clients.seek(self._consumer, *source, wanted.number):
+            state.refused = now if state.refused is None else state.refused
+            return
+        elif resumed:
+            self._consumer.resume([self._clients.place(*source)])
+        state.at, state.refused = wanted, None
+        self._task.begin(source, wanted)
+
+    def _pause(self, source: SourcePartition, state: _Reading) -> None:
+        with translated(f"pause {source}"):
+            self._consumer.pause([self._clients.place(*source)])
+        state.at = None
+
+    # --- the group -------------------------------------------------------------------------
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take partitions on: paused, until the coordinator has told where they begin."""
+        sources = [SourcePartition(each.topic, each.partition) for each in partitions]
+        _log.info("assigned: %s", ", ".join(map(str, sources)))
+        ends = [self._clients.end_of(*source) for source in sources]
+        consumer.incremental_assign(ends)
+        consumer.pause(ends)
+        self._task.open(sources)
+        self._reading.update({source: _Reading() for source in sources})
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Give partitions up; the coordinator hears it before another process has them."""
+        sources = [SourcePartition(each.topic, each.partition) for each in partitions]
+        _log.info("revoked: %s", ", ".join(map(str, sources)))
+        for source in sources:
+            self._reading.pop(source, None)
+            self._told.pop(source, None)
+        self._task.close(sources)
+
+    def _tell_group(self, *, wait: bool) -> None:
+        """Store the table's offsets in the group, for tools that show lag; nobody reads them."""
+        known = self._task.pre_commit()
+        new = {source: at for source, at in known.items() if self._told.get(source) != at}
+        if not new:
+            return
+        offsets = [self._clients.place(*source, at) for source, at in new.items()]
+        try:
+            with translated("store the group's offsets"):
+                if wait:
+                    self._consumer.commit(offsets=offsets, asynchronous=False)
+                else:
+                    self._consumer.commit(offsets=offsets)
+        except OSError:
+            _log.warning("the group's offsets were not stored", exc_info=True)
+        self._told.update(new)

@@ -1,0 +1,262 @@
+"""The task of a sink: it takes records of some partitions into a table, with others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from plait.errors import OffsetGapError, StreamError, TransactionClosedError
+from plait.kafka.changes import ChangeReader
+from plait.kafka.client import Clients
+from plait.kafka.control import ControlTopic
+from plait.kafka.counts import Counts, PartitionCounts
+from plait.kafka.dead_letters import DeadLetters
+from plait.kafka.leading import Leader
+from plait.kafka.settings import SinkSettings
+from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
+from plait.stream.participant import Participant
+from plait.stream.transport import Endpoint
+from plait.table import Table
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_log = logging.getLogger(__name__)
+
+_BUFFERS: Final = 3
+"""A partition has two turns in memory, each of 1.5 times its buffer (RFC 0007)."""
+_BUFFER_MIN: Final = 4 << 20
+"""Below this, files would be tiny, and the bound of 1.5 does not hold."""
+_LEADS: Final = 0
+"""The partition, of the first topic by name, whose holder coordinates."""
+_REJOIN_S: Final = 5.0
+"""So long a partition that another process has taken waits for the group to say so."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A source partition that this process holds."""
+
+    source: SourcePartition
+    endpoint: Endpoint
+    participant: Participant
+    next: SourceOffset | None = None
+    """What the caller is to read next; None while that is not known."""
+    lost_at: float | None = None
+    """When another process took the partition; None while it is ours."""
+
+
+class SinkTask:
+    """Takes the records of some partitions into a table, together with other processes.
+
+    The calls are those of a Kafka Connect task: ``open`` and ``close`` as partitions come and go,
+    ``put`` for records, ``pre_commit`` for the offsets that are in the table. Every record of a
+    partition must be put, in order, from ``wanted`` on. ``KafkaSink.run`` does all that.
+
+    It belongs to one thread.
+    """
+
+    def __init__(self, table: Table, settings: SinkSettings) -> None:
+        """Join the control topic, which is made if it is absent.
+
+        Raises:
+            StorageError: the brokers do not answer.
+            MissingDependencyError: the library is not installed.
+        """
+        self.table, self.settings = table, settings
+        spec = table.handle.cache.refresh().table.spec
+        self._operation = "upsert" if spec.keyed else "append"
+        self._changes = ChangeReader(spec, settings)
+        self.clients = Clients(settings.bootstrap, settings.client)
+        self._letters = DeadLetters(
+            self.clients, settings.dead_letters, settings.dead_letter_percent
+        )
+        for topic in settings.topics:  # before the control topic is made for a name that is none
+            self.clients.require_topic(topic)
+        self._control = ControlTopic(self.clients, settings)
+        self._clock = table.handle.ports.clock
+        self._lanes: dict[SourcePartition, _Lane] = {}
+        self._leader: Leader | None = None
+        self.counts = Counts(step_s=table.handle.ports.clock.monotonic())
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process coordinates, as far as it knows."""
+        return self._leader is not None
+
+    def open(self, partitions: Iterable[SourcePartition]) -> None:
+        """Take partitions on."""
+        for source in partitions:
+            endpoint = self._control.writer()
+            self._lanes[source] = _Lane(source, endpoint, self._join(source, endpoint))
+            self.counts.partitions[source] = PartitionCounts()
+            if self._leads_by(source):
+                self._leader = Leader(
+                    self.table,
+                    self.settings,
+                    self.clients,
+                    self._control,
+                    self._operation,
+                    self.counts,
+                )
+                self._leader.start()
+        self._divide_memory()
+
+    def close(self, partitions: Iterable[SourcePartition] | None = None) -> None:
+        """Give partitions up, by default all; what is not decided, others will read again."""
+        going = list(self._lanes) if partitions is None else partitions
+        lanes = [lane for source in going if (lane := self._lanes.pop(source, None)) is not None]
+        try:
+            for lane in lanes:
+                self.counts.partitions.pop(lane.source, None)
+                lane.participant.leave()
+                self._control.release(lane.endpoint)
+        finally:  # only now, so that a checkpoint need not wait for those that leave
+            if self._leader is not None and any(self._leads_by(lane.source) for lane in lanes):
+                self._leader.stop()
+                self._leader = None
+        self._divide_memory()
+        self._control.flush()
+        if partitions is None:
+            self._control.close()
+            self._letters.close()
+
+    def _divide_memory(self) -> None:
+        """Give each partition its share: rows that come in, and those of the turn before."""
+        share = self.settings.memory // (_BUFFERS * max(1, len(self._lanes)))
+        for lane in self._lanes.values():
+            lane.participant.buffer = max(_BUFFER_MIN, share)
+
+    def _leads_by(self, source: SourcePartition) -> bool:
+        """Tell whether the holder of a partition coordinates."""
+        return source == SourcePartition(min(self.settings.topics), _LEADS)
+
+    def poll(self) -> None:
+        """Hear what the coordinator says.
+
+        Raises:
+            TableError: the coordinator, if it is here, gave up.
+        """
+        self._control.require_alive()
+        if self._leader is not None:
+            self._leader.require_alive()
+        counts = self.counts
+        counts.step_s = self.table.handle.ports.clock.monotonic()
+        counts.leads = self.leads
+        for source, lane in self._lanes.items():
+            if lane.lost_at is None:
+                self._hear(lane)
+            elif self._clock.monotonic() >= lane.lost_at + _REJOIN_S:
+                lane.participant, lane.lost_at = self._join(lane.source, lane.endpoint), None
+                self._divide_memory()
+            told = lane.participant.committed(str(source))
+            if told:
+                counts.partitions[source].committed = SourceOffset.parse(told).number
+
+    def _hear(self, lane: _Lane) -> None:
+        try:
+            lane.participant.poll()
+        except StreamError as error:
+            self._lose(lane, error)
+
+    def _lose(self, lane: _Lane, error: StreamError) -> None:
+        """Give a partition up that another process has taken.
+
+        That happens to a process that stood still for longer than its session. The group will say
+        so too, a moment later. If it does not, the partition is ours, and we come back.
+        """
+        _log.warning("%s", error)
+        lane.participant.close()
+        lane.next, lane.lost_at = None, self._clock.monotonic()
+
+    def _join(self, source: SourcePartition, endpoint: Endpoint) -> Participant:
+        stream = self.table.stream(self.settings.name)
+        return stream.participant(endpoint, str(source), label=f"p{source.partition}")
+
+    def wanted(self, source: SourcePartition) -> SourceOffset | None:
+        """Return what is to be read next of a partition; None while no turn has begun."""
+        lane = self._lanes[source]
+        text = lane.participant.offset(str(source)) if lane.participant.ready else ""
+        return SourceOffset.parse(text) if text else None
+
+    def put(self, records: Sequence[Message]) -> None:
+        """Write records, those of each partition in order.
+
+        Records that are not next are left out: read from ``wanted`` on then. Since offsets have
+        gaps, say so by ``begin`` if the first record from there on has a greater one.
+
+        Raises:
+            TableError: see ``poll``; or a file could not be written.
+        """
+        self.poll()
+        for source, group in by_partition(records).items():
+            lane, at = self._lanes.get(source), None
+            if lane is not None:
+                at = self.wanted(source)
+            if lane is not None and at is not None and group[0].offset() == at.number:
+                lane.next = at
+            self.put_partition(source, group)
+
+    def put_partition(self, source: SourcePartition, records: list[Message]) -> None:
+        """Write records of one partition, in order; see ``put``."""
+        lane, at = self._lanes.get(source), None
+        if lane is not None:
+            at = self.wanted(source)
+        if lane is None or at is None or lane.next != at:
+            return
+        if records and (records[0].offset() or 0) < at.number:
+            records = [record for record in records if (record.offset() or 0) >= at.number]
+        if not records:
+            return
+        changes = self._changes.read(records)
+        self._letters.take(records, changes.bad)
+        end = SourceOffset((records[-1].offset() or 0) + 1, at.topic_id)
+        try:
+            lane.participant.write(
+                changes.rows,
+                removals=changes.removals,
+                start=str(at),
+                end=str(end),
+                source=str(lane.source),
+            )
+        except (OffsetGapError, TransactionClosedError):
+            return  # the turn began anew meanwhile: ``wanted`` says from where
+        except StreamError as error:
+            self._lose(lane, error)
+            return
+        lane.next = end
+        self.counts.records += len(records)
+        self.counts.bytes += changes.bytes
+        self.counts.dead_letters += len(changes.bad)
+
+    def begin(self, source: SourcePartition, offset: SourceOffset) -> None:
+        """Say that the next records of a partition begin at this offset."""
+        lane = self._lanes[source]
+        if lane.next is not None:
+            self.counts.rewinds += 1
+        lane.next = offset
+
+    def next(self, source: SourcePartition) -> SourceOffset | None:
+        """Return where the next records of a partition begin."""
+        return self._lanes[source].next
+
+    def pre_commit(self) -> dict[SourcePartition, int]:
+        """Return how far each partition is in the table, for the group's own offsets."""
+        found = {s: lane.participant.committed(str(s)) for s, lane in self._lanes.items()}
+        return {source: SourceOffset.parse(text).number for source, text in found.items() if text}
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was put is in the table."""
+        return all(
+            lane.participant.offset(str(s)) == lane.participant.committed(str(s))
+            for s, lane in self._lanes.items()
+            if lane.lost_at is None
+        )
+
+    def hurry(self) -> None:
+        """Ask for a commit now."""
+        for lane in self._lanes.values():
+            lane.participant.hurry()

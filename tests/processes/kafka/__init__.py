@@ -1,0 +1,1 @@
+"""Stress of the Kafka sink: ``python -m tests.processes.kafka``."""

@@ -1,0 +1,71 @@
+"""``tablectl sink``: options from files, and the status of a sink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plait import Table
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t")
+    table = Table.create(uri, "id bigint")
+    table.stream("events").seek({"events/0": "3@idA", "events/1": "5@idA"}, after=None)
+    return uri
+
+
+def test_the_status_of_the_only_sink_needs_no_name(tablectl, sink) -> None:
+    ran = tablectl("sink", "status", sink, "--json")
+    assert ran.code == 0
+    assert (ran.data["sink"], ran.data["epoch"], ran.data["lag"]) == ("events", 0, None)
+    assert [p["offset"] for p in ran.data["partitions"]] == [3, 5]
+    assert "events/1" in tablectl("sink", "status", sink).out
+
+
+def test_a_table_without_a_sink_has_no_status(tablectl, table) -> None:
+    ran = tablectl("sink", "status", table, "--json")
+    assert ran.code == 3
+    assert "no Kafka sink" in ran.error["message"]
+
+
+FILES = {
+    "sink.toml": 'bootstrap = "127.0.0.1:1"\ntopic = ["events"]\nname = "other"\n'
+    '[client]\n"socket.timeout.ms" = 10\n"enable.ssl.certificate.verification" = false\n',
+    "sink.yaml": "bootstrap: 127.0.0.1:1\ntopic: [events]\nname: other\n"
+    "client: {socket.timeout.ms: 10, enable.ssl.certificate.verification: false}\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_has_the_options_of_the_line_and_the_line_wins(
+    tablectl, sink, tmp_path, name
+) -> None:
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    ran = tablectl("sink", "status", sink, "--file", path, "--json")
+    assert "no sink 'other'" in ran.error["message"]
+    ran = tablectl("sink", "status", sink, "--file", path, "--bootstrap", "", "--name", "events")
+    assert ran.code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.toml", "brokers = 'x'", "unknown option 'brokers'"),
+        ("a.toml", "bootstrap = ", "cannot be read"),
+        ("a.yaml", "bootstrap: [", "cannot be read"),
+        ("a.yml", "- x", "has no options"),
+        ("a.toml", "interval = 'soon'", "not a valid float"),
+        ("a.toml", "memory = 'much'", "is not a size"),
+        ("a.toml", "file = 'b.toml'", "unknown option 'file'"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused(tablectl, tmp_path, name, text, says) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    ran = tablectl("sink", "status", tmp_path, "--file", path)
+    assert ran.code == 2
+    assert says in ran.err

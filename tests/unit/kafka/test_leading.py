@@ -1,0 +1,97 @@
+"""The coordinator's thread: whatever it meets, it goes on, or its process ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from plait import StorageError, Table
+from plait.kafka.client import Clients, Topic
+from plait.kafka.control import ControlTopic
+from plait.kafka.counts import Counts
+from plait.kafka.leading import Leader
+from plait.kafka.settings import SinkSettings
+from plait.testing import SimClock
+from tests.support.protocol import client, create, memory
+
+WAIT_S = 20
+
+
+class Brokers:
+    """Answers each question about a topic as it is told."""
+
+    def __init__(self, answer: Callable[[], Topic]) -> None:
+        self._answer = answer
+        self.asked = threading.Semaphore(0)
+
+    def require_topic(self, _: str) -> Topic:
+        self.asked.release()
+        return self._answer()
+
+
+@contextmanager
+def leading(brokers: Brokers, clock: SimClock | None = None) -> Iterator[Leader]:
+    clock = clock or SimClock()
+    create(store := memory(clock))
+    settings = SinkSettings("localhost:9", ("events",))
+    control = cast("ControlTopic", None)  # it comes no further than to the brokers
+    made = Leader(
+        Table(client(store, clock)),
+        settings,
+        cast("Clients", brokers),
+        control,
+        "append",
+        Counts(),
+        pause_s=0.01,
+    )
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def wait_until_it_raises(leader: Leader) -> None:
+    pause = threading.Event()
+    for _ in range(WAIT_S * 100):
+        leader.require_alive()
+        pause.wait(0.01)
+
+
+def test_a_process_ends_with_whatever_ends_its_coordinator() -> None:
+    def answer() -> Topic:
+        reason = "a bug"
+        raise RuntimeError(reason)
+
+    with leading(Brokers(answer)) as leader, pytest.raises(RuntimeError, match="a bug"):
+        wait_until_it_raises(leader)
+
+
+@pytest.mark.parametrize("error", [StorageError("a run"), FileNotFoundError("a run")])
+def test_an_epoch_that_failed_is_read_again_but_not_for_ever(error: OSError) -> None:
+    def answer() -> Topic:
+        raise error
+
+    brokers = Brokers(answer)
+    with leading(brokers) as leader, pytest.raises(type(error)):
+        wait_until_it_raises(leader)
+    assert sum(brokers.asked.acquire(blocking=False) for _ in range(9)) == 3
+
+
+def test_failures_far_apart_do_not_add_up() -> None:
+    clock = SimClock()
+
+    def answer() -> Topic:
+        clock.advance(61)
+        reason = "no broker answers"
+        raise StorageError(reason)
+
+    brokers = Brokers(answer)
+    with leading(brokers, clock) as leader:
+        for _ in range(9):
+            assert brokers.asked.acquire(timeout=WAIT_S)
+        leader.require_alive()

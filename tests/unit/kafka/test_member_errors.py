@@ -1,0 +1,34 @@
+"""Errors of the group that do not go away by themselves end the process."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from plait import OptionError, StorageError
+from plait.kafka.client import require_usable
+from plait.kafka.settings import SinkSettings
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "READ on group 'sink'"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "READ and DESCRIBE on topic 'events'"),
+        (KafkaError._FATAL, "start the process again"),
+    ],
+)
+def test_what_is_not_allowed_or_fatal_ends_the_process(code: int, expected: str) -> None:
+    with pytest.raises(StorageError, match=expected):
+        require_usable(KafkaError(code, "refused"), "sink", "events")
+
+
+def test_other_events_of_the_client_do_not_end_it() -> None:
+    require_usable(KafkaError(KafkaError._TRANSPORT, "gone"), "sink", "events")
+    require_usable(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "gone"), "sink", "events")
+
+
+@pytest.mark.parametrize("key", ["group.instance.id", "group.protocol"])
+def test_settings_of_the_group_that_processes_cannot_share_are_refused(key: str) -> None:
+    with pytest.raises(OptionError, match="leave these settings"):
+        SinkSettings("localhost:9", ("events",), client={key: "x"})
