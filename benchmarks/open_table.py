@@ -1,17 +1,18 @@
-"""Open a large table and plan a scan of one partition, in a fresh process, beside deltalake.
+"""Open a large table and plan a scan of one partition, in a fresh process, beside its peers.
 
     python benchmarks/open_table.py [--files 1000000] [--partitions 1000] [--commits 100000]
 
 The table has bounds of nine columns, and no data file: its checkpoint is written by the library's
-own function, from events that no commit made. A Delta checkpoint of the same files stands beside
-it. Counted by the system: what a process reads and writes, and its memory when it was largest.
-The program exits with 1 if more storage calls are made, or more bytes are moved, than ``CALLS`` and
-``BYTES`` say. Results: benchmarks/results/open_table.json.
+own function, from events that no commit made. A Delta checkpoint and Iceberg manifests of the same
+files stand beside it. Imports are left out. Counted by the system: what a process reads and writes,
+and its memory when it was largest. The program exits with 1 if more storage calls are made, or more
+bytes are moved, than ``CALLS`` and ``BYTES`` say. Results: benchmarks/results/open_table.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import subprocess
@@ -24,8 +25,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.peer_metadata import FILE_ROWS, delta, iceberg
 from plait import Table
 from plait.model.bucket import partition_path, partition_text
 from plait.model.instant import Instant
@@ -36,7 +39,6 @@ from plait.testing import CountingStore, open_wrapped
 
 RESULTS = Path(__file__).with_name("results") / "open_table.json"
 COLUMNS = "day int, id bigint, at timestamp, a double, b double, c int, d date, s string, t string"
-FILE_ROWS = 10_000
 CHANGED = 10
 CALLS = {
     "plan": {"find": 6, "open_input": 1, "put": 1, "delete": 1},
@@ -46,10 +48,11 @@ CALLS = {
 YOUNG = 100
 """Commits to a table with so many versions are timed too, and take as many calls."""
 APPENDS = 20
+IMPORTS = {"delta": ("deltalake",), "iceberg": ("pyiceberg.table", "pyiceberg.io.pyarrow")}
 ROW = pa.table({"day": pa.array([7], pa.int32()), "id": [1]})
 BYTES = {"plan": 8 << 20, "checkpoint": 1 << 20}
 TIMED = (
-    *("plan", "plan by bounds", "plan an old version", "history", "delta", "checkpoint"),
+    *("plan", "plan by bounds", "plan an old version", "history", "delta", "iceberg", "checkpoint"),
     *("plan a clean", "commit", "commit to a young table"),
 )
 
@@ -136,80 +139,6 @@ def _table(
     return pa.table(columns, schema=schema)
 
 
-def build_theirs(
-    uri: str, places: list[int], bounds: list[list[dict[str, str]]], commits: int
-) -> None:
-    """Write a Delta checkpoint with these files."""
-    log = Path(uri, "_delta_log")
-    log.mkdir(parents=True)
-    kinds = {"int": "integer", "bigint": "long"}
-    pairs = [column.split() for column in COLUMNS.split(", ")]
-    fields = [
-        {"name": name, "type": kinds.get(kind, kind), "nullable": True, "metadata": {}}
-        for name, kind in pairs
-    ]
-    schema = json.dumps({"type": "struct", "fields": fields})
-    nulls = {name: 0 for name, _ in pairs}
-    numbers = {"day", "id", "c", "a", "b"}
-
-    def typed(values: dict[str, str]) -> dict[str, object]:
-        return {k: float(v) if k in numbers else v for k, v in values.items() if k != "day"}
-
-    def stats(pair: list[dict[str, str]]) -> str:
-        told = {"numRecords": FILE_ROWS, "minValues": typed(pair[0]), "maxValues": typed(pair[1])}
-        return json.dumps({**told, "nullCount": nulls})
-
-    text = pa.map_(pa.string(), pa.string())
-    add = pa.struct(
-        [
-            pa.field("path", pa.string()),
-            pa.field("partitionValues", text),
-            pa.field("size", pa.int64()),
-            pa.field("modificationTime", pa.int64()),
-            pa.field("dataChange", pa.bool_()),
-            pa.field("stats", pa.string()),
-        ]
-    )
-    added = [
-        {
-            "path": f"day={day}/part-{n:09d}-c000.snappy.parquet",
-            "partitionValues": [("day", str(day))],
-            "size": 1 << 27,
-            "modificationTime": 0,
-            "dataChange": False,
-            "stats": stats(bounds[n]),
-        }
-        for n, day in enumerate(places)
-    ]
-    meta = {
-        "id": "0", "format": {"provider": "parquet", "options": []}, "schemaString": schema,
-        "partitionColumns": ["day"], "configuration": [], "createdTime": 0,
-    }  # fmt: skip
-    formats = pa.struct([("provider", pa.string()), ("options", text)])
-    kind = pa.struct(
-        [
-            *(("id", pa.string()), ("format", formats), ("schemaString", pa.string())),
-            *(("partitionColumns", pa.list_(pa.string())), ("configuration", text)),
-            ("createdTime", pa.int64()),
-        ]
-    )
-    protocol = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
-    first = [{"minReaderVersion": 1, "minWriterVersion": 2}, None]
-    none = [None] * len(added)
-    rows = pa.table(
-        {
-            "protocol": pa.array([*first, *none], protocol),
-            "metaData": pa.array([None, meta, *none], kind),
-            "add": pa.array([None, None, *added], add),
-        }
-    )
-    last = commits - 1
-    path = log / f"{last:020d}.checkpoint.parquet"
-    pq.write_table(rows, path, row_group_size=1 << 16)
-    told = {"version": last, "size": rows.num_rows, "sizeInBytes": path.stat().st_size}
-    (log / "_last_checkpoint").write_text(json.dumps(told))
-
-
 def plan(place: str) -> dict[str, object]:
     """Open, and plan a scan of one partition."""
     return Table.open(f"{place}/plait").scan(where="day = 7").plan.to_dict()
@@ -277,14 +206,6 @@ def commits(name: str) -> Callable[[str], dict[str, object]]:
     return run
 
 
-def delta(place: str) -> dict[str, object]:
-    """Open the Delta table and plan a scan of one partition."""
-    from deltalake import DeltaTable
-
-    files = DeltaTable(f"{place}/delta").file_uris(partition_filters=[("day", "=", "7")])
-    return {"files_read": len(files)}
-
-
 def measured(what: str, place: str) -> dict[str, object]:
     """Do it in this process, and tell what it took."""
     run: dict[str, Callable[[str], dict[str, object]]] = {
@@ -294,10 +215,13 @@ def measured(what: str, place: str) -> dict[str, object]:
         "history": history,
         "checkpoint": checkpoint,
         "plan a clean": plan_clean,
-        "delta": delta,
+        "delta": lambda place: delta.plan(f"{place}/delta"),
+        "iceberg": lambda place: iceberg.plan(f"{place}/iceberg"),
         "commit": commits("plait"),
         "commit to a young table": commits("young"),
     }
+    for library in IMPORTS.get(what, ()):  # ours is imported already
+        importlib.import_module(library)
     before, begun = _moved(), time.perf_counter()
     told = run[what](place)
     seconds, after = time.perf_counter() - begun, _moved()
@@ -357,7 +281,8 @@ def main() -> int:
         places = [n % asked.partitions for n in range(asked.files)]
         build_ours(f"{place}/plait", places, ours, asked.commits)
         build_ours(f"{place}/young", places[:YOUNG], ours[:YOUNG], YOUNG)
-        build_theirs(f"{place}/delta", places, theirs, asked.commits)
+        iceberg.build(f"{place}/iceberg", COLUMNS, places, theirs)
+        delta.build(f"{place}/delta", COLUMNS, places, theirs, asked.commits)
     result: dict[str, object] = {"files": asked.files, "partitions": asked.partitions}
     result |= {"commits": asked.commits, "calls": counted(place)}
     for what in TIMED:

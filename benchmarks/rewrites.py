@@ -9,6 +9,9 @@
 3. A table without a key is clustered, and one with a key inside its buckets. From the footers, the
    bytes are counted of the row groups in which a range of 1 % of the values can lie: of one column,
    and of boxes of two.
+4. In one bucket of a merge-on-read table that is sorted by key, and in one that is clustered, with
+   and without key indexes, the reads of data files and their bytes are counted: of the look-up of a
+   key, and of upserts of one row and of ten.
 
 Results: results/rewrites.json.
 """
@@ -16,6 +19,7 @@ Results: results/rewrites.json.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import statistics
@@ -24,13 +28,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from plait import Table
+from plait.storage.arrow import RootedHandler
+from plait.storage.port import Store
+from plait.testing import open_wrapped
+from plait.testing.wrapper import WrappedStore
 
 RESULTS = Path(__file__).with_name("results") / "rewrites.json"
 SCHEMA = pa.schema(
@@ -148,6 +158,83 @@ def clustering(folder: str, count: int, *, keyed: bool) -> dict[str, float]:
     return found
 
 
+def look_ups(folder: str, count: int) -> dict[str, object]:
+    """Count what is read to find keys in one bucket."""
+    found: dict[str, object] = {}
+    for name in ("by key", "clustered, without indexes", "clustered"):
+        place = f"{folder}/look-ups {name}"
+        table = Table.create(place, SCHEMA, record_key="id", buckets=1, table_type="mor")
+        table.insert(rows(np.arange(count) * 2, 0))
+        if name != "by key":
+            table.cluster("x", kind="sort")
+        found[f"{name}: bytes of the file"] = table.files()["bytes"].to_pylist()
+        with mock.patch("plait.read.slices._GROUPS_A_KEY", count if "without" in name else 2):
+            found[name] = counted_look_ups(place, count)
+    return found
+
+
+def counted_look_ups(place: str, count: int) -> dict[str, dict[str, int]]:
+    """Count the reads of data files and their bytes: medians of a few look-ups, then upserts."""
+    table, store = open_wrapped(place, ReadStore)
+    chance = np.random.default_rng(3)
+
+    def counted(work: Callable[[int], object], keys: list[int]) -> dict[str, int]:
+        reads = []
+        for key in keys:
+            store.reads.clear()
+            work(key)
+            reads.append((len(store.reads), sum(store.reads)))
+        return {
+            "reads": int(statistics.median(each for each, _ in reads)),
+            "bytes": int(statistics.median(each for _, each in reads)),
+        }
+
+    keys = (chance.integers(0, count, 5) * 2).tolist()
+    found = {
+        "look-up": counted(lambda key: table.scan(where=f"id = {key}").to_arrow(), keys),
+        "look-up of a key that is not there": counted(
+            lambda key: table.scan(where=f"id = {key + 1}").to_arrow(), keys
+        ),
+    }
+    for size in (1, 10, 100):
+        fresh = rows(chance.choice(count, size, replace=False) * 2, size)
+        name = f"upsert of {size}"
+        found[name] = counted(lambda _, fresh=fresh: table.upsert(fresh), [0])  # type: ignore[misc]
+    return found
+
+
+class ReadStore(WrappedStore):
+    """Notes the size of each read of a file through Arrow."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.reads: list[int] = []
+
+    def filesystem(self) -> pafs.FileSystem:
+        """Return the Arrow file system."""
+        return pafs.PyFileSystem(_ReadHandler(self))
+
+
+class _ReadHandler(RootedHandler):
+    def __init__(self, store: ReadStore) -> None:
+        super().__init__(store.inner.filesystem(), "reads")
+        self._store = store
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(_ReadFile(self._store.location(path), self._store.reads), mode="r")
+
+
+class _ReadFile(io.FileIO):
+    def __init__(self, path: str, reads: list[int]) -> None:
+        super().__init__(path)
+        self._reads = reads
+
+    def read(self, size: int | None = -1) -> bytes:
+        body = super().read(-1 if size is None else size) or b""
+        self._reads.append(len(body))
+        return body
+
+
 def share(table: Table, box: dict[str, tuple[int, int]]) -> float:
     """Return the share of the table's bytes in row groups whose bounds meet a box."""
     root = str(table.describe()["uri"])
@@ -168,7 +255,7 @@ def _meets(group: pq.RowGroupMetaData, name: str, wanted: tuple[int, int]) -> bo
 
 
 def main() -> int:
-    """Run all three, and write the results."""
+    """Run all four, and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--upserts", type=int, default=50)
@@ -179,6 +266,7 @@ def main() -> int:
         results["upserts"] = many_upserts(folder, asked.rows // 2, asked.upserts)
         results["clustering"] = clustering(folder, asked.rows // 2, keyed=False)
         results["clustering_of_buckets"] = clustering(folder, asked.rows, keyed=True)
+        results["look_ups"] = look_ups(folder, asked.rows)
     RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(results, indent=2))
     return 0

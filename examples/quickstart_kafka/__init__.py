@@ -1,0 +1,1 @@
+"""The Kafka quickstart: flights as events, three sink processes, one is killed."""
