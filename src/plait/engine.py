@@ -65,6 +65,19 @@ class Counted(Protocol):
 
 
 @runtime_checkable
+class Removing(Protocol):
+    """A staging that takes removals of keys among its rows."""
+
+    def remove(self, keys: object) -> None:
+        """Take keys to remove, with every row of theirs that came before.
+
+        Raises:
+            OptionError: the operation takes no removals.
+        """
+        ...
+
+
+@runtime_checkable
 class Reaching(Protocol):
     """A staging that knows in which partitions it looks at files, once all rows came."""
 

@@ -75,7 +75,8 @@ def annotations(kind: type) -> Iterator[tuple[str, str]]:
         if not name.startswith("_") and inspect.isfunction(value):
             yield from ((name, each) for each in value.__annotations__.values())
     if is_dataclass(kind):
-        yield from ((each.name, str(each.type)) for each in fields(kind))
+        own = vars(kind).get("__annotations__", {})  # those of a base are evaluated with the base
+        yield from ((each.name, str(each.type)) for each in fields(kind) if each.name in own)
 
 
 def names_in(module: str) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def identity_of(body: bytes) -> str:
     return identity
 
 
-def require_identity(store: Store) -> None:
-    """Check ``table.json``: it is written first, so where there are decisions it is there.
+def require_identity(store: Store) -> str:
+    """Return the identity in ``table.json``: it is written first, so a table with decisions has it.
 
     Raises:
         CorruptMetadataError: it is missing or damaged.
@@ -63,10 +63,11 @@ def require_identity(store: Store) -> None:
         raise CorruptMetadataError(
             message, hint=hint, path=_TABLE, expected="an identity", found="none"
         )
-    identity_of(body)
+    identity = identity_of(body)
     written = json.loads(body).get("format")
     if written != FORMAT_VERSION:
         message = f"{_TABLE} has format {written!r:.40}, but this Plait supports {FORMAT_VERSION}"
         raise UnsupportedFeatureError(
             message, hint="upgrade plait", features=[f"format {written!r:.40}"], path=_TABLE
         )
+    return identity

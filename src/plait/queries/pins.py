@@ -104,7 +104,9 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
     loud = pc.invert(pc.is_in(commits["action"], value_set=pa.array(_QUIET)))
     rows = commits.filter(pc.and_(pc.less_equal(commits["version"], until), loud))
     pairs = zip(rows["version"].to_pylist(), rows["completed_ms"].to_pylist(), strict=True)
-    files = changed_files(state.folded(handle.store), dict(pairs))
+    ends = (end for end in (since, until) if end >= state.horizons.final)
+    folded = state.folded(handle.store, *ends)
+    files = changed_files(folded, dict(pairs))
     return ChangeWindow(since, snapshot, files)
 
 

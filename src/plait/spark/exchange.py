@@ -135,12 +135,12 @@ class Split:
 
     def _write(self, sink: pa.RecordBatchWriter, batches: Batches) -> Iterator[tuple[int, int]]:
         """Write all rows; give the task and the rows of each stretch."""
-        intake = Intake(MemoryLimits.of(self.plan.options))
+        intake = Intake(MemoryLimits.of(self.plan.options), self.plan.spec)
         for batch in batches:
-            for rows in intake.add(batch):
-                yield from self._write_chunk(sink, rows)
-        for rows in intake.rest():
-            yield from self._write_chunk(sink, rows)
+            for came in intake.add(batch):
+                yield from self._write_chunk(sink, came.rows)
+        for came in intake.rest():
+            yield from self._write_chunk(sink, came.rows)
 
     def _write_chunk(
         self, sink: pa.RecordBatchWriter, rows: pa.RecordBatch

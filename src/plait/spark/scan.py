@@ -1,4 +1,4 @@
-"""Scans as Spark DataFrames: plain Parquet scans, with hidden rows masked by a native filter."""
+"""Scans as Spark DataFrames: plain Parquet scans, and a native filter where rows are hidden."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ def read_set_of(scans: tuple[Scan, ...]) -> ReadSet | None:
 
 
 def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
-    """Return DataFrames of the files: by the schema they were written with, the masked apart."""
+    """Return a DataFrame of the files of each schema that some were written with."""
 
-    def kind(file: LiveFile) -> tuple[int, bool]:
-        return file.schema_id, bool(file.masked)
+    def schema_of(file: LiveFile) -> int:
+        return file.schema_id
 
     reading, known = scan.snapshot.spec.schema, scan.snapshot.schemas
-    files = sorted(live_files(scan.plan.files), key=kind)
-    for (schema_id, masked), group in itertools.groupby(files, kind):
+    files = sorted(live_files(scan.plan.files), key=schema_of)
+    for schema_id, group in itertools.groupby(files, schema_of):
         chosen = list(group)
         written = known.get(schema_id, reading)
         stored, fitted = _columns(reading, written, wanted)
@@ -143,7 +143,7 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
         places = _locations(scan, spark, chosen)
         with _listed_here(scan, spark, len(places)):
             rows = frame.parquet(*places)
-        if masked:
+        if any(file.masked for file in chosen):
             rows = without_hidden(rows, spark, scan.store, chosen)
         yield rows.selectExpr(*fitted)
 

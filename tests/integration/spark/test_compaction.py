@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from plait import Table
@@ -105,4 +106,20 @@ def test_executors_put_buckets_in_order_and_write_into_them(spark, tmp_path: Pat
     table.upsert(spark.createDataFrame(rows(range(50, 70), 77).to_pandas()))
     held = {row[0]: row[2] for row in content(table)}
     assert held == {row[0]: row[2] for row in before} | dict.fromkeys(range(50, 70), 77)
+    assert not table.verify().problems
+
+
+def test_spark_writes_key_indexes_and_reads_past_them(spark, tmp_path: Path) -> None:
+    """INV-08: the index is between rows and footer, where Spark's own reader does not look."""
+    uri = str(tmp_path / "t")
+    table = Table.create(uri, SCHEMA, record_key="id", buckets=1, table_type="mor")
+    table.insert(rows(range(40_000), 0))
+    table.cluster("place", kind="sort", spark=spark)
+    (path,) = table.files()["path"].to_pylist()
+    assert b"plait.keys" in pq.read_metadata(Path(uri, path)).metadata
+    found = table.scan().to_spark(spark).selectExpr("count(*)", "sum(id)", "count(DISTINCT id)")
+    assert tuple(found.first()) == (40_000, sum(range(40_000)), 40_000)
+    table.upsert(spark.createDataFrame(rows(range(39_999, 40_001), 7).to_pandas()))
+    assert table.scan(where="id = 39999").to_arrow()["value"].to_pylist() == [7]
+    assert table.scan().to_spark(spark).count() == 40_001
     assert not table.verify().problems

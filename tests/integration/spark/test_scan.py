@@ -51,26 +51,37 @@ def test_hidden_rows_are_hidden_by_a_native_filter(
     shown = plan_of(found, capsys)
     assert "FileScan parquet" in shown
     assert "Python" not in shown, "no row goes through a Python worker"
-    assert "BroadcastHashJoin" in shown
+    assert "getbit" in shown
     assert "Exchange hashpartitioning" not in shown, "no row is shuffled"
+    assert "Union" not in shown, "a union would copy every row"
     assert found.where("rev = 2").count() == len([r for r in revisions(masked).values() if r == 2])
 
 
-@pytest.mark.parametrize("sizes", ["of their own", "all the same"])
-def test_each_file_has_its_own_bitmap_even_if_two_have_one_size(
-    spark: SparkSession, masked: Table, sizes: str
+@pytest.mark.parametrize("way", ["by size", "many files", "one size", "unknown sizes"])
+def test_each_file_has_its_own_bitmap_whichever_way_it_is_found(
+    spark: SparkSession,
+    masked: Table,
+    way: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """INV-04: files with and without hidden rows in one scan, by the size or by the name."""
     scan = masked.scan()
-    files = [file for file in live_files(scan.plan.files) if file.masked]
-    assert len(files) > 1
+    files = list(live_files(scan.plan.files))
+    assert 1 < sum(bool(file.masked) for file in files) < len(files)
     every = spark.read.parquet(*(scan.store.location(file.path) for file in files))
-    if sizes == "all the same":
+    if way == "one size":
         files = [replace(file, size_bytes=1) for file in files]
+    if way == "unknown sizes":
+        files = [replace(file, size_bytes=file.size_bytes + 1) for file in files]
+    if way == "many files":
+        monkeypatch.setattr(masks, "_LOOKED_MAX", 1)
     found = masks.without_hidden(every, spark, scan.store, files)
-    assert found.columns[:-2] == every.columns, "what tells of the file comes last"
-    assert found.count() == sum(file.live_rows for file in files)
-    hidden = {3, 10, 17, 47}
-    assert not hidden & {row["id"] for row in found.select("id").collect()}
+    kept = found.select(*every.columns)
+    assert rows(kept.toArrow()) == rows(masked.scan().to_arrow())
+    shown = plan_of(found, capsys)
+    assert "BroadcastHashJoin" in shown
+    assert ("file_size" in shown) == (way == "by size")
 
 
 def test_files_without_hidden_rows_are_read_as_plain_parquet(

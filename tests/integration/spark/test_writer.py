@@ -380,3 +380,17 @@ def test_arrow_data_and_frames_do_not_mix_in_one_writer(
         with pytest.raises(OptionError):
             writer.write(rows.toArrow())
     assert len(revisions(table)) == 3
+
+
+def test_frames_are_not_removed_from_an_upsert_with_a_remedy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Rows of a frame have no order, so nothing would say which of them a removal concerns."""
+    table = make(tmp_path / "t")
+    with (
+        pytest.raises(OptionError, match="the engine spark does not take removals") as caught,
+        table.writer("upsert") as writer,
+    ):
+        writer.remove(frame(spark, 0, 3, 1))
+    assert "Delete" in caught.value.hint
+    assert_sound(table)
