@@ -15,17 +15,22 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-unit cover soak stress stress-spark stream-kills fuzz schedules histories spec spec-long bench fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka fuzz schedules histories spec spec-long bench bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^#@ / { printf "\n%s\n", substr($$0, 4) } \
-	  /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 #@ See it work
 quickstart: ## Five PySpark processes write one table, one is killed (TYPE=mor)
 	$(call ready,quickstart)
 	@$(PY) -m examples.quickstart --type $(TYPE) $(ARGS)
+
+quickstart-kafka: ## A Kafka topic into one table by three processes, one is killed; needs Maven
+	$(call ready,test)
+	@$(PY) -m tests.services.jars
+	@$(PY) -m examples.quickstart_kafka $(ARGS)
 
 #@ Check it
 test: ## Everything that CI runs, in order, each with its time
@@ -42,7 +47,7 @@ test-unit: ## tests/unit alone (ARGS="-k name")
 
 cover: ## Branch coverage of the fast tests; fails below the floor (ARGS="--cov-report=html")
 	$(call ready,$(ALL))
-	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper" --cov --cov-fail-under=$(FLOOR) $(ARGS)
+	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper and not kafka" --cov --cov-fail-under=$(FLOOR) $(ARGS)
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
@@ -88,14 +93,25 @@ stream-kills: ## A Spark stream of 1,000 epochs, its driver killed 50 times (ARG
 	$(call ready,$(ALL))
 	@$(PY) -m tests.processes.stream_kills $(ARGS)
 
+stress-kafka: ## The Kafka sink: kills, stops, a damaged control topic, two coordinators (ARGS="keyed-mor")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.services.jars
+	@$(PY) -m tests.processes.kafka $(ARGS)
+	@$(PY) -m tests.processes.kafka.claims
+
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)
 	@$(PY) -m tests.services.jars
 	@for program in benchmarks/*.py; do echo "== $$program"; $(PY) $$program $(ARGS) || exit 1; done
 
-peers: ## Plait beside Delta, Iceberg and Hudi on Spark, two hours (ARGS="plait-cow delta-cow")
+peers: ## Plait beside Delta, Iceberg and Hudi on Spark, forty minutes (ARGS="plait-cow delta-cow")
 	$(call ready,bench test)
 	@$(PY) -m benchmarks.peers $(ARGS)
+
+bench-kafka: ## A topic into a table: Plait's sink, Spark, and the limit; ten minutes (ARGS="--rounds 1")
+	$(call ready,bench test)
+	@$(PY) -m tests.services.jars
+	@$(PY) -m benchmarks.kafka $(ARGS)
 
 release-check: ## Build, install in bare environments, run the examples, compare versions
 	$(call ready,$(ALL))

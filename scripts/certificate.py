@@ -22,6 +22,7 @@ from plait.errors import TableNotFoundError  # noqa: E402
 from plait.testing import StoreCall  # noqa: E402
 from plait.timeline.paths import TIMELINE  # noqa: E402
 from plait.txn.recovery import roll_back_failed  # noqa: E402
+from tests.support import stream_steps as streams  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
     Case,
@@ -50,8 +51,20 @@ call, so each is listed once.
   its process is known to have ended. `tablectl rollback --failed` runs it at once.
 - **clean**: the next `clean`.
 - **next write**: the next run of the same operation.
+- **next coordinator**: the sink's processes when they start again.
 - **nobody**: the file stays. A read pin is ignored once it has expired.
 """
+STREAMS = """## Streams of several writers
+
+One epoch of two writers, as the Kafka sink commits it: the coordinator or one writer was killed at
+each of its steps. A step is a storage call, or something that is sent: a message of the group
+commit, a dead letter, the group's offsets. A step that only reads is left out: a death before it is
+the same as one before the next. After each of these deaths, other processes started and went on
+from the table's offsets. Then every record was in the table once, and `stream audit` and `verify`
+found no problem. A dead letter of an epoch that was not decided is sent again. Offsets that were
+not stored in the group are stored after the next commit.
+"""
+READS = ("find", "list", "open_input")
 KINDS = (
     (r"^\.meta/pending/", "record"),
     (r"^\.meta/leases/", "read pin"),
@@ -63,6 +76,7 @@ KINDS = (
     (r"\.keys\.", "key sidecar"),
     (r"\.dv\.", "deletion vector file"),
     (r"\.map\.", "row map file"),
+    (r"\.run\.", "run"),
     (r"", "data file"),
 )
 
@@ -104,19 +118,39 @@ def page() -> str:
     before = [place(uri, None, end) for uri in create_attempts("crash_before")]
     after = [place(uri, None, end) for uri in create_attempts("crash_after")]
     sections.append(section("create", calls, before, after))
+    sections.append(STREAMS)
+    sections += [stream_section(name, case) for name, case in streams.STREAM_CASES.items()]
     return "\n".join(sections)
+
+
+def stream_section(name: str, case: streams.StreamCase) -> str:
+    """Kill one process of a stream at each of its steps; let others go on."""
+    end, calls = streams.stream_steps(case)
+    changing = [at for at, call in enumerate(calls, 1) if call.operation not in READS]
+    lines = [*heading(name)]
+    for number, nth in enumerate((*changing, len(calls) + 1), 1):
+        uri = streams.dead_at(case, nth).uri
+        last = nth > len(calls)
+        where = "after the last" if last else f"before {number}. {brief(calls[nth - 1])}"
+        lines.append(line(where, place(uri, case.table, end, stream=case)))
+    return "\n".join([*lines, ""])
+
+
+def gone_on(uri: str, case: streams.StreamCase) -> None:
+    """Let the sink start again; see that each record is in the table once."""
+    streams.go_on(uri, case)
+    table = Table.open(uri)
+    problems = table.stream(streams.APPLICATION).audit().problems
+    if ids(table) != case.table.after or problems or not table.verify(data=True).clean:
+        message = f"not each record once at {uri}: {problems}"
+        raise AssertionError(message)
 
 
 def section(
     name: str, calls: Sequence[StoreCall], before: Sequence[Place], after: Sequence[Place]
 ) -> str:
     """Write the places of one operation as a table."""
-    lines = [
-        f"## {name}",
-        "",
-        "| killed | a reader sees | left behind | removed by |",
-        "|---|---|---|---|",
-    ]
+    lines = heading(name)
     for number, (call, here, then) in enumerate(zip(calls, before, after, strict=False), 1):
         lines.append(line(f"before {number}. {brief(call)}", here))
         # What a crash after a call leaves is what one before the next leaves, but for a file
@@ -126,20 +160,27 @@ def section(
     return "\n".join([*lines, line("after the last", after[len(calls) - 1]), ""])
 
 
+def heading(name: str) -> list[str]:
+    """Begin the table of an operation."""
+    titles = "| killed | a reader sees | left behind | removed by |"
+    return [f"## {name}", "", titles, "|---|---|---|---|"]
+
+
 def line(where: str, each: Place) -> str:
     """Write one place."""
     return f"| {where} | {each.sees} | {each.left} | {each.removed} |"
 
 
-def place(uri: str, case: Case | None, end: str) -> Place:
+def place(uri: str, case: Case | None, end: str, stream: streams.StreamCase | None = None) -> Place:
     """Look at a table whose writer died, and see who removes what is left of it."""
     if case is None and not has_table(uri):
         return Place("no table", kinds(listed(uri)), "next write" if listed(uri) else "")
     sees, whole = seen(uri, case, end)
     left = [path for path in listed(uri) if plain(path) not in whole]
-    if not left:
+    if not left and stream is None:
         return Place(sees, "nothing", "")
-    return Place(sees, kinds(left), ", ".join(removers(uri, left)))
+    gone = ", ".join(removers(uri, left, stream))
+    return Place(sees, kinds(left) or "nothing", gone if left else "")
 
 
 def has_table(uri: str) -> bool:
@@ -177,11 +218,17 @@ def plain(path: str) -> str:
     return re.sub(r"\d{17}-", "", path)
 
 
-def removers(uri: str, left: Sequence[str]) -> Iterator[str]:
+def removers(
+    uri: str, left: Sequence[str], stream: streams.StreamCase | None = None
+) -> Iterator[str]:
     """Let those who come later do their work in turn; name each that removed something."""
     table = Table.open(uri)
     there = set(left)
+    begin: tuple[tuple[str, Callable[[], object]], ...] = ()
+    if stream is not None:
+        begin = (("next coordinator", lambda: gone_on(uri, stream)),)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
+        *begin,
         ("recovery", lambda: roll_back_failed(table.handle, reason="dead", everything=True)),
         ("clean", table.clean),
         ("next write", lambda: more(table)),

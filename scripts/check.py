@@ -84,19 +84,26 @@ CHECKS = (
     Check("types", 40, ("mypy",)),
     Check("generated", 3, ("python", "scripts/reference.py", "--check")),
     # With the two suites at the end these are every test: a marker that one excludes is another's.
-    Check("processes", 300, pytest("-m", "processes and not spark and not s3 and not zookeeper")),
+    Check(
+        "processes",
+        300,
+        pytest("-m", "processes and not spark and not s3 and not zookeeper and not kafka"),
+    ),
     Check("spec", 240, ("python", "-m", "scripts.spec")),
     Check("s3", 130, pytest("-m", "s3 and not spark and not zookeeper")),
     Check("zookeeper", 85, pytest("-m", "zookeeper and not spark")),
-    Check("histories", 30, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
-    Check("crashes", 20, ("python", "scripts/certificate.py", "--check")),
+    Check("kafka", 90, pytest("-m", "kafka and not spark")),
+    Check("histories", 45, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
+    Check("crashes", 45, ("python", "scripts/certificate.py", "--check")),
     Check("mutants", 40, ("python", "scripts/mutants.py", "--short")),
     Check("doctests", 5, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("docs", 10, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
     Check(
         "fast",
         290,
-        pytest("-n2", "-m", "not processes and not spark and not s3 and not zookeeper"),
+        pytest(
+            "-n2", "-m", "not processes and not spark and not s3 and not zookeeper and not kafka"
+        ),
         cores=2,
     ),
     # Two files at a time, each with a JVM of its own.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from scripts.mutation import Mutant
 
-SELECTED = "not processes and not spark and not s3 and not zookeeper"
+SELECTED = "not processes and not spark and not s3 and not zookeeper and not kafka"
 TESTS = (
     "tests/unit",
     "tests/interleave/test_commits.py",

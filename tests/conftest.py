@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from plait.spark.java import find_java
 from tests.services.jars import find_jars, in_ci
+from tests.services.kafka import Kafka
 from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
@@ -109,6 +110,19 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     require_zookeeper()
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Give the one broker of the run; tests keep apart by the names of their topics."""
+    if find_spec("confluent_kafka") is None:
+        missing("confluent-kafka is not installed")
+    if find_jars("kafka") is None:
+        missing("no jars of Kafka: python -m tests.services.jars (needs Maven)")
+    if find_java(os.environ) is None:
+        missing("no Java 17 or newer")
+    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The test plan of Hudi's RFC-22, every cell by its name, on a disk and among processes.
+"""The test plan of Hudi's RFC-22, every cell by its name, on a file system and among processes.
 
 {COW, MOR} x {single writer, overlapping, disjoint} x {eager, lazy} x {state from decisions, from
 checkpoints} x {with, without statistics} x {clean inline, beside}. Two of the axes are RFC-22's
@@ -26,6 +26,7 @@ from plait.errors import OptionError, RetryableConflictError
 from plait.model.instant import Operation
 from plait.testing.lock_kit import until
 from tests.processes.hands import BREAKS, SCHEMA, Hand, Orders
+from tests.support.place import quick_place
 
 TYPES = ("cow", "mor")
 WRITERS = ("single", "overlapping", "disjoint")
@@ -55,10 +56,8 @@ class Cell(NamedTuple):
 
     @property
     def keyed(self) -> bool:
-        """A keyed bucket of copy-on-write is one file, and no keyed table is clustered."""
-        if self.service == "compaction":
-            return self.table_type == "mor"
-        return self.service != "clustering"
+        """A keyed bucket of copy-on-write is one file; a clustering has tables of both kinds."""
+        return self.service not in ("compaction", "clustering") or self.table_type == "mor"
 
 
 PLACES = list(itertools.product(TYPES, WRITERS, ROLLBACKS))
@@ -382,10 +381,17 @@ def write(cast: Play, hand: Orders) -> None:
     cast.reader.follow()
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Give a directory in memory: processes share it as they share a disk."""
+    with quick_place() as found:
+        yield Path(found)
+
+
 @pytest.mark.parametrize("cell", HOLDS, ids=name_of)
-def test_rfc22(tmp_path: Path, cell: Cell) -> None:
+def test_rfc22(place: Path, cell: Cell) -> None:
     """INV-03 to INV-08 in each cell of the matrix."""
-    play(tmp_path, cell)
+    play(place, cell)
 
 
 @pytest.mark.parametrize("cell", REFUSED, ids=name_of)
@@ -444,11 +450,11 @@ LEFT_OUT: list[tuple[str, Cell]] = [
 
 
 @pytest.mark.parametrize(("broken", "cell"), LEFT_OUT, ids=str)
-def test_rfc22_fails_when_a_duty_is_left_out(tmp_path: Path, broken: str, cell: Cell) -> None:
+def test_rfc22_fails_when_a_duty_is_left_out(place: Path, broken: str, cell: Cell) -> None:
     """The matrix itself is tested: processes that do not clean or roll back are found."""
     assert cell in HOLDS
     with pytest.raises(AssertionError):
-        play(tmp_path, cell, broken)
+        play(place, cell, broken)
 
 
 def test_rfc22_misses_every_duty() -> None:

@@ -35,6 +35,7 @@ def test_writers_lose_no_update_beside_services_that_are_killed(
         commits=60,
         table_type=table_type,
         policy=policy,
+        awaits=("archives", "carried", "compactions" if table_type == "mor" else "clusterings"),
         seed=5,
     ).run()
     assert seen["compactions" if table_type == "mor" else "clusterings"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from plait import Table
@@ -24,6 +25,18 @@ from tests.processes.stress.work import (
 SERVICES = {"compact", "cluster", "clean", "savepoint", "archive"}
 RESTORED = 3
 """So many versions a copy of the table is restored to."""
+
+
+def services_in(history: Iterable[HistoryEntry]) -> dict[str, int]:
+    """Count what services decided, and the commits that were carried over them."""
+    entries = list(history)
+    done = Counter(entry.operation for entry in entries)
+    return {
+        "compactions": done["compact"],
+        "carried": sum("carried" in entry.client for entry in entries),
+        "clusterings": done["cluster"],
+        "archives": done["archive"],
+    }
 
 
 def judge(table: Table, journals: list[Path]) -> dict[str, object]:
@@ -48,10 +61,7 @@ def judge(table: Table, journals: list[Path]) -> dict[str, object]:
         "versions": table.version,
         "rebased": sum(int(str(e.client.get("rebased", 0))) for e in history),
         "reservations": sum(e.operation == "reserve" for e in history),
-        "compactions": sum(e.operation == "compact" for e in history),
-        "carried": sum("carried" in e.client for e in history),
-        "clusterings": sum(e.operation == "cluster" for e in history),
-        "archives": sum(e.operation == "archive" for e in history),
+        **services_in(history),
         "savepoints": sum(e.action == "savepoint" for e in history),
         "rollbacks": sum(e.action == "rollback" for e in history),
         "refused": dict(refusals),

@@ -16,16 +16,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
-from tests.processes.stress.judge import copies_can_be_restored, judge
+from tests.processes.stress.judge import copies_can_be_restored, judge, services_in
 from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, serve, work
 from tests.services.forked import CONTEXT
 
 PROPERTIES = {
-    "checkpoint.interval": "20",
+    "checkpoint.interval": "10",
     "clean.retain.time": "0s",
     "clean.grace": "0s",
     "clean.retain.versions": "20",
-    "archive.keep": "30",
+    "archive.keep": "10",
     "lock.wait": "2s",
 }
 BEAT_S, TIMEOUT_S = 0.2, 1.0
@@ -56,6 +56,8 @@ class Stress:
     slowness: float = 1
     """Of the place: heartbeats and stops are so many times longer."""
     deadline_s: float = 540
+    awaits: tuple[str, ...] = ()
+    """Go on until each of these was seen once: see ``services_in``."""
     lasts_s: float = 0
     """Go on for so long, however many commits landed."""
     disturb: Callable[[int], object] | None = None
@@ -125,11 +127,21 @@ class Stress:
                     self.disturb(number)
                     signals["disturbances"] += 1
             until(max(self.commits, self._landed() + share))
+            while not self._all_seen() and time.monotonic() < deadline:
+                fleet.disturb(chance, signals, self._landed())
             while time.monotonic() < ends:
                 fleet.disturb(chance, signals, self._landed())
         finally:
             fleet.stop()
         return signals
+
+    def _all_seen(self) -> bool:
+        """Tell whether everything that is awaited was seen."""
+        if not self.awaits:
+            return True
+        table = Table.open(self.uri, storage_options=self.options or None)
+        seen = services_in(table.history())
+        return all(seen[name] for name in self.awaits)
 
     def _landed(self) -> int:
         """Count the commits that processes know to have landed."""

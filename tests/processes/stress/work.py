@@ -109,7 +109,7 @@ def serve(job: Job) -> None:
         table.clean: 4,
         table.optimize: 2,
         table.cluster: 4,
-        table.archive: 1,
+        table.archive: 4,
         lambda: _move_savepoint(table, chance): 1,
     }
     while True:
@@ -168,6 +168,8 @@ def _try(table: Table, job: Job, journal: Journal, sequence: int, kind: str) -> 
 
 def _commit(table: Table, job: Job, sequence: int, kind: str, commit_id: str) -> int:
     own = rows(job.number, sequence)
+    if kind in (OWN, DELETE) and not sequence % 2:
+        return _change(table, job, sequence, kind, commit_id)
     if kind == OWN:
         return table.upsert(own, commit_id=commit_id).version
     if kind == DELETE:
@@ -182,6 +184,19 @@ def _commit(table: Table, job: Job, sequence: int, kind: str, commit_id: str) ->
         tx.upsert(own)
         tx.upsert(_incremented(counter))
     return tx.result.version
+
+
+def _change(table: Table, job: Job, sequence: int, kind: str, commit_id: str) -> int:
+    """Commit the same as a stream of changes: rows that came go, and come again."""
+    own, stale = rows(job.number, sequence), rows(job.number, -sequence)
+    with table.writer("upsert", commit_id=commit_id) as writer:
+        if kind == OWN:
+            writer.write(stale)
+            writer.remove(own)
+            writer.write(own)
+        else:
+            writer.remove(pa.table({"id": [key_of(job.number, GONE)]}))
+    return writer.result.version
 
 
 def key_of(owner: int, key: int) -> int:
