@@ -74,7 +74,7 @@ def test_a_stream_of_changes_leaves_what_a_dict_would(
     definition = {**definition, "record_key": definition["key"]}
     del definition["key"]
     table = Table.create(
-        f"memory://changes-{next(_NUMBERS)}",
+        f"memory://modelled-removals-{next(_NUMBERS)}",
         SCHEMA,
         properties={"write.buffer.size": str(buffer), "write.bucket.size": str(bucket)},
         **definition,
