@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from plait.arrow.check import input_schema
 from plait.arrow.engine import ArrowStaging, Task, sum_rows
 from plait.errors import RetryableConflictError
-from plait.files.data_file import REMOVALS, parse_path
+from plait.files.data_file import REMOVALS, parse_path, reading
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
@@ -73,7 +73,7 @@ def _removes(path: str) -> bool:
 
 def _read(store: Store, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for path in paths:
-        with store.filesystem().open_input_file(path) as file:
+        with reading(path), store.filesystem().open_input_file(path) as file:
             for batch in pq.ParquetFile(file).iter_batches():
                 yield batch.cast(schema)
 
