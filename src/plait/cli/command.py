@@ -136,14 +136,21 @@ def _pairs(
 
 
 def parse_pairs(values: Sequence[str], *, what: str) -> dict[str, str]:
-    """Read ``key=value`` texts; raise a usage error for anything else."""
+    """Read ``key=value`` texts; raise a usage error for anything else, and for a key given twice.
+
+    The error does not repeat the text, which may be a password.
+    """
     pairs: dict[str, str] = {}
-    for text in values:
+    for number, text in enumerate(values, 1):
         key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            message = f"{what} takes key=value, not {text!r}"
+        key = key.strip()
+        if not (sign and key):
+            message = f"{what} takes key=value; number {number} has no key or no '='"
             raise click.UsageError(message)
-        pairs[key.strip()] = value
+        if key in pairs:
+            message = f"{what} has {key!r} twice"
+            raise click.UsageError(message)
+        pairs[key] = value
     return pairs
 
 

@@ -69,3 +69,22 @@ def test_a_file_that_says_nonsense_is_refused(tablectl, tmp_path, name, text, sa
     ran = tablectl("sink", "status", tmp_path, "--file", path)
     assert ran.code == 2
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        (["sasl.password:hunter2"], "number 1 has no key"),
+        (["a=1", "=hunter2"], "number 2 has no key"),
+        (["a=1", "a=hunter2"], "has 'a' twice"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_refused_and_not_repeated(
+    tablectl, table, pairs, says
+) -> None:
+    """It may be a password, and what a job prints is kept."""
+    options = [text for pair in pairs for text in ("--client", pair)]
+    answer = tablectl("sink", "kafka", table, *options)
+    assert answer.code == 2
+    assert says in answer.err
+    assert "hunter2" not in answer.err + answer.out

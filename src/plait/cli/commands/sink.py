@@ -8,13 +8,18 @@ import threading
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, dry_run_option, table_options, yes_option
+from plait.cli.command import (
+    bare_command,
+    dry_run_option,
+    pairs_option,
+    table_options,
+    yes_option,
+)
 from plait.cli.commands.sink_upkeep import Seeking, create_table, show_status
 from plait.cli.file_options import file_option
 from plait.cli.opening import open_table
 from plait.cli.size import Size
 from plait.cli.view import Facts
-from plait.errors import OptionError
 from plait.kafka.client import Clients
 from plait.kafka.includes import INCLUDED
 from plait.kafka.settings import AVRO, JSON, RAW, READ, REFUSE, TEXT, SinkSettings
@@ -74,11 +79,10 @@ _DEFAULTS = SinkSettings("-", ("-",))
 @click.option(
     "--registry", default="", metavar="URL", help="The schema registry of Avro values and keys."
 )
-@click.option(
+@pairs_option(
     "--registry-client",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the registry's client, for example basic.auth.user.info=USER:PASSWORD.",
+    "registry_client",
+    "Setting of the registry's client, such as basic.auth.user.info=USER:PASSWORD; repeatable.",
 )
 @click.option(
     "--schema-file",
@@ -98,11 +102,10 @@ _DEFAULTS = SinkSettings("-", ("-",))
     show_default=True,
     help="How keys are encoded, which name a row to remove or are included.",
 )
-@click.option(
+@pairs_option(
     "--include",
-    multiple=True,
-    metavar="PART=COLUMN",
-    help=f"A column from another part of a record: {', '.join(INCLUDED)}.",
+    "include",
+    f"Part of a record and the column that takes it; {', '.join(INCLUDED)}; repeatable.",
 )
 @click.option("--dead-letters", default="", help="The topic for records that cannot be decoded.")
 @click.option(
@@ -159,11 +162,8 @@ _DEFAULTS = SinkSettings("-", ("-",))
 @click.option("--again", is_flag=True, help="With seek: records may be applied a second time.")
 @dry_run_option
 @yes_option
-@click.option(
-    "--client",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of librdkafka, for example security.protocol=SSL.",
+@pairs_option(
+    "--client", "client", "Setting of librdkafka, such as security.protocol=SSL; repeatable."
 )
 @table_options
 @click.pass_obj
@@ -183,11 +183,11 @@ def sink(  # noqa: PLR0913 - one parameter an option
     patience: float,
     value_format: str,
     registry: str,
-    registry_client: tuple[str, ...],
+    registry_client: dict[str, str],
     schema_file: str | None,
     value_column: str,
     key_format: str,
-    include: tuple[str, ...],
+    include: dict[str, str],
     dead_letters: str,
     dead_letter_percent: float,
     schema: str | None,
@@ -200,7 +200,7 @@ def sink(  # noqa: PLR0913 - one parameter an option
     again: bool,
     dry_run: bool,
     yes: bool,
-    client: tuple[str, ...],
+    client: dict[str, str],
 ) -> None:
     """Write a Kafka topic into a table, exactly once, until it is stopped.
 
@@ -216,7 +216,7 @@ def sink(  # noqa: PLR0913 - one parameter an option
     Stop its processes first.
     """
     if action == "status":
-        clients = Clients(bootstrap, _pairs(client, "client")) if bootstrap else None
+        clients = Clients(bootstrap, client) if bootstrap else None
         show_status(app, open_table(app, uri, storage), name or "+".join(topics), clients)
         return
     if action == "seek":
@@ -224,7 +224,7 @@ def sink(  # noqa: PLR0913 - one parameter an option
             message = "seek needs --to and --bootstrap"
             raise click.UsageError(message)
         seeking = Seeking(app, open_table(app, uri, storage), name or "+".join(topics))
-        seeking.plan(Clients(bootstrap, _pairs(client, "client")), places)
+        seeking.plan(Clients(bootstrap, client), places)
         seeking.execute(again=again, dry_run=dry_run, yes=yes)
         return
     settings = SinkSettings(
@@ -238,18 +238,18 @@ def sink(  # noqa: PLR0913 - one parameter an option
         patience_s=patience,
         format=value_format,
         registry=registry,
-        registry_client=_pairs(registry_client, "registry-client"),
+        registry_client=registry_client,
         schema_file=schema_file or "",
         value_column=value_column,
         key_format=key_format,
-        include=_pairs(include, "include"),
+        include=include,
         dead_letters=dead_letters,
         dead_letter_percent=dead_letter_percent,
         rows_max=rows,
         bytes_max=size,
         memory=memory,
         page=page,
-        client=_pairs(client, "client"),
+        client=client,
     )
     stop = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -264,17 +264,3 @@ def sink(  # noqa: PLR0913 - one parameter an option
 
 
 sink.params.append(file_option())
-
-
-def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            message = f"--{option} takes NAME=VALUE"  # the text may be a password
-            raise OptionError(message, hint="pass NAME=VALUE", key=option, value="")
-        if key in pairs:
-            message = f"--{option} names {key!r} twice"
-            raise OptionError(message, hint="name it once", key=option, value="")
-        pairs[key] = value
-    return pairs
