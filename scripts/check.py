@@ -92,15 +92,15 @@ CHECKS = (
     Check("spec", 240, ("python", "-m", "scripts.spec")),
     Check("s3", 130, pytest("-m", "s3 and not spark and not zookeeper")),
     Check("zookeeper", 85, pytest("-m", "zookeeper and not spark")),
-    Check("kafka", 90, pytest("-m", "kafka and not spark")),
-    Check("histories", 45, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
-    Check("crashes", 45, ("python", "scripts/certificate.py", "--check")),
-    Check("mutants", 40, ("python", "scripts/mutants.py", "--short")),
+    Check("kafka", 215, pytest("-m", "kafka and not spark")),
+    Check("histories", 70, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
+    Check("crashes", 100, ("python", "scripts/certificate.py", "--check")),
+    Check("mutants", 90, ("python", "scripts/mutants.py", "--short")),
     Check("doctests", 5, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("docs", 10, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
     Check(
         "fast",
-        290,
+        940,
         pytest(
             "-n2", "-m", "not processes and not spark and not s3 and not zookeeper and not kafka"
         ),
