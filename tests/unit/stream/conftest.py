@@ -85,6 +85,16 @@ class Group:
             writer.close()
 
 
+def require_read_again(group: Group) -> None:
+    """Check that a turn of ten rows from each of two writers was given up, and then counts once."""
+    group.pump()
+    assert group.writers["a"].offset("a") == ""
+    group.take("a", 10)
+    group.take("b", 10)
+    assert group.epoch() is not None
+    assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
+
+
 Make = Callable[..., Group]
 
 
