@@ -1,4 +1,4 @@
-"""Many schedules with everything that may happen: 20,000 each time, hours of them on request.
+"""Many schedules with everything that may happen: 10,000 each time, hours of them on request.
 
 INV-01 to INV-07, INV-10, INV-11 and that the table goes on, after each of them. The long run is
 ``make schedules MINUTES=60``; a failure prints how to replay it.
@@ -17,19 +17,19 @@ from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import End, Report, each_schedule, explore, explore_all
 from tests.scheduler.memo import Memo
 
-SEEDS = 600
+SEEDS = 300
 FEWER = {
-    "checkpoints and a newcomer": 150,
-    "two writers, a recoverer, a cleaner, an archive": 150,
-    "a stale writer, a recoverer, two archives": 150,
-    "real cow writers": 150,
-    "real mor writers": 150,
-    "compactions beside writers": 150,
-    "restores beside writers and a compaction": 150,
-    "expiries beside cow writers": 150,
-    "expiries beside mor writers": 150,
-    "rebuilds beside cow writers": 60,
-    "rebuilds beside mor writers": 60,
+    "checkpoints and a newcomer": 75,
+    "two writers, a recoverer, a cleaner, an archive": 75,
+    "a stale writer, a recoverer, two archives": 75,
+    "real cow writers": 75,
+    "real mor writers": 75,
+    "compactions beside writers": 75,
+    "restores beside writers and a compaction": 75,
+    "expiries beside cow writers": 75,
+    "expiries beside mor writers": 75,
+    "rebuilds beside cow writers": 30,
+    "rebuilds beside mor writers": 30,
     **{each.name: 25 for each in stream_scenarios()},
 }
 """Real Parquet takes its time, and so does a stream: every message is a step."""

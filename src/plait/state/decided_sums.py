@@ -10,7 +10,7 @@ from plait.model.sums import Sums
 from plait.state.events import Events, fold, gathered
 from plait.state.selected import is_large, load_named, named
 from plait.state.state import TableState
-from plait.state.sums import changed_paths, changed_places, sums_after, sums_of
+from plait.state.sums import changed_files, changed_paths, changed_places, sums_after, sums_of
 from plait.storage.port import Store
 
 
@@ -28,7 +28,7 @@ def decided_sums(store: Store, state: TableState, changes: Changes) -> Sums:
     if before is None:
         before = sums_of(state.folded(store).live(state.version))
     known = _live_of(store, state, changed_paths(changes))
-    return sums_after(before, known, changes, state.version + 1)
+    return sums_after(before, *changed_files(known, changes, state.version + 1))
 
 
 def tail_places(store: Store, state: TableState) -> pa.Table:
@@ -52,6 +52,8 @@ def _live_of(store: Store, state: TableState, names: pa.Array) -> pa.Table:
     """Load those of some files that are live (LIVE)."""
     if not len(names):
         return LIVE.empty_table()
+    if state.seen:
+        return state.seen[0].named(names).live(state.version)
     return fold(_named(store, state, names)).live(state.version)
 
 
@@ -62,5 +64,5 @@ def _named(store: Store, state: TableState, names: pa.Array, *, recent: bool = T
         if not state.loaded:
             state.folded(store)
         known = [named(state.loaded[0], names)]
-    tail = [named(entry.events, names) for entry in state.tail] if recent else []
+    tail = [named(gathered(state.tail), names)] if recent else []
     return Events.concat([Events(), *known, *tail])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -260,6 +260,14 @@ class Folded:
         bounds = [field for field in files.schema if field.name not in LIVE.names]
         wanted = pa.schema([*LIVE, *bounds])
         return files.select(wanted.names).cast(wanted)
+
+    def named(self, names: pa.Array) -> Folded:
+        """Return what is known of some data files alone."""
+        files, masks = (
+            table.filter(pc.is_in(table["path"], value_set=names))
+            for table in (self.files, self.masks)
+        )
+        return replace(self, files=files, masks=masks)
 
 
 _OWN = ("path", "rows")

@@ -238,7 +238,11 @@ def named(events: Events, names: pa.Array) -> Events:
     """Return what events say of some files: which of them are live, and their masks."""
     tables = {name: getattr(events, name) for name in LIVE_TABLES}
     return Events(
-        **{n: rows.filter(pc.is_in(rows["path"], value_set=names)) for n, rows in tables.items()}
+        **{
+            name: rows.filter(pc.is_in(rows["path"], value_set=names))
+            for name, rows in tables.items()
+            if rows.num_rows
+        }
     )
 
 

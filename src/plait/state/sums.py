@@ -27,10 +27,7 @@ _SUMMED: Final = ("files", "live", "rows", "hash")
 
 def sums_of(live: pa.Table) -> Sums:
     """Return the sums over live files (LIVE)."""
-    if not live.num_rows:
-        return Sums()
-    rows = int(pc.sum(live["rows"]).as_py()) - int(pc.sum(live["masked"]).as_py())
-    return Sums(live.num_rows, rows, int(_hashes(live).sum(dtype=np.uint64)))
+    return sums_after(Sums(), LIVE.empty_table(), live)
 
 
 def changed_paths(changes: Changes) -> pa.Array:
@@ -41,21 +38,35 @@ def changed_paths(changes: Changes) -> pa.Array:
     return pa.concat_arrays([masked.combine_chunks(), changes.removed["path"].combine_chunks()])
 
 
-def sums_after(sums: Sums, known: pa.Table, changes: Changes, version: int) -> Sums:
-    """Return the sums after a decision.
+def changed_files(known: pa.Table, changes: Changes, version: int) -> tuple[pa.Table, pa.Table]:
+    """Return the live files that a decision changes, as they are before it and after it (LIVE).
 
     Args:
-        sums: those before it.
-        known: the files that it changes (``changed_paths``) as they were live before it (LIVE).
+        known: the files of ``changed_paths`` as they were live before it (LIVE).
         changes: what it changes.
         version: its own.
     """
+    added = unmasked(changes.added, version=version)
+    if not changes.masked.num_rows:  # every known file is removed
+        return known, added
     removed = pc.is_in(known["path"], value_set=changes.removed["path"].combine_chunks())
     kept = known.filter(pc.invert(removed))
-    added = unmasked(changes.added, version=version)
-    if changes.masked.num_rows:
-        kept, added = (with_masks(files, changes.masked) for files in (kept, added))
-    return sums - sums_of(known) + sums_of(kept) + sums_of(added)
+    return known, with_masks(pa.concat_tables([kept.select(LIVE.names), added]), changes.masked)
+
+
+def sums_after(sums: Sums, before: pa.Table, after: pa.Table) -> Sums:
+    """Return sums, less those over some live files and with those over others (LIVE)."""
+    files = pa.concat_tables([each.select(LIVE.names) for each in (before, after)])
+    if not files.num_rows:
+        return sums
+    # Once over all of them: for a few files each pass costs more than the rows do.
+    hashes = _hashes(files)
+    rows = files["rows"].to_numpy() - files["masked"].to_numpy()
+    less, more = (
+        Sums(len(part), int(rows[part].sum()), int(hashes[part].sum(dtype=np.uint64)))
+        for part in np.split(np.arange(files.num_rows), [before.num_rows])
+    )
+    return sums - less + more
 
 
 def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
