@@ -6,34 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-import pyarrow as pa
-
 from plait.errors import TableExistsError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
-from plait.model.history import HistoryEntry, LockState, TimelineView
-from plait.model.instant import Instant
 from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.model.ttl import Ttl
-from plait.queries.describe import describe, load_history, load_locks, load_timeline
-from plait.queries.explain import Explanation, explain
 from plait.queries.opening import create_handle, open_expected, reopen
-from plait.queries.pins import pin, pin_changes
-from plait.read.changes import ChangeScan
+from plait.queries.operations import Queries
 from plait.read.scan import Pinned, Scan
-from plait.read.wanted import wanted_where
 from plait.services.contract import change_contract
 from plait.services.operations import Services
 from plait.services.upkeep import keep_in_shape
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
-from plait.txn.moments import Bound, Moment
-from plait.txn.read_pin import release_with
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes
+from plait.write.replication import Replication
 from plait.write.request import read_set_of
-from plait.write.results import find_result
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
 
@@ -41,7 +31,7 @@ if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table(Writes, Services):
+class Table(Writes, Queries, Services):
     """A table at a URI. Every call reads the newest version first.
 
     Any number of processes may open the same table and write to it; there is no server between
@@ -173,6 +163,7 @@ class Table(Writes, Services):
         where: Where = None,
         partitions: str | None = None,
         read_from: Scan | Pinned | int | None = None,
+        replicas: Replication | None = None,
     ) -> Writer:
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
@@ -189,8 +180,11 @@ class Table(Writes, Services):
             partitions: ``dynamic``: ``overwrite`` only the partitions that the rows are in.
             read_from: the scan, snapshot or version that the rows were computed from. If another
                 commit wrote the same keys since then, this one conflicts, so no update is lost.
+            replicas: stores that get each batch before the commit; see ``plait.replicate``.
 
         Raises:
+            OptionError: the arguments do not go together, or the replicas cannot take them.
+            ReplicationError: a replica failed, and nothing was committed.
             InstantExpiredError: ``read_from`` was cleaned in the meantime; read again.
         """
         request = self._request(
@@ -203,7 +197,7 @@ class Table(Writes, Services):
             where=where,
             partitions=partitions,
         )
-        return self._writer(request)
+        return Writer(self._handle, request, replicas=replicas)
 
     def transaction(
         self, *, commit_id: str | None = None, on_conflict: str = "raise"
@@ -220,134 +214,7 @@ class Table(Writes, Services):
         """Return the stream of one application into this table."""
         return Stream(self._handle, application)
 
-    # --- reading ---------------------------------------------------------------------------
-
-    def scan(
-        self,
-        columns: str | Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        version: int | None = None,
-        as_of: Moment | None = None,
-    ) -> Scan:
-        """Pin a version and return a scan of it; no data is read yet.
-
-        A read pin keeps the files until the scan is dropped.
-
-        Args:
-            columns: column names, in the order wanted; all by default.
-            where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row: it
-                prunes no files and cannot be passed to Spark.
-            version: the version to read; the newest by default.
-            as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
-
-        Raises:
-            InstantNotFoundError: no such version.
-            InstantExpiredError: the version was cleaned.
-        """
-        snapshot, lease = pin(self._handle, version, as_of, wanted_where(where))
-        try:
-            scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
-        except BaseException:
-            lease.release()
-            raise
-        release_with(scan, lease)
-        return scan
-
-    def changes(
-        self,
-        since: Bound,
-        until: Bound | None = None,
-        *,
-        columns: str | Sequence[str] | None = None,
-        where: Where = None,
-    ) -> ChangeScan:
-        """Return the rows that the commits after ``since`` up to ``until`` changed.
-
-        Adds ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; see ``ChangeScan``.
-        A read pin keeps the files until the scan is dropped.
-
-        Args:
-            since: a version, an instant, an aware datetime or ISO text. Commits completed after
-                it are included.
-            until: the last one included; the newest by default. A time must not be later than the
-                newest commit, because another one may still be completed before that time.
-            columns: columns of the table, in the order wanted; all by default.
-            where: as in ``scan``, on the columns of the table and on the added ones.
-
-        Raises:
-            InstantNotFoundError: no such version.
-            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the oldest readable version.
-
-        >>> import pyarrow as pa
-        >>> t = Table.create("memory://doc-changes", "id bigint, v bigint", record_key=["id"])
-        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
-        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
-        >>> rows = t.changes(since=first, columns=["id", "v", "_change_type"]).to_arrow()
-        >>> sorted(tuple(row.values()) for row in rows.to_pylist())
-        [(2, 0, 'update_preimage'), (2, 7, 'update_postimage'), (3, 7, 'insert')]
-        """
-        window, lease = pin_changes(self._handle, since, until)
-        try:
-            scan = ChangeScan(self._handle.store, window, columns=columns, where=where)
-        except BaseException:
-            lease.release()
-            raise
-        release_with(scan, lease)
-        return scan
-
-    def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
-        """Pin a version; its files are kept until the snapshot is dropped."""
-        snapshot, lease = pin(self._handle, version, as_of)
-        pinned = Pinned(self._handle.store, snapshot)
-        release_with(pinned, lease)
-        return pinned
-
-    @property
-    def version(self) -> int:
-        """The newest version."""
-        return self._handle.cache.refresh().version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, with field ids as metadata."""
-        return self._handle.cache.refresh().table.spec.schema.arrow
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The options set on this table."""
-        return self._handle.cache.refresh().table.options.to_dict()
-
-    def files(self) -> pa.Table:
-        """Return one row per live file, with partition, bucket, rows, bytes, masked rows."""
-        return self._handle.cache.snapshot().files
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the decisions, newest first."""
-        return load_history(self._handle, limit)
-
-    @property
-    def timeline(self) -> TimelineView:
-        """Every decision, oldest first, and the pending instants."""
-        return load_timeline(self._handle)
-
-    def find_commit(self, commit_id: str) -> CommitResult | None:
-        """Return the result of a commit id; None if it has not committed."""
-        return find_result(self._handle, commit_id)
-
-    def describe(self) -> dict[str, object]:
-        """Return the definition and the size of the table as plain values."""
-        return describe(self._handle)
-
-    def locks(self) -> LockState:
-        """Return who holds the lock of the table, and since when.
-
-        Raises:
-            LockUnavailableError: the lock's service does not answer.
-        """
-        return load_locks(self._handle)
-
-    # --- contract and conflicts ------------------------------------------------------------
+    # --- contract ----------------------------------------------------------------------------
 
     def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
         """Change the contract while no other writer is live.
@@ -362,10 +229,6 @@ class Table(Writes, Services):
         result = change_contract(self._handle, parts, wait_s=wait_s)
         self._handle = reopen(self._handle)
         return result
-
-    def explain(self, instant: str | Instant) -> Explanation:
-        """Return the conflicts that an instant met, and which work it repeated."""
-        return explain(self._handle, Instant.of(instant))
 
     # --- inside ----------------------------------------------------------------------------
 

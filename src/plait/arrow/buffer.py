@@ -251,7 +251,7 @@ class Buffer:
         return True
 
 
-class Sink(Protocol):
+class FlushSink(Protocol):
     """Where flushed buckets go."""
 
     def flush(self, orders: Sequence[FlushBatch]) -> None:
@@ -262,7 +262,7 @@ class Sink(Protocol):
 class Flusher:
     """One thread that does orders in the order in which they were given."""
 
-    def __init__(self, sink: Sink, ledger: Ledger) -> None:
+    def __init__(self, sink: FlushSink, ledger: Ledger) -> None:
         self._sink = sink
         self._ledger = ledger
         self._thread = _one_thread()

@@ -80,6 +80,8 @@ class _RowHasher:
     def _values(self, array: pa.Array, seed: int) -> Hashes:
         """Hash the values of a column; nulls give nothing."""
         kind = array.type
+        if array.null_count == len(array):
+            return np.full(len(array), _NONE)
         out = np.full(len(array), seed, np.uint64)
         if pa.types.is_struct(kind):
             out += self.rows([child.name for child in kind.fields], array.flatten(), len(array))

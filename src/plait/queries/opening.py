@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from plait.locks import default_lock, settle_lock
+from plait.locks.identity import require_identity
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.txn.definition import Definition, create_table
@@ -32,7 +33,7 @@ def create_handle(
     handle = make_handle(store, ports, contract.lock)
     require_slots(handle)
     create_table(handle.store, ports, replace(table, contract=contract))
-    return replace(handle, contract=contract)
+    return replace(handle, contract=contract, known_identity=require_identity(store))
 
 
 def open_expected(

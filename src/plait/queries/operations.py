@@ -1,0 +1,198 @@
+"""One-call reads: the part of ``Table`` that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from plait.model.decision import CommitResult
+from plait.model.history import HistoryEntry, LockState, TimelineView
+from plait.model.instant import Instant
+from plait.queries.compare import Comparison, compare
+from plait.queries.describe import describe, load_history, load_locks, load_timeline
+from plait.queries.explain import Explanation, explain
+from plait.queries.pins import pin, pin_changes
+from plait.read.changes import ChangeScan
+from plait.read.scan import Pinned, Scan
+from plait.read.wanted import wanted_where
+from plait.txn.moments import Bound, Moment
+from plait.txn.read_pin import release_with
+from plait.txn.table_handle import TableHandle
+from plait.write.results import find_result
+
+if TYPE_CHECKING:
+    from plait.expr import Where
+
+
+class Queries:
+    """One-call reads. Each looks at the newest version, unless it is told another."""
+
+    _handle: TableHandle
+
+    def scan(
+        self,
+        columns: str | Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        version: int | None = None,
+        as_of: Moment | None = None,
+    ) -> Scan:
+        """Pin a version and return a scan of it; no data is read yet.
+
+        A read pin keeps the files until the scan is dropped.
+
+        Args:
+            columns: column names, in the order wanted; all by default.
+            where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row: it
+                prunes no files and cannot be passed to Spark.
+            version: the version to read; the newest by default.
+            as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
+
+        Raises:
+            InstantNotFoundError: no such version.
+            InstantExpiredError: the version was cleaned.
+        """
+        snapshot, lease = pin(self._handle, version, as_of, wanted_where(where))
+        try:
+            scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
+        except BaseException:
+            lease.release()
+            raise
+        release_with(scan, lease)
+        return scan
+
+    def changes(
+        self,
+        since: Bound,
+        until: Bound | None = None,
+        *,
+        columns: str | Sequence[str] | None = None,
+        where: Where = None,
+    ) -> ChangeScan:
+        """Return the rows that the commits after ``since`` up to ``until`` changed.
+
+        Adds ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; see ``ChangeScan``.
+        A read pin keeps the files until the scan is dropped.
+
+        Args:
+            since: a version, an instant, an aware datetime or ISO text. Commits completed after
+                it are included.
+            until: the last one included; the newest by default. A time must not be later than the
+                newest commit, because another one may still be completed before that time.
+            columns: columns of the table, in the order wanted; all by default.
+            where: as in ``scan``, on the columns of the table and on the added ones.
+
+        Raises:
+            InstantNotFoundError: no such version.
+            InstantExpiredError: ``since`` was cleaned; ``oldest`` is the oldest readable version.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-changes", "id bigint, v bigint", record_key=["id"])
+        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
+        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
+        >>> rows = t.changes(since=first, columns=["id", "v", "_change_type"]).to_arrow()
+        >>> sorted(tuple(row.values()) for row in rows.to_pylist())
+        [(2, 0, 'update_preimage'), (2, 7, 'update_postimage'), (3, 7, 'insert')]
+        """
+        window, lease = pin_changes(self._handle, since, until)
+        try:
+            scan = ChangeScan(self._handle.store, window, columns=columns, where=where)
+        except BaseException:
+            lease.release()
+            raise
+        release_with(scan, lease)
+        return scan
+
+    def compare(
+        self,
+        other: Self | Scan,
+        columns: str | Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        limit: int = 20,
+        spark: object = None,
+    ) -> Comparison:
+        """Compare the rows of this table with those of another table, or of any scan.
+
+        The two may be laid out in different ways: partitions, buckets and files do not matter.
+        Memory is bounded. Every row is read once; where the tables differ, some are read again.
+
+        Args:
+            other: a table, or a scan of one: of an older version, for example of this table.
+            columns: the columns to compare; all by default.
+            where: the rows of both tables to compare; all by default. A scan has its own.
+            limit: how many differing rows to return at most, counted by key.
+            spark: a session whose executors read the rows; this process by default.
+
+        Raises:
+            SchemaMismatchError: the columns differ, by name or type.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-compare", "id bigint, v bigint", record_key=["id"])
+        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
+        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
+        >>> found = t.compare(t.scan(version=first))
+        >>> found.equal, found.missing, found.changed
+        (False, 1, 1)
+        """
+        theirs = other if isinstance(other, Scan) else other.scan(columns, where)
+        return compare(self.scan(columns, where), theirs, limit=limit, spark=spark)
+
+    def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
+        """Pin a version; its files are kept until the snapshot is dropped."""
+        snapshot, lease = pin(self._handle, version, as_of)
+        pinned = Pinned(self._handle.store, snapshot)
+        release_with(pinned, lease)
+        return pinned
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self._handle.cache.refresh().version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with field ids as metadata."""
+        return self._handle.cache.refresh().table.spec.schema.arrow
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The options set on this table."""
+        return self._handle.cache.refresh().table.options.to_dict()
+
+    def files(self) -> pa.Table:
+        """Return one row per live file, with partition, bucket, rows, bytes, masked rows."""
+        return self._handle.cache.snapshot().files
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Return the decisions, newest first."""
+        return load_history(self._handle, limit)
+
+    @property
+    def timeline(self) -> TimelineView:
+        """Every decision, oldest first, and the pending instants."""
+        return load_timeline(self._handle)
+
+    def find_commit(self, commit_id: str) -> CommitResult | None:
+        """Return the result of a commit id; None if it has not committed."""
+        return find_result(self._handle, commit_id)
+
+    def describe(self) -> dict[str, object]:
+        """Return the definition and the size of the table as plain values."""
+        return describe(self._handle)
+
+    def locks(self) -> LockState:
+        """Return who holds the lock of the table, and since when.
+
+        Raises:
+            LockUnavailableError: the lock's service does not answer.
+        """
+        return load_locks(self._handle)
+
+    def explain(self, instant: str | Instant) -> Explanation:
+        """Return the conflicts that an instant met, and which work it repeated."""
+        return explain(self._handle, Instant.of(instant))

@@ -1,0 +1,151 @@
+"""``compare``: two tables have the same rows, or exactly these differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait import Table
+from plait.errors import OptionError, SchemaMismatchError
+from plait.queries import compare as module
+
+_SCHEMA = "id bigint, part string, x double, tags array<string>"
+_ARROW = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("part", pa.string()),
+        ("x", pa.float64()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def _rows(count, *, shift=0.0):
+    return pa.table(
+        {
+            "id": list(range(count)),
+            "part": [f"p{n % 3}" for n in range(count)],
+            "x": [n / 2 + shift for n in range(count)],
+            "tags": [["a", None][: n % 3] if n % 5 else None for n in range(count)],
+        },
+        schema=_ARROW,
+    )
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Many parts, and few of them at once."""
+    monkeypatch.setattr(module, "_PART_ROWS", 8)
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 16)
+
+
+def test_tables_of_different_layouts_with_the_same_rows_are_equal(small_parts):
+    one = Table.create("memory://compare-one", _SCHEMA, record_key="id", buckets=3)
+    two = Table.create(
+        "memory://compare-two", _SCHEMA, record_key="id", buckets=7, table_type="mor",
+        partition_by="part",
+    )  # fmt: skip
+    rows = _rows(500)
+    one.upsert(rows)
+    for start in (400, 0, 250):
+        two.upsert(rows.slice(start, 250))
+    two.upsert(rows.slice(100, 60))
+    found = one.compare(two)
+    assert (found.equal, found.rows, found.other_rows) == (True, 500, 500)
+    assert found.sample.num_rows == 0
+
+
+def test_exactly_the_rows_that_differ_are_found(small_parts):
+    one = Table.create("memory://compare-few", _SCHEMA, record_key="id", buckets=3)
+    two = Table.create("memory://compare-few-other", _SCHEMA, record_key="id", buckets=2)
+    one.upsert(_rows(500))
+    two.upsert(_rows(501))
+    two.delete(where="id = 77")
+    two.update({"x": "-1.0"}, where="id = 300")
+    found = one.compare(two)
+    assert (found.missing, found.extra, found.changed) == (1, 1, 1)
+    told = {(row["_difference"], row["id"], row["x"]) for row in found.sample.to_pylist()}
+    assert told == {
+        ("missing", 77, 38.5), ("extra", 500, 250.0), ("before", 300, 150.0), ("after", 300, -1.0),
+    }  # fmt: skip
+    kinds = found.sample["_difference"].to_pylist()
+    assert kinds.index("after") == kinds.index("before") + 1
+
+
+def test_a_sample_is_as_large_as_asked_for_and_counts_stay_whole(small_parts):
+    one = Table.create("memory://compare-all", _SCHEMA, record_key="id", buckets=3)
+    two = Table.create("memory://compare-all-other", _SCHEMA, record_key="id", buckets=3)
+    one.upsert(_rows(300))
+    two.upsert(_rows(300, shift=1.0))
+    found = one.compare(two, limit=7)
+    assert (found.changed, found.missing, found.extra) == (300, 0, 0)
+    assert Counter(found.sample["_difference"].to_pylist()) == {"before": 7, "after": 7}
+    assert one.compare(two, limit=0).sample.num_rows == 0
+
+
+def test_equal_rows_of_a_table_without_a_key_count_as_often_as_they_are_there():
+    one = Table.create("memory://compare-bag", "x bigint")
+    two = Table.create("memory://compare-bag-other", "x bigint")
+    one.append(pa.table({"x": [1, 1, 1, 2]}))
+    two.append(pa.table({"x": [2, 1, 1, 3]}))
+    found = one.compare(two)
+    assert (found.missing, found.extra, found.changed) == (1, 1, 0)
+    rows = [tuple(row.values()) for row in found.sample.to_pylist()]
+    assert sorted(rows) == [("extra", 3), ("missing", 1)]
+
+
+def test_a_difference_of_one_bit_is_one():
+    one = Table.create("memory://compare-bit", "id bigint, x double", record_key="id")
+    two = Table.create("memory://compare-bit-other", "id bigint, x double", record_key="id")
+    nan = float("nan")
+    one.upsert(pa.table({"id": [1, 2, 3], "x": [0.0, nan, None]}))
+    two.upsert(pa.table({"id": [1, 2, 3], "x": [-0.0, nan, 0.0]}))
+    assert one.compare(two).changed == 2
+    assert one.compare(two, where="id = 2").equal
+
+
+def test_older_versions_chosen_columns_and_a_condition_are_compared():
+    t = Table.create("memory://compare-versions", "id bigint, x bigint", record_key="id")
+    first = t.upsert(pa.table({"id": [1, 2], "x": [1, 1]})).version
+    t.upsert(pa.table({"id": [2], "x": [5]}))
+    assert t.compare(t.scan(version=first)).changed == 1
+    assert t.compare(t.scan(["id"], version=first), columns=["id"]).equal
+    assert t.compare(t.scan(where="id = 1", version=first), where="id = 1").equal
+
+
+def test_columns_that_differ_are_named_and_an_odd_limit_is_refused():
+    one = Table.create("memory://compare-columns", "id bigint, x bigint, y string")
+    two = Table.create("memory://compare-columns-other", "id bigint, x string")
+    with pytest.raises(SchemaMismatchError, match=r"x \(bigint / string\), y \(string / absent\)"):
+        one.compare(two)
+    assert one.compare(two, columns=["id"]).equal
+    with pytest.raises(OptionError, match="limit=-1"):
+        one.compare(two, columns=["id"], limit=-1)
+    with pytest.raises(OptionError, match="no engine works in a session"):
+        one.compare(two, columns=["id"], spark=object())
+
+
+_BAG = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "b", None])), max_size=12)
+
+
+@given(_BAG, _BAG)
+def test_counts_are_those_of_bags_of_rows(ours, theirs):
+    mine, others = Counter(ours), Counter(theirs)
+    scans = []
+    for rows in (ours, theirs):
+        t = Table.create(f"memory://compare-bags-{next(_NUMBERS)}", "k bigint, v string")
+        if rows:
+            t.append(pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}))
+        scans.append(t)
+    found = scans[0].compare(scans[1], limit=100)
+    assert (found.missing, found.extra) == ((mine - others).total(), (others - mine).total())
+    told = Counter((r["_difference"], r["k"], r["v"]) for r in found.sample.to_pylist())
+    expected = {("missing", *row): n for row, n in (mine - others).items()}
+    assert told == expected | {("extra", *row): n for row, n in (others - mine).items()}
+
+
+_NUMBERS = iter(range(1_000_000))
