@@ -11,6 +11,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
+from plait.model.replicas import SinkLedger
 from plait.model.sums import Sums
 
 SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
@@ -266,6 +267,8 @@ class Draft:
     replayed: Replayed | None = None
     archived: tuple[ArchiveFile, ...] = ()
     """All files of the archive from this decision on, where it changes them; oldest first."""
+    replicas: SinkLedger | None = None
+    """Which sinks hold the rows of this commit; None: it was not written to sinks."""
     table: dict[str, object] | None = None
     """The definition of the table, where this decision sets it: schemas, bucket spec, ..."""
     stats: WriteStats = field(default_factory=WriteStats)

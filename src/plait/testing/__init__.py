@@ -17,6 +17,7 @@ from plait.testing.faults import Fault, FaultStore, SimulatedCrashError
 from plait.testing.lock_kit import ExpiringLockKit, LockKit, LosableLockKit, SharedLockKit
 from plait.testing.policy_kit import PolicyKit
 from plait.testing.ports import ManualBackground, SeqIds, SimClock, sim_ports
+from plait.testing.sink_kit import SinkKit
 from plait.testing.store_kit import SharedStoreKit, StoreKit
 from plait.testing.wrapper import open_wrapped
 
@@ -34,6 +35,7 @@ __all__ = [
     "SharedStoreKit",
     "SimClock",
     "SimulatedCrashError",
+    "SinkKit",
     "StoreCall",
     "StoreKit",
     "open_wrapped",

@@ -34,6 +34,7 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
+from plait.model.replicas import SinkLedger
 from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
@@ -156,6 +157,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "restored": decision.restored and decision.restored.to_dict(),
         "replay": decision.replayed and decision.replayed.to_dict(),
         "archived": [file.to_list() for file in decision.archived] or None,
+        "replicas": decision.replicas and decision.replicas.to_dict(),
     }
     document.update({key: value for key, value in optional.items() if value is not None})
     return document  # type: ignore[return-value]  # "changes" is the one entry that is filled in
@@ -271,6 +273,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
     read, reserved = document.get("read_set"), document.get("reserved")
     savepoint, restored = document.get("savepoint"), document.get("restored")
     replayed, live = document.get("replay"), document.get("live")
+    replicas = document.get("replicas")
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
@@ -294,6 +297,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         restored=None if restored is None else _parse_restored(_typed(restored, dict)),
         replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
         archived=parse_archive(document.get("archived", [])),
+        replicas=None if replicas is None else SinkLedger.from_dict(_typed(replicas, dict)),
         live=None if live is None else Sums.from_list(live),
         table=_optional(document.get("table"), dict),
         stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from plait.errors import FormatError
 from plait.model.changes import SECTIONS
 from plait.model.instant import Instant
+from plait.model.replicas import is_sink_name
 
 META = ".meta"
 TABLE = f"{META}/table.json"
@@ -21,6 +22,9 @@ OWNED = (MANIFESTS, ARCHIVE)
 """Where files of metadata lie that belong to an instant, and that its decision names."""
 LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"
+REPLICAS = f"{META}/replicas"
+ATTEMPTS = f"{REPLICAS}/attempts"
+POSITIONS = f"{REPLICAS}/positions"
 
 _BLOCK = 10_000
 _LATER = 10
@@ -129,6 +133,28 @@ def is_lease(path: str) -> bool:
     """Tell whether this is the name of a lease."""
     directory, _, name = path.rpartition("/")
     return directory == LEASES and _LEASE.fullmatch(name) is not None
+
+
+def attempt(instant: Instant) -> str:
+    """Name the record of a writer that sends rows to sinks."""
+    return f"{ATTEMPTS}/{instant}"
+
+
+def attempt_of(path: str) -> Instant | None:
+    """Tell whose attempt this is; None for any other name."""
+    directory, _, name = path.rpartition("/")
+    return _instant(name) if directory == ATTEMPTS else None
+
+
+def position(sink: str) -> str:
+    """Name the record of the version at which a sink was compared."""
+    return f"{POSITIONS}/{sink}"
+
+
+def is_position(path: str) -> bool:
+    """Tell whether this is the name of a sink's position."""
+    directory, _, name = path.rpartition("/")
+    return directory == POSITIONS and is_sink_name(name)
 
 
 def _instant(text: str) -> Instant | None:

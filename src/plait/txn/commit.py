@@ -26,6 +26,7 @@ from plait.model.decision import (
 )
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, Snapshot, TableSpec
+from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
 from plait.state.state import TableState
@@ -72,6 +73,8 @@ class Commit:
     """The version that the staged files rest on: the base, or that of the last redo."""
     wants: Wants | None = None
     """Which files a redo looks at; None: any."""
+    ledger: SinkLedger | None = None
+    """Which sinks hold the rows."""
     attempts: int = 0
     rounds: int = 0
     """How often buckets were redone because of other commits."""
@@ -345,6 +348,7 @@ class Commit:
             read_set=self.read_set if rests else None,
             commit_id=request.commit_id,
             tokens=() if token is None else (sealed(token, status.digest),),
+            replicas=self.ledger,
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )

@@ -7,9 +7,9 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CapabilityMissingError
+from plait.errors import CapabilityMissingError, TableNotFoundError
 from plait.locks import open_lock
-from plait.locks.identity import require_identity
+from plait.locks.identity import identity_of, require_identity
 from plait.locks.port import LockProvider, SlotLender
 from plait.model.contract import Contract
 from plait.model.decision import Decision
@@ -50,6 +50,25 @@ class TableHandle:
             StorageError: it was not read before, and cannot be read now.
         """
         return self.known_identity or require_identity(self.store)
+
+    def require_same_table(self) -> None:
+        """Refuse to go on where the table was deleted, or another one is in its place.
+
+        What this client knows of versions would make it write into the middle of another table.
+        A deletion a moment later is not found: end all writers before a table is deleted.
+
+        Raises:
+            TableNotFoundError: the table is not there any more.
+            CorruptMetadataError: ``table.json`` is damaged.
+            StorageError: the store does not answer.
+        """
+        body = self.store.find(paths.TABLE)
+        if body is not None and identity_of(body) == self.identity:
+            return
+        became = "deleted" if body is None else "deleted and made again"
+        message = f"the table at {self.store.spec.uri} was {became} while it was written"
+        hint = "end all writers before a table is deleted, and start them again after it is created"
+        raise TableNotFoundError(message, hint=hint, uri=self.store.spec.uri)
 
     def new_instant(self, known: TableState) -> Instant:
         """Return an instant later than every one that is known: ``max(now, newest + 1)``.

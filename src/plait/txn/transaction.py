@@ -21,6 +21,7 @@ from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, ReadSet, Scope
 from plait.model.instant import Instant, Outcome
+from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
 from plait.state.state import TableState
@@ -74,6 +75,8 @@ class OptimisticTransaction:
     """Whether tasks elsewhere wrote inflight records of their own."""
     wants: Wants | None = None
     """Which files the operation looks at; None: any."""
+    ledger: SinkLedger | None = None
+    """Which sinks hold the rows, once all of them do (RFC 0022)."""
     result: CommitResult | None = None
     """Of its decision, from the moment it stands: an interrupt of the end does not undo it."""
     pid: int = field(default_factory=os.getpid)
@@ -255,6 +258,7 @@ class OptimisticTransaction:
             check_alive=self.check_alive,
             rests_on=self.base.version,
             wants=self.wants,
+            ledger=self.ledger,
         )
         try:
             decision = commit.run(status, redo)
@@ -290,7 +294,7 @@ class OptimisticTransaction:
     ) -> CommitResult | None:
         """End what changes nothing without a version (RFC 0016); None if it must be decided."""
         older = (read_set or self.read_set).version < self.base.version
-        known = self.request.commit_id or self.request.token or self.distributed
+        known = self.request.commit_id or self.request.token or self.distributed or self.ledger
         if known or older or not status.changes.nothing:  # tasks elsewhere may still write
             return None
         self.abort("it changes nothing", wrote=False)

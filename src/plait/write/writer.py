@@ -27,10 +27,11 @@ from plait.expr import from_json
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
 from plait.read.wanted import Wants, everything, wanted_in, wanted_where
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
+from plait.write.replication import ReplicatedStaging, Replication
 from plait.write.request import plan_of, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
@@ -52,6 +53,7 @@ class Writer:
         default: Engine | None = None,
         session: object = None,
         instant: Instant | None = None,
+        replicas: Replication | None = None,
     ) -> None:
         """Make a writer.
 
@@ -61,10 +63,14 @@ class Writer:
             default: the engine for data that no other engine takes; Arrow by default.
             session: the session that does the work if there is no input; by default this process.
             instant: an instant that another process began for this writer.
+            replicas: the sinks that get the rows first.
 
         Raises:
-            OptionError: no engine knows such a session.
+            OptionError: no engine knows such a session, or the sinks cannot take such a write.
         """
+        if replicas is not None:
+            replicas.require(request, handle.cache.known().table)
+        self._replicas = replicas
         self._handle = handle
         self._request = request
         self._default = default or ArrowEngine(store=handle.store)
@@ -72,6 +78,7 @@ class Writer:
         self._rowless = engine_within(session, self._default)
         self._txn: OptimisticTransaction | None = None
         self._staging: Staging | None = None
+        self._replicated: ReplicatedStaging | None = None
         self._engine: Engine | None = None
         self._result: CommitResult | None = None
         self._replay: Replay | None = None
@@ -168,6 +175,8 @@ class Writer:
         [(1, 3), (2, 2)]
         """
         require_removals(self._request)
+        if self._replicas is not None:
+            self._replicas.require_removals()
         if self._is_applied():
             return
         if self._replay is not None:
@@ -212,6 +221,8 @@ class Writer:
         finally:
             if self._staging is not None:
                 self._staging.close()
+            if self._replicated is not None:
+                self._replicated.end(self._result)
 
     def _commit(self, txn: OptimisticTransaction) -> None:
         staging = self._staging or self._begin_staging(self._rowless, txn)
@@ -272,8 +283,19 @@ class Writer:
         self._engine = engine
         plan = plan_of(self._request, txn.base.table, self._handle.store.spec, txn.instant)
         txn.distributed |= engine.name != self._default.name
-        self._staging = engine.staging(plan, txn.announce)
+        self._staging = self._replicate(engine, engine.staging(plan, txn.announce), plan)
         return self._staging
+
+    def _replicate(self, engine: Engine, staging: Staging, plan: WritePlan) -> Staging:
+        """Put the sinks before a staging, if there are any."""
+        if self._replicas is None:
+            return staging
+        if engine.name != self._default.name:
+            message = f"replicas do not take data for {engine.name}"
+            hint = "write Arrow data, or write without replicas and repair the sinks"
+            raise OptionError(message, hint=hint, key="replicas", value=engine.name)
+        self._replicated = self._replicas.staging(staging, plan, self._require_open())
+        return self._replicated
 
     def _find_first(self) -> bool:
         """Return the first result of this commit id or token, however old it is."""

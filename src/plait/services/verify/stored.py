@@ -33,6 +33,12 @@ _FREE = (
 )
 
 
+def _is_record(path: str) -> bool:
+    """Tell whether this is a record that no decision has to explain."""
+    replica = paths.attempt_of(path) is not None or paths.is_position(path)
+    return replica or paths.is_lease(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Everything on storage, as seen at one time."""
@@ -57,7 +63,7 @@ class Listing:
             if info.kind:
                 odd[info.path] = info.kind
             if info.path.startswith(f"{paths.META}/"):
-                if not (info.path.startswith(_FREE) or paths.is_lease(info.path)):
+                if not (info.path.startswith(_FREE) or _is_record(info.path)):
                     meta.append(info.path)
                 continue
             names.append(info.path)

@@ -1,0 +1,127 @@
+"""How far the sinks of a dual write are, and what sets them right."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import bare_command, dry_run_option, table_options, yes_option
+from plait.cli.exits import CheckFailedError
+from plait.cli.opening import open_table
+from plait.cli.sink_address import sink_of
+from plait.cli.view import Facts, Grid, number
+from plait.replicate import ReplicaRepair, ReplicaStatus
+from plait.replicate import repair as repair_sink
+from plait.replicate import status as load_status
+from plait.table import Table
+
+_COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahead", ">pending")
+
+
+@bare_command(
+    "replicas",
+    "replicas status ./flights",
+    "replicas repair ./flights --sink 'serving=sqlite:///serving.db#flights' --dry-run",
+)
+@click.argument("action", type=click.Choice(["status", "repair"]))
+@click.argument("uri")
+@click.option("--sink", metavar="NAME=ADDRESS", help="With repair: the sink, as described above.")
+@click.option(
+    "--extra",
+    type=click.Choice(["remove", "keep"]),
+    help="With repair: what happens to rows that only the sink has.  [default: remove]",
+)
+@dry_run_option
+@yes_option
+@table_options
+@click.pass_obj
+def replicas(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    action: str,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    sink: str | None,
+    extra: Literal["remove", "keep"] | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Show how far the sinks of a table are from it, or set one right row by row.
+
+    `status` asks no sink. A sink is behind by the commits that changed rows and were not sent to
+    it, and ahead by the writers that sent rows and did not commit. The exit code is 8 if a sink
+    is not in step.
+
+    `repair` reads the whole sink and the whole table, and changes the rows of the sink that differ.
+    ADDRESS is the place of a table; or a database and its table, such as
+    postgresql+psycopg://host/db#flights; or a topic, such as kafka://host:9092/flights.
+    Writers may go on meanwhile.
+    """
+    if (action == "repair") != (sink is not None) or (sink is None and (extra or dry_run or yes)):
+        message = "repair needs --sink; status takes none of these options"
+        raise click.UsageError(message)
+    table = open_table(app, uri, storage)
+    if sink is None:
+        _show_status(app, load_status(table))
+    else:
+        _repair(app, table, sink, extra or "remove", dry_run=dry_run, yes=yes)
+
+
+def _show_status(app: Application, sinks: tuple[ReplicaStatus, ...]) -> None:
+    rows = [
+        [
+            each.sink,
+            each.in_step,
+            None if each.position is None else each.position.version,
+            number(len(each.behind)),
+            number(each.rows_behind),
+            number(len(each.ahead)),
+            number(len(each.pending)),
+        ]
+        for each in sinks
+    ]
+    told = [each.to_dict() for each in sinks]
+    app.show({"sinks": told}, Grid(_COLUMNS, rows), items=list(told))
+    late = [each.sink for each in sinks if not each.in_step]
+    if late:
+        message = f"not in step with the table: {', '.join(late)}"
+        hint = "run `tablectl replicas repair`, or write through the sinks again"
+        raise CheckFailedError(message, hint=hint)
+
+
+def _repair(
+    app: Application,
+    table: Table,
+    address: str,
+    extra: Literal["remove", "keep"],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    sink = sink_of(address)
+    found = repair_sink(table, sink, extra=extra, dry_run=True)
+    if dry_run:
+        app.show({"found": found.to_dict(), "repair": None}, _facts(found))
+        return
+    if not found.equal:
+        question = f"change the rows of sink {sink.name}?"
+        app.ask(question, {"found": found.to_dict()}, _facts(found), yes=yes)
+    done = repair_sink(table, sink, extra=extra)
+    app.show({"found": found.to_dict(), "repair": done.to_dict()}, _facts(done))
+
+
+def _facts(found: ReplicaRepair) -> Facts:
+    return Facts(
+        (
+            ("sink", found.sink),
+            ("compared with version", found.version),
+            ("rows of the table", number(found.rows)),
+            ("missing", number(found.missing)),
+            ("different", number(found.different)),
+            ("only in the sink", number(found.extra)),
+            ("removed", number(found.removed)),
+            ("wrote meanwhile", number(len(found.overlapped))),
+        )
+    )

@@ -1,0 +1,157 @@
+"""What sinks hold: the ledger of a commit, the record of an attempt, the position of a sink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from plait.model.changes import Digest
+from plait.model.instant import Instant
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+T = TypeVar("T")
+
+
+def is_sink_name(text: str) -> bool:
+    """Tell whether a sink may have this name.
+
+    >>> is_sink_name("eu-west"), is_sink_name("../x")
+    (True, False)
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLedger:
+    """What one task sent to each sink, and each sink acknowledged."""
+
+    task: str
+    batches: int
+    digest: Digest
+    """Of the rows, and of the keys that were removed."""
+    last_key: tuple[str | None, ...]
+    """The values of the last key, as canonical texts."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "task": self.task,
+            "batches": self.batches,
+            "digest": [self.digest.rows, f"{self.digest.hash:016x}"],
+            "last_key": list(self.last_key),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> TaskLedger:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        rows, total = _list(value["digest"])
+        if not _HASH.fullmatch(_typed(total, str)):
+            raise ValueError(value)
+        digest = Digest(_count(rows), int(_typed(total, str), 16))
+        last = tuple(None if t is None else _typed(t, str) for t in _list(value["last_key"]))
+        return cls(_typed(value["task"], str), _count(value["batches"]), digest, last)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLedger:
+    """Which sinks hold which tasks' batches of a commit; each sink holds all of them."""
+
+    sinks: tuple[str, ...]
+    tasks: tuple[TaskLedger, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {"sinks": list(self.sinks), "tasks": [task.to_dict() for task in self.tasks]}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> SinkLedger:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        tasks = (TaskLedger.from_dict(_typed(each, dict)) for each in _list(value["tasks"]))
+        return cls(_sinks(value["sinks"]), tuple(tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A writer that sends rows to sinks: written before the first batch leaves."""
+
+    instant: Instant
+    sinks: tuple[str, ...]
+    began_ms: int
+    host: str
+    pid: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "instant": str(self.instant),
+            "sinks": list(self.sinks),
+            "began_ms": self.began_ms,
+            "host": self.host,
+            "pid": self.pid,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> Attempt:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        return cls(
+            Instant.parse(_typed(value["instant"], str)),
+            _sinks(value["sinks"]),
+            _count(value["began_ms"]),
+            _typed(value["host"], str),
+            _count(value["pid"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPosition:
+    """The version at which a sink was compared with the table, row by row, and equal."""
+
+    sink: str
+    version: int
+    extra: int = 0
+    """Rows that only the sink has, and that were kept."""
+    overlapped: tuple[Instant, ...] = ()
+    """Instants that wrote to the sink while it was compared."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "sink": self.sink,
+            "version": self.version,
+            "extra": self.extra,
+            "overlapped": [str(instant) for instant in self.overlapped],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> SinkPosition:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        overlapped = (Instant.parse(_typed(each, str)) for each in _list(value["overlapped"]))
+        (sink,) = _sinks([value["sink"]])
+        return cls(sink, _count(value["version"]), _count(value["extra"]), tuple(overlapped))
+
+
+def _sinks(value: object) -> tuple[str, ...]:
+    names = tuple(_typed(each, str) for each in _list(value))
+    if not all(map(is_sink_name, names)) or len(set(names)) < len(names):
+        raise ValueError(value)
+    return names
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(value)
+    return value
+
+
+def _list(value: object) -> list[object]:
+    return _typed(value, list)
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value

@@ -1,0 +1,110 @@
+"""Compare a sink with a table row by row, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from plait.files.digest import row_hashes
+from plait.files.keys import Indices
+from plait.read.equal import NO_PRINTS, Prints, unmatched
+from plait.replicate.sink import Layout
+
+PART_ROWS: Final = 500_000
+"""Rows of the table that are compared at once."""
+_PARTS_MAX: Final = 256
+"""Each part is an open file while both sides are divided."""
+_TABLE, _SINK = "table", "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What is different in one part of the keys."""
+
+    wanted: pa.Table
+    """Rows of the table that the sink does not hold as they are."""
+    missing: int
+    """How many of them have a key that the sink does not have."""
+    extra: pa.Table
+    """Rows of the sink with a key that the table does not have."""
+
+
+def compare(
+    table: Iterable[pa.RecordBatch],
+    sink: Iterable[pa.RecordBatch],
+    layout: Layout,
+    *,
+    rows: int,
+    part_rows: int = PART_ROWS,
+) -> Iterator[Differences]:
+    """Read both sides once, and return their differences, one part of the keys after the other.
+
+    Both are divided by a hash of the key into local files, one part of which is held at a time.
+    Values are the same if 128 bits of hash are; every NaN is one, and so are both zeros.
+
+    Args:
+        table: the rows of the table, with the columns of the layout.
+        sink: the rows of the sink.
+        layout: the columns and the key.
+        rows: about how many rows the table has.
+        part_rows: about how many rows of the table a part should have.
+    """
+    parts = min(_PARTS_MAX, max(1, math.ceil(rows / part_rows)))
+    with tempfile.TemporaryDirectory(prefix="plait-compare-") as directory:
+        place = Path(directory)
+        for side, batches in ((_SINK, sink), (_TABLE, table)):
+            _divide(batches, layout, place, side, parts)
+        for part in range(parts):
+            ours, theirs = (_load(place / f"{side}-{part}") for side in (_TABLE, _SINK))
+            yield _differences(ours, theirs, layout)
+
+
+def _divide(
+    batches: Iterable[pa.RecordBatch], layout: Layout, place: Path, side: str, parts: int
+) -> None:
+    with contextlib.ExitStack() as stack:
+        paths = [str(place / f"{side}-{part}") for part in range(parts)]
+        files = [stack.enter_context(pa.OSFile(path, "wb")) for path in paths]
+        writers = [stack.enter_context(pa.ipc.new_stream(f, layout.schema)) for f in files]
+        for batch in batches:
+            hashes = row_hashes(batch.select(list(layout.key))) % np.uint64(parts)
+            for part, writer in enumerate(writers):
+                chosen = np.flatnonzero(hashes == part)
+                if len(chosen):
+                    writer.write_batch(batch.take(pa.array(chosen)))
+
+
+def _load(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+        return stream.read_all()
+
+
+def _differences(table: pa.Table, sink: pa.Table, layout: Layout) -> Differences:
+    ours, theirs = unmatched(_prints(table), _prints(sink))
+    wanted, loose = _chosen(table, ours), _chosen(sink, theirs)
+    key = list(layout.key)
+    missing, extra = unmatched(_prints(wanted.select(key)), _prints(loose.select(key)))
+    return Differences(wanted, len(missing), _chosen(loose, extra))
+
+
+def _prints(rows: pa.Table) -> Prints:
+    """Return 128 bits for each row."""
+    every = [
+        np.stack([row_hashes(batch, seed=seed) for seed in (0, 1)], axis=1)
+        for batch in rows.to_batches()
+    ]
+    return np.concatenate([NO_PRINTS, *every])
+
+
+def _chosen(rows: pa.Table, at: Indices) -> pa.Table:
+    flags = np.zeros(rows.num_rows, dtype=np.bool_)
+    flags[at] = True
+    return rows.filter(pa.array(flags))

@@ -1,0 +1,149 @@
+"""One sink in one task: a thread that sends it batches in order, and tries again what failed."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from plait.errors import OptionError, Retry, TableError, redacted
+from plait.ports import Ports
+from plait.replicate.sink import Layout, Sink, SinkSession
+
+_SHOWN: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often, and for how long, a batch is sent to a sink again."""
+
+    attempts: int = 5
+    """How often a batch is sent at most."""
+    pause_s: float = 0.1
+    """The first pause; each is about twice as long as the one before."""
+    pause_s_max: float = 5.0
+    deadline_s: float = 60.0
+    """No attempt begins later than this after the first."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense; raise OptionError."""
+        if self.attempts < 1 or not 0 < self.pause_s <= self.pause_s_max or self.deadline_s < 0:
+            message = f"invalid {self}"
+            hint = "attempts >= 1, 0 < pause_s <= pause_s_max, deadline_s >= 0"
+            raise OptionError(message, hint=hint, key="retries", value=str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOutcome:
+    """What became of the last batch at one sink, and of those before."""
+
+    sink: str
+    state: Literal["held", "failed", "silent"]
+    """``silent``: it has not answered; it may hold the batch now, or later."""
+    batches: int
+    """How many batches the sink has acknowledged."""
+    attempts: int = 1
+    """How often the last batch was sent."""
+    error: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "sink": self.sink,
+            "state": self.state,
+            "batches": self.batches,
+            "attempts": self.attempts,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records to put, or keys to remove."""
+
+    rows: pa.RecordBatch
+    removes: bool = False
+
+
+class Lane:
+    """Sends batches to one sink, one after the other, in a thread of its own."""
+
+    def __init__(self, sink: Sink, layout: Layout, retries: Retries, ports: Ports) -> None:
+        self.sink = sink
+        self.batches = 0
+        """How many batches the sink has acknowledged."""
+        self._layout, self._retries, self._ports = layout, retries, ports
+        self._work: queue.SimpleQueue[tuple[Batch | None, Future[SinkOutcome]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._session: SinkSession | None = None
+        # A daemon: a sink that never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=f"plait-{sink.name}", daemon=True)
+        self._thread.start()
+
+    def send(self, batch: Batch | None) -> Future[SinkOutcome]:
+        """Have a batch sent after those before, or with None only have a session opened.
+
+        The future never has an exception.
+        """
+        future: Future[SinkOutcome] = Future()
+        self._work.put((batch, future))
+        return future
+
+    def close(self, wait_s: float) -> None:
+        """Close the session after the batches that were sent, waiting at most so long."""
+        self._work.put(None)
+        self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            batch, future = work
+            future.set_result(self._deliver(batch))
+        self._hang_up()
+
+    def _deliver(self, batch: Batch | None) -> SinkOutcome:
+        clock = self._ports.clock
+        backoff = self._ports.backoff(self._retries.pause_s, self._retries.pause_s_max)
+        until = clock.monotonic() + self._retries.deadline_s
+        for attempt in range(1, self._retries.attempts + 1):
+            try:
+                self._give(batch)
+            except Exception as error:  # noqa: BLE001 - what a sink raises is its outcome
+                self._hang_up()
+                last = attempt == self._retries.attempts or clock.monotonic() >= until
+                if last or (isinstance(error, TableError) and error.retry is Retry.NEVER):
+                    return self._outcome("failed", attempt, error)
+            else:
+                self.batches += batch is not None
+                return self._outcome("held", attempt)
+            backoff.pause(max(0.0, until - clock.monotonic()))
+        message = "a loop of at least one attempt ended"  # unreachable: the last attempt returns
+        raise AssertionError(message)
+
+    def _give(self, batch: Batch | None) -> None:
+        if self._session is None:
+            self._session = self.sink.open(self._layout)
+        if batch is None:
+            return
+        if batch.removes:
+            self._session.batch_remove(batch.rows)
+        else:
+            self._session.batch_put(batch.rows)
+        self._session.flush()
+
+    def _hang_up(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(Exception):  # a broken connection may not even close
+                session.close()
+
+    def _outcome(
+        self, state: Literal["held", "failed"], attempts: int, error: Exception | None = None
+    ) -> SinkOutcome:
+        text = "" if error is None else redacted(f"{type(error).__name__}: {error}")[:_SHOWN]
+        return SinkOutcome(self.sink.name, state, self.batches, attempts, text)

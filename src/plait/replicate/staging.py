@@ -1,0 +1,225 @@
+"""A staging that sends rows to sinks first: batches go out, rows go on when all sinks hold them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from plait.arrow.check import prepare, prepare_removals
+from plait.engine import Removing, Staging, may_have_written, reached_by
+from plait.errors import InvariantError, ReplicationError, StorageError
+from plait.model.bucket import BucketId, Partition
+from plait.model.changes import WriteStatus
+from plait.model.decision import CommitResult
+from plait.model.instant import Operation
+from plait.model.plan import Snapshot
+from plait.model.replicas import Attempt
+from plait.model.request import WritePlan
+from plait.replicate.fan_out import FanOut, Pace
+from plait.replicate.lane import Batch
+from plait.replicate.sink import Layout, Sink
+from plait.timeline.replica_records import delete_attempts, write_attempt
+from plait.txn.transaction import OptimisticTransaction
+
+_log = logging.getLogger(__name__)
+_TASK: Final = "0"
+_BATCHES_MAX: Final = 8_192
+_BYTES_MAX: Final = 8 << 20
+"""Acknowledged rows are handed on when there are so many batches, or so many bytes, of them."""
+
+
+@dataclass(slots=True)
+class Cutter:
+    """Cuts rows into batches of so many consecutive rows."""
+
+    size: int
+    _parts: list[pa.RecordBatch] = field(default_factory=list)
+    _rows: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows; return the batches that are full."""
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self.size - self._rows)
+            start += part.num_rows
+            self._parts.append(part)
+            self._rows += part.num_rows
+            if self._rows == self.size:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Return what is left, if anything is."""
+        parts, self._parts, self._rows = self._parts, [], 0
+        if len(parts) == 1:
+            yield parts[0]
+        elif parts:
+            yield pa.concat_batches(parts)
+
+
+class DualStaging:
+    """Sends each batch to all sinks, then hands its rows on to the table's own staging."""
+
+    def __init__(
+        self,
+        inner: Staging,
+        plan: WritePlan,
+        txn: OptimisticTransaction,
+        sinks: Sequence[Sink],
+        pace: Pace,
+    ) -> None:
+        """Begin; nothing is written, and no sink is opened.
+
+        Args:
+            inner: stages the rows that all sinks hold.
+            plan: what the writer does.
+            txn: the transaction, which gets the ledger.
+            sinks: get each batch first.
+            pace: how batches are cut and sent.
+        """
+        self._inner, self._plan, self._txn = inner, plan, txn
+        self._sinks, self._pace = sinks, pace
+        self._layout = Layout.of(plan.spec)
+        self._cutter = Cutter(pace.batch_size)
+        self._fan_out: FanOut | None = None
+        self._acknowledged: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._whole = True
+        """Whether every batch so far reached every sink, and the table's own staging."""
+        self._closed = False
+
+    def write(self, data: object) -> None:
+        """Take rows, or the keys of a delete.
+
+        Raises:
+            SchemaError: they do not fit the table.
+            ReplicationError: a sink failed; the writer cannot commit any more.
+        """
+        if self._plan.request.operation is Operation.DELETE:
+            self._remove(prepare_removals(data, self._plan.spec), self._inner.write)
+            return
+        for batch in prepare(data, self._plan.spec, self._plan.request.operation):
+            self._put(self._cutter.add(batch))
+
+    def remove(self, keys: object) -> None:
+        """Take keys to remove, after all rows that came before."""
+        inner = self._inner
+        if not isinstance(inner, Removing):
+            message = "the engine of a dual write takes no removals"
+            raise InvariantError(message)
+        self._remove(prepare_removals(keys, self._plan.spec), inner.remove)
+
+    def reach(self) -> frozenset[Partition] | None:
+        """Return the partitions in which files are looked at; every row has come."""
+        self._drain()
+        return reached_by(self._inner)
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
+        """Stage what all sinks hold, and give the transaction its ledger."""
+        self._drain()
+        self._require_whole()
+        if self._fan_out is not None:
+            self._txn.ledger = self._fan_out.ledger(self._plan.label(_TASK))
+        return self._inner.stage(snapshot, buckets)
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the instant must be rolled back if it fails: something of it exists."""
+        return self._fan_out is not None or may_have_written(self._inner)
+
+    def close(self) -> None:
+        """Close the sinks and drop what is held locally."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._fan_out is not None:
+            self._fan_out.close()
+        self._inner.close()
+
+    def end(self, result: CommitResult | None) -> None:
+        """Remove the attempt record after a commit; write it again after anything else."""
+        if self._fan_out is None:
+            return  # nothing was sent, and there is no record
+        store = self._txn.handle.store
+        try:
+            if result is None:
+                write_attempt(store, self._attempt())
+            else:
+                delete_attempts(store, [self._txn.instant])
+        except StorageError:
+            _log.warning("the attempt record of %s is as it was", self._txn.instant, exc_info=True)
+
+    def _put(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._send(Batch(batch))
+            self._acknowledged.append(batch)
+            self._bytes += batch.nbytes
+            if len(self._acknowledged) >= _BATCHES_MAX or self._bytes >= _BYTES_MAX:
+                self._hand_on()
+
+    def _remove(self, keys: Iterable[pa.RecordBatch], hand_on: Callable[[object], None]) -> None:
+        self._drain()
+        order = list(self._layout.key)
+        for piece in keys:
+            cutter = Cutter(self._pace.batch_size)
+            for batch in (*cutter.add(piece.select(order)), *cutter.rest()):
+                self._send(Batch(batch, removes=True))
+                self._hand(hand_on, pa.Table.from_batches([batch]))
+
+    def _send(self, batch: Batch) -> None:
+        """Send a batch; if that fails, whatever the reason, the writer cannot commit any more."""
+        self._require_whole()
+        self._whole = False
+        self._txn.check_alive()
+        if self._fan_out is None:
+            self._fan_out = self._connect()
+        self._fan_out.send(batch)
+        self._whole = True
+
+    def _connect(self) -> FanOut:
+        """Open every sink; then, and before anything is sent, write the record of the attempt."""
+        ports, instant = self._txn.handle.ports, str(self._txn.instant)
+        fan_out = FanOut(self._sinks, self._layout, self._pace, ports, instant)
+        try:
+            fan_out.connect()
+            write_attempt(self._txn.handle.store, self._attempt())
+        except BaseException:
+            fan_out.close()
+            raise
+        return fan_out
+
+    def _require_whole(self) -> None:
+        """Raise ReplicationError if a batch did not get where it should."""
+        if self._whole:
+            return
+        if self._fan_out is not None:
+            self._fan_out.check()
+        message = "an earlier batch failed, so this writer cannot commit"
+        hint = "let the error of the earlier batch end the writer, and write again"
+        raise ReplicationError(message, hint=hint, instant=str(self._txn.instant), outcomes=[])
+
+    def _attempt(self) -> Attempt:
+        now_ms, host = self._txn.handle.ports.clock.now_ms(), platform.node()
+        names = tuple(sink.name for sink in self._sinks)
+        return Attempt(self._txn.instant, names, now_ms, host, os.getpid())
+
+    def _drain(self) -> None:
+        self._put(self._cutter.rest())
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._acknowledged:
+            rows = pa.Table.from_batches(self._acknowledged)
+            self._acknowledged, self._bytes = [], 0
+            self._hand(self._inner.write, rows)
+
+    def _hand(self, take: Callable[[object], None], rows: pa.Table) -> None:
+        """Let the table's own staging take rows that every sink holds."""
+        self._whole = False
+        take(rows)
+        self._whole = True

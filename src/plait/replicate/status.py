@@ -1,0 +1,151 @@
+"""How far each sink is from the table, as ledgers, attempts and positions tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from plait.model.decision import Decision
+from plait.model.instant import Action, Instant
+from plait.model.replicas import Attempt, SinkPosition
+from plait.table import Table
+from plait.timeline.pending import load_pending
+from plait.timeline.replica_records import load_attempts, load_positions
+from plait.txn.table_handle import TableHandle
+
+_REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
+"""Changes of rows that the counts of a decision may not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """What is known of one sink, without asking it."""
+
+    sink: str
+    version: int
+    """The newest version of the table."""
+    position: SinkPosition | None
+    """When it was last compared with the table; None: never."""
+    behind: tuple[int, ...] = ()
+    """Versions that changed rows and are not known to be in the sink."""
+    rows_behind: int = 0
+    """How many rows they changed."""
+    ahead: tuple[Attempt, ...] = ()
+    """Writers that sent rows and did not commit them."""
+    pending: tuple[Attempt, ...] = ()
+    """Writers that are sending rows now, or died and were not rolled back yet."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether nothing is known to be missing or too much."""
+        return not (self.behind or self.ahead)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "sink": self.sink,
+            "version": self.version,
+            "in_step": self.in_step,
+            "compared_at": None if self.position is None else self.position.version,
+            "extra": 0 if self.position is None else self.position.extra,
+            "behind": list(self.behind),
+            "rows_behind": self.rows_behind,
+            "ahead": [attempt.to_dict() for attempt in self.ahead],
+            "pending": [attempt.to_dict() for attempt in self.pending],
+        }
+
+
+def status(table: Table) -> tuple[ReplicaStatus, ...]:
+    """Return the status of every sink that the table knows, by name.
+
+    It reads every decision of the table, and asks no sink.
+    """
+    return status_of(table.handle)
+
+
+def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
+    """Return the status of every sink that the table knows, by name."""
+    # Attempts first: one that ends later is found in the decisions, which are read last.
+    attempts, positions = load_attempts(handle.store), load_positions(handle.store)
+    pending = frozenset(each.instant.nonce for each in load_pending(handle.store))
+    head = handle.cache.refresh().version
+    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1))
+    known = {position.sink: position for position in positions}
+    open_attempts = [each for each in attempts if each.instant.nonce not in history.committed]
+    named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
+    divided = {
+        at_work: [each for each in open_attempts if (each.instant.nonce in pending) is at_work]
+        for at_work in (False, True)
+    }
+    return tuple(_status(name, head, known.get(name), history, divided) for name in sorted(named))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A decision that changed rows."""
+
+    version: int
+    instant: Instant
+    sinks: frozenset[str]
+    """Those that hold its rows."""
+    rows: int
+
+
+@dataclass(slots=True)
+class History:
+    """What decisions tell of sinks."""
+
+    changes: list[Change] = field(default_factory=list)
+    """Oldest first."""
+    committed: set[str] = field(default_factory=set)
+    """Nonces of the instants that were committed."""
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> History:
+        """Read decisions, oldest first; nothing but what is needed is kept."""
+        history = cls()
+        for decision in decisions:
+            history.committed.add(decision.instant.nonce)
+            stats, ledger = decision.stats, decision.replicas
+            rows = stats.rows_inserted + stats.rows_updated + stats.rows_deleted
+            if rows or ledger or decision.action in _REPLACES:
+                sinks = frozenset[str](() if ledger is None else ledger.sinks)
+                history.changes.append(Change(decision.version, decision.instant, sinks, rows))
+        return history
+
+    @property
+    def sinks(self) -> set[str]:
+        """The sinks that any commit names."""
+        return {sink for change in self.changes for sink in change.sinks}
+
+
+def _status(
+    sink: str,
+    head: int,
+    position: SinkPosition | None,
+    history: History,
+    attempts: Mapping[bool, Sequence[Attempt]],
+) -> ReplicaStatus:
+    behind = missing_in(sink, position, history)
+    ahead, pending = (
+        tuple(each for each in attempts[at_work] if sink in each.sinks) for at_work in (False, True)
+    )
+    versions = tuple(change.version for change in behind)
+    rows = sum(change.rows for change in behind)
+    return ReplicaStatus(sink, head, position, versions, rows, ahead, pending)
+
+
+def missing_in(sink: str, position: SinkPosition | None, history: History) -> list[Change]:
+    """Return the changes since a sink was compared that it is not known to hold.
+
+    A writer that sent rows while the sink was compared may have been undone by the repair.
+    """
+    since = 0 if position is None else position.version
+    overlapped = set[str]() if position is None else {e.nonce for e in position.overlapped}
+    return [
+        change
+        for change in history.changes
+        if change.version > since
+        and (sink not in change.sinks or change.instant.nonce in overlapped)
+    ]

@@ -1,0 +1,70 @@
+"""Processes that write a table and a database are killed at random: nothing stays unknown."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from plait import Table
+from plait.replicate import repair, status
+from plait.txn.recovery import roll_back_failed
+from tests.processes.dual_writer import sink_of
+
+ROUNDS = 6
+WRITERS = 3
+COMMITS = 2
+
+
+def start(uri: str, database: str, number: int) -> subprocess.Popen[str]:
+    module = ["-m", "tests.processes.dual_writer"]
+    command = [sys.executable, *module, uri, database, str(number), str(WRITERS)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def held(database: str) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute("SELECT id, v FROM t ORDER BY id").fetchall()
+
+
+def content(table: Table) -> list[tuple[int, int]]:
+    found = table.scan().to_arrow().sort_by("id")
+    return list(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def test_a_killed_writer_leaves_a_database_that_is_equal_or_known_to_be_ahead(
+    tmp_path: Path,
+) -> None:
+    """Three writers of keys of their own; all are killed in the middle of their work."""
+    uri, database = str(tmp_path / "t"), str(tmp_path / "sink.db")
+    table = Table.create(uri, "id bigint, v bigint", record_key="id", buckets=2)
+    found_ahead = 0
+    for _ in range(ROUNDS):
+        writers = [start(uri, database, number) for number in range(WRITERS)]
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(COMMITS):
+                assert writer.stdout.readline().strip().isdigit()
+        time.sleep(random.uniform(0, 0.3))
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            writer.wait()
+            assert writer.stdout is not None
+            writer.stdout.close()
+        roll_back_failed(table.handle, reason="killed", everything=True)
+        (found,) = status(table)
+        assert (found.behind, found.pending) == ((), ())
+        found_ahead += bool(found.ahead)
+        if found.in_step:
+            assert held(database) == content(table)
+        repaired = repair(table, sink_of(database))
+        assert repaired.equal or found.ahead
+        assert held(database) == content(table)
+        assert [each.in_step for each in status(table)] == [True]
+    assert table.verify().problems == ()
+    assert found_ahead  # else nobody was killed in the middle

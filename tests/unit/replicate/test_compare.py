@@ -1,0 +1,58 @@
+"""The comparison finds every difference, whatever the size of a part."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.replicate import Layout
+from plait.replicate.compare import compare
+
+SCHEMA = pa.schema(
+    [("p", pa.string()), ("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())]
+)
+LAYOUT = Layout(SCHEMA, ("p", "id"))
+VALUES = st.tuples(
+    st.one_of(st.none(), st.floats(allow_nan=True)), st.one_of(st.none(), st.sampled_from("ab"))
+)
+SIDES = st.dictionaries(
+    st.tuples(st.sampled_from([None, "", "a"]), st.integers(0, 6)), VALUES, max_size=12
+)
+
+
+def batches(side: dict, size: int):
+    rows = [dict(zip(SCHEMA.names, (*key, *value), strict=True)) for key, value in side.items()]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    return table.to_batches(max_chunksize=size)
+
+
+def plain(value: object) -> object:
+    """NaN is equal to itself here, and so are both zeros."""
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+def same(one: tuple, other: tuple) -> bool:
+    return all(plain(a) == plain(b) for a, b in zip(one, other, strict=True))
+
+
+@given(table=SIDES, sink=SIDES, size=st.integers(1, 5), parts=st.integers(1, 4))
+def test_every_difference_is_found_once_and_nothing_else(table, sink, size, parts) -> None:
+    rows = max(1, len(table))
+    found = list(
+        compare(
+            batches(table, size),
+            batches(sink, size),
+            LAYOUT,
+            rows=rows,
+            part_rows=math.ceil(rows / parts),
+        )
+    )
+    wanted = [(r["p"], r["id"]) for part in found for r in part.wanted.to_pylist()]
+    extra = [(r["p"], r["id"]) for part in found for r in part.extra.to_pylist()]
+    expected = [k for k in table if k not in sink or not same(table[k], sink[k])]
+    assert sorted(wanted, key=str) == sorted(expected, key=str)
+    assert sorted(extra, key=str) == sorted((k for k in sink if k not in table), key=str)
+    assert sum(part.missing for part in found) == sum(k not in sink for k in table)

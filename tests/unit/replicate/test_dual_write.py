@@ -1,0 +1,401 @@
+"""A write that goes to sinks first: order, batches, parallel, failures, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pytest
+
+from plait import OptionError, ReplicationError, SchemaMismatchError, Table
+from plait.errors import BadRecordError, StorageError
+from plait.files.digest import digest_of
+from plait.replicate import Replicas, Retries
+from plait.storage import open_store
+from plait.testing import Fault, FaultStore, open_wrapped, sim_ports
+from plait.timeline.pending import load_pending
+from plait.timeline.replica_records import load_attempts
+from plait.txn.table_handle import open_handle
+from tests.support.memory import forget
+from tests.support.sinks import KeyValueSink, failing, fresh
+
+SCHEMA = "id bigint, v bigint"
+QUICK = Retries(attempts=3)
+
+
+def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
+    ids = list(ids)
+    return pa.table({"id": ids, "v": [v] * len(ids)})
+
+
+def keys(ids: Iterable[int]) -> pa.Table:
+    return pa.table({"id": list(ids)})
+
+
+@pytest.fixture
+def uri(request: pytest.FixtureRequest) -> str:
+    made = f"memory://{request.node.name}"
+    forget(made)
+    Table.create(made, SCHEMA, record_key="id")
+    return made
+
+
+@pytest.fixture
+def t(uri: str) -> Table:
+    """A table whose pauses take no time."""
+    return Table(open_handle(open_store(uri), sim_ports()))
+
+
+@pytest.fixture
+def one() -> KeyValueSink:
+    return fresh("one")
+
+
+@pytest.fixture
+def two() -> KeyValueSink:
+    return fresh("two")
+
+
+def held(sink: KeyValueSink) -> dict[object, object]:
+    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
+
+
+def swallow(kind: type[Exception], act: Callable[[], None]) -> None:
+    with pytest.raises(kind):
+        act()
+
+
+def content(t: Table) -> dict[object, object]:
+    found = t.scan().to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def untouched(t: Table, *sinks: KeyValueSink) -> bool:
+    """Tell whether a refused write left nothing at all."""
+    store = t.handle.store
+    nothing = not load_pending(store) and not load_attempts(store) and t.version == 0
+    return nothing and not any(sink.place.calls or sink.place.sessions for sink in sinks)
+
+
+# --- what goes where, and when -----------------------------------------------------------------
+
+
+def test_every_sink_holds_the_rows_that_are_committed(t, one, two) -> None:
+    with t.writer("upsert", replicas=Replicas([one, two], batch_size=4)) as w:
+        w.write(rows(range(10)))
+    assert content(t) == held(one) == held(two) == dict.fromkeys(range(10), 0)
+
+
+def test_every_sink_has_acknowledged_each_batch_before_the_commit_is_published(uri, one) -> None:
+    """D1: the store is asked to publish when the sinks hold everything."""
+    seen: list[int] = []
+
+    class Watching:
+        def phase(self, name: str, **facts: object) -> None:
+            if name == "publish":
+                seen.append(len(one.place.rows))
+
+    t = Table(open_handle(open_store(uri), sim_ports(observer=Watching())))
+    with t.writer("upsert", replicas=Replicas([one], batch_size=3)) as w:
+        w.write(rows(range(10)))
+    assert seen == [10]
+
+
+def test_a_batch_is_one_row_by_default(t, one) -> None:
+    with t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(rows([3, 1, 2]))
+    assert one.place.calls == [("put", [3]), ("put", [1]), ("put", [2])]
+
+
+def test_batches_are_consecutive_rows_across_calls_and_the_rest_is_drained(t, one) -> None:
+    with t.writer("upsert", replicas=Replicas([one], batch_size=4)) as w:
+        w.write(rows([0, 1, 2]))
+        w.write(rows([3, 4, 5, 6, 7, 8]))
+        assert [ids for _, ids in one.place.calls] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [ids for _, ids in one.place.calls][2:] == [[8]]
+
+
+def test_removals_keep_their_place_among_the_rows(t, one) -> None:
+    with t.writer("upsert", replicas=Replicas([one], batch_size=4)) as w:
+        w.write(rows([1, 2], v=1))
+        w.remove(keys([1, 2]))
+        w.write(rows([1], v=2))
+    assert one.place.calls == [("put", [1, 2]), ("remove", [1, 2]), ("put", [1])]
+    assert content(t) == held(one) == {1: 2}
+
+
+def test_a_delete_by_keys_goes_to_sinks_that_remove(t, one) -> None:
+    with t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(rows([1, 2]))
+    with t.writer("delete", replicas=Replicas([one])) as w:
+        w.write(keys([1]))
+    assert content(t) == held(one) == {2: 0}
+
+
+def test_all_sinks_get_a_batch_at_the_same_time(t, one, two) -> None:
+    """Each waits for the other: one after the other, neither would ever go on."""
+    meet = threading.Barrier(2, timeout=20)
+    for sink in (one, two):
+        sink.place.before = lambda call: meet.wait() and None if call == "put" else None
+    with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
+        w.write(rows(range(4)))
+    assert content(t) == held(one) == held(two)
+
+
+def test_no_sink_gets_a_batch_before_all_have_the_one_before(t, one, two) -> None:
+    ahead: list[int] = []
+
+    def lag(call: str) -> None:
+        if call == "flush":
+            threading.Event().wait(0.02)  # time enough for the other one to run ahead
+            ahead.append(len(one.place.calls) - len(two.place.calls))
+
+    two.place.before = lag
+    with t.writer("upsert", replicas=Replicas([one, two])) as w:
+        w.write(rows(range(5)))
+    assert ahead == [0] * 5
+
+
+# --- the ledger --------------------------------------------------------------------------------
+
+
+def test_the_decision_tells_what_every_sink_holds(t, one, two) -> None:
+    sent = rows(range(5))
+    with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
+        w.write(sent)
+    ledger = t.handle.cache.refresh().tail[-1].decision.replicas
+    assert ledger is not None
+    assert ledger.sinks == ("one", "two")
+    (task,) = ledger.tasks
+    assert (task.batches, task.last_key) == (3, ("4",))
+    assert task.digest == digest_of(sent.to_batches())
+
+
+def test_a_commit_leaves_no_attempt_and_a_write_without_rows_opens_no_sink(t, one) -> None:
+    with t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(rows([1]))
+    assert load_attempts(t.handle.store) == []
+    opened = one.place.sessions
+    with t.writer("upsert", replicas=Replicas([one]), commit_id="empty"):
+        pass
+    assert one.place.sessions == opened
+    assert t.handle.cache.refresh().tail[-1].decision.replicas is None
+
+
+def test_the_attempt_is_on_record_before_the_first_batch_leaves(t, one) -> None:
+    found: list[tuple[str, ...]] = []
+    one.place.before = lambda _: found.extend(a.sinks for a in load_attempts(t.handle.store))
+    with t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(rows([1]))
+    assert found[0] == ("one",)
+
+
+def test_a_commit_id_that_was_applied_sends_nothing_again(t, one) -> None:
+    for _ in range(2):
+        with t.writer("upsert", replicas=Replicas([one]), commit_id="a") as w:
+            w.write(rows([1]))
+    assert len(one.place.calls) == 1
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(t, one, two) -> None:
+    one.place.before = failing(2)
+    with t.writer("upsert", replicas=Replicas([one, two], batch_size=2, retries=QUICK)) as w:
+        w.write(rows(range(4)))
+    assert content(t) == held(one) == held(two)
+    assert (one.place.sessions, two.place.sessions) == (3, 1)
+    assert [ids for _, ids in two.place.calls] == [[0, 1], [2, 3]]
+
+
+def test_a_flush_that_fails_has_its_batch_put_again(t, one) -> None:
+    one.place.before = failing(1, call="flush")
+    with t.writer("upsert", replicas=Replicas([one], batch_size=2)) as w:
+        w.write(rows([1, 2]))
+    assert one.place.calls == [("put", [1, 2])] * 2
+
+
+def test_a_sink_that_fails_for_good_fails_the_write_with_every_outcome(t, one, two) -> None:
+    two.place.before = failing(99)
+    replicas = Replicas([one, two], batch_size=2, retries=QUICK)
+    with pytest.raises(ReplicationError) as caught, t.writer("upsert", replicas=replicas) as w:
+        w.write(rows(range(4)))
+    outcomes = caught.value.outcomes
+    assert [(o["sink"], o["state"], o["batches"], o["attempts"]) for o in outcomes] == [
+        ("one", "held", 1, 1),
+        ("two", "failed", 0, 3),
+    ]
+    assert "the store is down" in outcomes[1]["error"]
+    assert content(t) == {}
+
+
+def test_two_sinks_that_fail_are_both_told(t, one, two) -> None:
+    one.place.before, two.place.before = failing(99), failing(99, error=ValueError("odd"))
+    with (
+        pytest.raises(ReplicationError) as caught,
+        t.writer("upsert", replicas=Replicas([one, two], retries=QUICK)) as w,
+    ):
+        w.write(rows([1]))
+    assert [o["state"] for o in caught.value.outcomes] == ["failed", "failed"]
+    assert "ValueError: odd" in str(caught.value)
+
+
+def test_what_a_failed_write_left_on_sinks_is_on_record(t, one, two) -> None:
+    """D2: the instant is rolled back, and its attempt record stays."""
+    two.place.before = failing(99)
+    replicas = Replicas([one, two], retries=QUICK)
+    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
+        w.write(rows([1]))
+    (attempt,) = load_attempts(t.handle.store)
+    assert attempt.sinks == ("one", "two")
+    assert t.history()[0].ended == (attempt.instant,)
+    assert held(one) == {1: 0}
+
+
+def test_writing_the_same_rows_again_heals_the_sinks(t, one, two) -> None:
+    two.place.before = failing(3)
+    replicas = Replicas([one, two], batch_size=2, retries=QUICK)
+    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
+        w.write(rows(range(4)))
+    with t.writer("upsert", replicas=replicas) as w:
+        w.write(rows(range(4)))
+    assert content(t) == held(one) == held(two)
+
+
+def test_a_writer_cannot_commit_after_its_error_was_swallowed(t, one) -> None:
+    one.place.before = failing(3)
+    replicas = Replicas([one], retries=QUICK)
+    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
+        swallow(ReplicationError, lambda: w.write(rows([1])))  # the block ends normally
+    assert content(t) == {}
+
+
+def test_a_writer_cannot_commit_without_the_rows_of_a_failed_attempt_record(uri, one) -> None:
+    """The store fails once, before the first batch leaves, and the program goes on."""
+    fault = Fault("error", "put", "*/attempts/*")
+    t, _ = open_wrapped(uri, lambda inner: FaultStore(inner, [fault]), ports=sim_ports())
+    replicas = Replicas([one])
+    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
+        swallow(StorageError, lambda: w.write(rows([1])))
+    assert content(t) == held(one) == {}
+    again = t.writer("upsert", replicas=replicas)
+    with again:
+        again.write(rows([1]))
+    assert content(t) == held(one) == {1: 0}
+
+
+def test_nothing_is_sent_before_every_sink_is_open(t, one, two) -> None:
+    """Such as a sink that cannot hold these rows: the others get none, and nothing is on record."""
+
+    error = SchemaMismatchError("no such columns", column="v")
+    two.place.before = failing(1, call="open", error=error)
+    with (
+        pytest.raises(ReplicationError) as caught,
+        t.writer("upsert", replicas=Replicas([one, two])) as w,
+    ):
+        w.write(rows([1]))
+    assert [(o["state"], o["attempts"]) for o in caught.value.outcomes] == [
+        ("held", 1),
+        ("failed", 1),
+    ]
+    assert (one.place.calls, load_attempts(t.handle.store), t.version) == ([], [], 0)
+
+
+def test_an_error_that_a_retry_cannot_help_is_not_retried(t, one) -> None:
+    one.place.before = failing(99, error=BadRecordError("no NaN", column="v", sample={}))
+    with (
+        pytest.raises(ReplicationError) as caught,
+        t.writer("upsert", replicas=Replicas([one])) as w,
+    ):
+        w.write(rows([1]))
+    assert caught.value.outcomes[0]["attempts"] == 1
+
+
+def test_no_attempt_begins_after_the_deadline(t, one) -> None:
+    """By the simulated clock, pauses of 10, 20 and 10 s fill 40 s."""
+    one.place.before = failing(99)
+    retries = Retries(attempts=99, pause_s=10, pause_s_max=1000, deadline_s=40)
+    with (
+        pytest.raises(ReplicationError) as caught,
+        t.writer("upsert", replicas=Replicas([one], retries=retries)) as w,
+    ):
+        w.write(rows([1]))
+    assert caught.value.outcomes[0]["attempts"] == 4
+
+
+def test_a_sink_that_does_not_answer_fails_the_write_in_time(t, one, two) -> None:
+    go_on = threading.Event()
+    one.place.before = lambda call: go_on.wait(30) and None if call == "put" else None
+    replicas = Replicas([one, two], patience_s=0.2)
+    with pytest.raises(ReplicationError) as caught, t.writer("upsert", replicas=replicas) as w:
+        w.write(rows([1]))
+    go_on.set()
+    assert [o["state"] for o in caught.value.outcomes] == ["silent", "held"]
+    assert [a.sinks for a in load_attempts(t.handle.store)] == [("one", "two")]
+
+
+def test_rows_that_do_not_fit_the_table_reach_no_sink(t, one) -> None:
+    with pytest.raises(SchemaMismatchError), t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(pa.table({"id": [1], "other": [1]}))
+    assert untouched(t, one)
+
+
+# --- refused before anything is written --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("append", {}),
+        ("insert", {}),
+        ("overwrite", {}),
+        ("delete", {"where": "id = 1"}),
+        ("upsert", {"missing_columns": "keep"}),
+        ("upsert", {"on_conflict": "retry"}),
+    ],
+)
+def test_what_cannot_go_to_sinks_first_is_refused(t, one, operation, arguments) -> None:
+    with pytest.raises(OptionError):
+        t.writer(operation, replicas=Replicas([one]), **arguments)
+    assert untouched(t, one)
+
+
+def test_deletes_and_removals_are_refused_if_a_sink_cannot_remove(t, one) -> None:
+    replicas = Replicas([one, fresh("keeps", removes=False)])
+    with pytest.raises(OptionError):
+        t.writer("delete", replicas=replicas)
+    assert untouched(t, one)
+    with pytest.raises(OptionError), t.writer("upsert", replicas=replicas) as w:
+        w.remove(keys([1]))
+    assert untouched(t, one)
+
+
+@pytest.mark.parametrize(
+    "definition", [{"record_key": ()}, {"record_key": "id", "policy": "merge"}]
+)
+def test_a_table_whose_sinks_could_differ_for_good_is_refused(one, definition, request) -> None:
+    uri = f"memory://{request.node.name}"
+    forget(uri)
+    table = Table.create(uri, SCHEMA, **definition)
+    with pytest.raises(OptionError):
+        table.writer("upsert" if definition["record_key"] else "append", replicas=Replicas([one]))
+    assert untouched(table, one)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Replicas([]),
+        lambda: Replicas([fresh("a"), fresh("a")]),
+        lambda: Replicas([fresh("no/slash")]),
+        lambda: Replicas([fresh("a")], batch_size=0),
+        lambda: Replicas([fresh("a")], patience_s=0),
+        lambda: Retries(attempts=0),
+        lambda: Retries(pause_s=2, pause_s_max=1),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(make) -> None:
+    with pytest.raises(OptionError):
+        make()

@@ -1,0 +1,292 @@
+"""How far a sink is from the table, and what sets it right (D3 of RFC 0022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+
+from plait import OptionError, ReplicationError, RolledBackError, Table
+from plait.replicate import (
+    Layout,
+    ReplicaRepair,
+    Replicas,
+    ReplicaStatus,
+    Retries,
+    TableSink,
+    repair,
+    status,
+)
+from plait.timeline import paths
+from plait.timeline.replica_records import load_attempts, write_attempt
+from plait.txn.recovery import roll_back_failed
+from tests.support.memory import forget
+from tests.support.sinks import KeyValueSink, failing, fresh
+
+SCHEMA = "id bigint, v bigint, rev bigint"
+
+
+def rows(ids: Iterable[int], v: int = 0, rev: int = 0) -> pa.Table:
+    ids = list(ids)
+    return pa.table({"id": ids, "v": [v] * len(ids), "rev": [rev] * len(ids)})
+
+
+@pytest.fixture
+def t(request: pytest.FixtureRequest) -> Table:
+    uri = f"memory://{request.node.name}"
+    forget(uri)
+    return Table.create(uri, SCHEMA, record_key="id", ordering="rev")
+
+
+@pytest.fixture
+def sink() -> KeyValueSink:
+    return fresh("eu")
+
+
+def send(t: Table, data: pa.Table, *sinks: KeyValueSink) -> None:
+    replicas = Replicas(sinks, batch_size=100, retries=Retries(attempts=1))
+    with t.writer("upsert", replicas=replicas) as writer:
+        writer.write(data)
+
+
+def fail(t: Table, data: pa.Table, sink: KeyValueSink) -> None:
+    """Leave rows in a sink that no commit has."""
+    broken = fresh("broken")
+    broken.place.before = failing(99)
+    with pytest.raises(ReplicationError):
+        send(t, data, sink, broken)
+
+
+def held(sink: KeyValueSink) -> dict[object, object]:
+    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
+
+
+def content(t: Table) -> dict[object, object]:
+    found = t.scan().to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def of(t: Table, name: str = "eu") -> ReplicaStatus:
+    return next(each for each in status(t) if each.sink == name)
+
+
+# --- status ------------------------------------------------------------------------------------
+
+
+def test_a_table_without_sinks_has_no_status(t) -> None:
+    t.upsert(rows([1]))
+    assert status(t) == ()
+
+
+def test_a_sink_that_got_every_commit_is_in_step(t, sink) -> None:
+    send(t, rows([1]), sink)
+    send(t, rows([2]), sink)
+    found = of(t)
+    assert (found.in_step, found.version, found.position) == (True, 2, None)
+
+
+def test_a_sink_is_behind_by_the_commits_that_changed_rows_without_it(t, sink) -> None:
+    send(t, rows([1]), sink)
+    t.upsert(rows([2, 3]))
+    t.delete(where="id = 2")
+    t.compact(full=True)
+    t.savepoint("here")
+    send(t, rows([4]), fresh("us"))
+    assert (of(t).behind, of(t).rows_behind) == ((2, 3, t.version), 4)
+    assert of(t, "us").behind == (1, 2, 3)
+
+
+def test_status_and_repair_read_decisions_that_were_archived(t, sink) -> None:
+    t.set({"checkpoint.interval": 1, "archive.keep": 1})
+    send(t, rows([1]), sink)
+    missed = t.upsert(rows([2])).version
+    send(t, rows([3]), sink)
+    t.archive()
+    assert t.handle.store.find(paths.slot(missed)) == b""
+    t = Table.open(t.handle.store.spec.uri)
+    assert of(t).behind == (missed,)
+    repair(t, sink)
+    assert of(t).in_step
+
+
+def test_a_restore_leaves_every_sink_behind(t, sink) -> None:
+    send(t, rows([1]), sink)
+    send(t, rows([2]), sink)
+    t.restore(version=1)
+    assert of(t).behind == (t.version,)
+
+
+def test_a_failed_writer_leaves_its_sinks_ahead(t, sink) -> None:
+    fail(t, rows([1]), sink)
+    assert not of(t).in_step
+    assert [attempt.sinks for attempt in of(t).ahead] == [("eu", "broken")]
+
+
+def test_a_writer_at_work_is_pending_and_then_neither(t, sink) -> None:
+    with t.writer("upsert", replicas=Replicas([sink])) as writer:
+        writer.write(rows([1]))
+        assert (len(of(t).pending), of(t).ahead, of(t).in_step) == (1, (), True)
+    assert of(t).pending == ()
+
+
+def test_a_writer_that_died_is_ahead_once_it_is_rolled_back(t, sink) -> None:
+    dead = t.writer("upsert", replicas=Replicas([sink]))
+    dead.__enter__().write(rows([1]))
+    roll_back_failed(t.handle, reason="test", everything=True)
+    assert len(of(t).ahead) == 1
+    assert held(sink) == {1: 0}
+
+
+def test_a_record_that_outlived_its_commit_means_nothing(t, sink) -> None:
+    with t.writer("upsert", replicas=Replicas([sink])) as writer:
+        writer.write(rows([1]))
+        (attempt,) = load_attempts(t.handle.store)
+    write_attempt(t.handle.store, attempt)
+    assert of(t).in_step
+    repair(t, sink)
+    assert load_attempts(t.handle.store) == []
+
+
+def test_rows_that_lose_in_the_table_are_in_the_sink_and_so_on_record(t, sink) -> None:
+    """The sink lacks the newer row. Without a decision, nobody would know of it."""
+    t.upsert(rows([1], v=9, rev=9))
+    send(t, rows([1], rev=1), sink)
+    assert (content(t), held(sink)) == ({1: 9}, {1: 0})
+    assert of(t).behind == (1,)
+    repair(t, sink)
+    assert held(sink) == content(t)
+
+
+# --- repair ------------------------------------------------------------------------------------
+
+
+def test_repair_makes_a_sink_equal_and_it_is_in_step(t, sink) -> None:
+    send(t, rows([1, 2, 3]), sink)
+    t.upsert(rows([3, 4], v=1, rev=1))
+    t.delete(where="id = 1")
+    found = repair(t, sink)
+    assert (found.missing, found.different, found.extra, found.removed) == (1, 1, 1, 1)
+    assert held(sink) == content(t)
+    assert of(t).in_step
+    assert repair(t, sink).equal
+
+
+def test_repair_fills_a_sink_that_is_new(t, sink) -> None:
+    t.upsert(rows(range(2_500)))
+    assert repair(t, sink).missing == 2_500
+    assert held(sink) == content(t)
+
+
+def test_rows_of_a_commit_that_never_came_are_removed(t, sink) -> None:
+    send(t, rows([1]), sink)
+    fail(t, rows([1], v=9, rev=9), sink)
+    fail(t, rows([7], v=9, rev=9), sink)
+    found = repair(t, sink)
+    assert (found.different, found.removed) == (1, 1)
+    assert held(sink) == content(t) == {1: 0}
+    assert of(t).in_step
+
+
+def test_or_kept_and_counted_as_was_asked(t, sink) -> None:
+    fail(t, rows([7]), sink)
+    found = repair(t, sink, extra="keep")
+    assert (found.extra, found.removed, held(sink)) == (1, 0, {7: 0})
+    assert of(t).position.extra == 1
+
+
+def test_a_row_of_a_greater_ordering_value_is_set_back(t, sink) -> None:
+    """The sink itself would keep it; the table is what counts."""
+    send(t, rows([1], rev=5), sink)
+    fail(t, rows([1], v=9, rev=9), sink)
+    repair(t, sink)
+    assert held(sink) == content(t) == {1: 0}
+
+
+def test_a_dry_run_counts_and_changes_nothing(t, sink) -> None:
+    fail(t, rows([7]), sink)
+    t.upsert(rows([1]))
+    found = repair(t, sink, dry_run=True)
+    assert (found.missing, found.extra, found.removed, found.dry_run) == (1, 1, 0, True)
+    assert held(sink) == {7: 0}
+    assert of(t).position is None
+    assert len(load_attempts(t.handle.store)) == 1
+
+
+def test_the_attempt_stays_for_the_sinks_that_were_not_repaired(t, sink) -> None:
+    fail(t, rows([7]), sink)
+    repair(t, sink)
+    assert [attempt.sinks for attempt in load_attempts(t.handle.store)] == [("broken",)]
+
+
+def test_what_a_writer_sends_during_a_repair_stays_behind_until_the_next(t, sink) -> None:
+    """The repair takes its row away, and then the writer commits it."""
+    with t.writer("upsert", replicas=Replicas([sink])) as writer:
+        writer.write(rows([1]))
+        found = repair(t, sink)
+        assert found.removed == 1
+    assert [each.nonce for each in found.overlapped] == [writer.result.instant.nonce]
+    assert (of(t).behind, held(sink)) == ((1,), {})
+    repair(t, sink)
+    assert of(t).in_step
+    assert held(sink) == content(t) == {1: 0}
+
+
+def test_a_commit_between_the_scan_and_the_end_of_a_repair_stays_behind(t, sink) -> None:
+    t.upsert(rows([1]))
+    other = Table.open(t.handle.store.spec.uri)
+    begun = [True]
+
+    def overtake(call: str) -> None:
+        if call == "put" and begun and begun.pop():
+            sink.place.before = None
+            send(other, rows([2]), sink)
+
+    sink.place.before = overtake
+    found = repair(t, sink)
+    assert (found.version, len(found.overlapped)) == (1, 1)
+    assert of(t).behind == (2,)
+
+
+def test_a_paused_writer_that_goes_on_after_the_repair_is_on_record_again(t, sink) -> None:
+    paused = t.writer("upsert", replicas=Replicas([sink]))
+    paused.__enter__().write(rows([1]))
+    roll_back_failed(t.handle, reason="test", everything=True)
+    repair(t, sink)
+    assert load_attempts(t.handle.store) == []
+    with pytest.raises(RolledBackError):
+        paused.__exit__(None, None, None)
+    assert len(of(t).ahead) == 1
+
+
+def test_a_sink_that_cannot_remove_is_filled_and_its_other_rows_are_refused_or_kept(t) -> None:
+    keeps = fresh("keeps", removes=False)
+    keeps.open(layout_of(t)).batch_put(rows([7]).to_batches()[0])
+    t.upsert(rows([1]))
+    with pytest.raises(OptionError):
+        repair(t, keeps)
+    assert repair(t, keeps, extra="keep").extra == 1
+    assert held(keeps) == {7: 0, 1: 0}
+
+
+def layout_of(t: Table) -> Layout:
+    return Layout.of(t.handle.cache.known().table.spec)
+
+
+def test_a_sink_that_cannot_be_read_or_written_is_an_error_and_no_position(t, sink) -> None:
+    t.upsert(rows([1]))
+    sink.place.before = failing(99, error=ValueError("odd"))
+    with pytest.raises(ReplicationError, match="odd"):
+        repair(t, sink)
+    assert status(t) == ()
+
+
+def test_a_table_is_repaired_too_although_it_orders_rows_itself(t, request) -> None:
+    uri = f"memory://{request.node.name}-replica"
+    forget(uri)
+    copy = Table.create(uri, SCHEMA, record_key="id", ordering="rev")
+    copy.upsert(rows([1, 9], v=9, rev=9))
+    t.upsert(rows([1, 2]))
+    found: ReplicaRepair = repair(t, TableSink("copy", uri))
+    assert (found.missing, found.different, found.removed) == (1, 1, 1)
+    assert content(copy) == content(t)
