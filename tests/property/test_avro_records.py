@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.kafka.avro_schema import parse_schema
-from plait.kafka.avro_values import AvroDecoder
+from plait.kafka.avro.decoder import AvroDecoder
+from plait.kafka.avro.schema import parse_schema
 from plait.kafka.decode import Decoded
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -39,6 +39,7 @@ TYPES = st.recursive(
         st.dictionaries(NAMES, inner, min_size=1, max_size=3).map(
             lambda fields: pa.struct(list(fields.items()))
         ),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
     ),
     max_leaves=4,
 )
@@ -63,6 +64,10 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[object]:
     """Draw Python values of a type."""
     if pa.types.is_struct(kind):
         some = st.fixed_dictionaries({each.name: values_of(each.type) for each in kind.fields})
+    elif pa.types.is_map(kind):
+        some = st.dictionaries(SOME["string"], values_of(kind.item_type), max_size=3).map(
+            lambda entries: list(entries.items())
+        )
     elif pa.types.is_list(kind):
         some = st.lists(values_of(kind.value_type), max_size=3)
     elif pa.types.is_integer(kind):
@@ -80,12 +85,14 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.Table.from_pylist(draw(st.lists(row, max_size=12)), schema=schema)
 
 
-def as_json(value: object) -> object:
+def as_json(value: object, kind: pa.DataType) -> object:
     """Return a value as producers write it."""
     if isinstance(value, dict):
-        return {name: as_json(each) for name, each in value.items()}
+        return {each.name: as_json(value[each.name], each.type) for each in kind.fields}
+    if isinstance(value, list) and pa.types.is_map(kind):
+        return {name: as_json(each, kind.item_type) for name, each in value}
     if isinstance(value, list):
-        return list(map(as_json, value))
+        return [as_json(each, kind.value_type) for each in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, (dt.date, dt.datetime)):
@@ -107,8 +114,9 @@ def test_rows_come_back_equal_and_exactly_the_bad_records_are_left_out(
     data: st.DataObject,
 ) -> None:
     rows = table.to_pylist()
+    kind = pa.struct(list(table.schema))
     values = [
-        json.dumps(as_json(each), ensure_ascii=plain, indent=indent).encode() for each in rows
+        json.dumps(as_json(each, kind), ensure_ascii=plain, indent=indent).encode() for each in rows
     ]
     places = data.draw(st.sets(st.integers(0, len(values)), max_size=3))
     bad = st.sampled_from([b"", b"?", b"[]", b"{}{}", b"{}\n{}", b'{"":', b"{}\0", b'{"a\\x":1}'])
@@ -137,17 +145,74 @@ PIECES = [
     b"\\u00e9",
 ]
 PIECES += [b"{}", b'{"a": 1}', b"1e5", b"NaN", b"null", b"\xff", b" ", b'{"s": "2026-01-31"}', b":"]
+PIECES += [b'{"s": "\xff"}', b'{"b": "\xff"}', b'{"s": "\xc3\xa9"}']
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join)
 FUZZED = pa.schema([("a", pa.int64()), ("s", pa.string()), ("d", pa.date32()), ("b", pa.binary())])
+MAPPED = pa.schema([("a", pa.map_(pa.string(), pa.int64())), ("s", pa.string())])
 
 
-@given(st.lists(TEXTS | st.binary(max_size=20), min_size=1, max_size=8))
+@given(
+    st.lists(TEXTS | st.binary(max_size=20), min_size=1, max_size=8),
+    st.sampled_from([FUZZED, MAPPED]),
+)
 def test_a_value_is_decoded_as_if_it_stood_alone_whatever_stands_beside_it(
-    values: list[bytes],
+    values: list[bytes], schema: pa.Schema
 ) -> None:
     """Random bytes raise nothing."""
-    decoder = JsonDecoder(FUZZED)
+    decoder = JsonDecoder(schema)
     rows, bad = shown(decoder.decode(values))
     alone = [shown(decoder.decode([each])) for each in values]
     assert bad == [at for at, (_, refused) in enumerate(alone) if refused]
     assert rows == [row for found, _ in alone for row in found]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("am", max_size=1), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "s", "x"]), JSON), st.data())
+def test_a_map_has_the_entries_of_its_object_and_damaged_texts_are_refused(
+    value: dict[str, object], data: st.DataObject
+) -> None:
+    """Python's parser says what is JSON, and what it means."""
+    text = json.dumps(value).encode()
+    start = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(start, min(len(text), start + 2)))
+    put = data.draw(st.sampled_from([b"", b"{", b"}", b'"', b",", b":", b"[", b"]", b"1"]))
+    text = text[:start] + put + text[cut:]
+    found = JsonDecoder(MAPPED).decode([text])
+    try:
+        expected = json.loads(text, object_pairs_hook=Pairs)
+    except ValueError:
+        assert found.bad
+        return
+    if not isinstance(expected, Pairs):
+        assert found.bad
+    elif not found.bad:
+        assert found.rows["a"].to_pylist() == [expected.last("a")]
+    elif all(is_plain(expected, name) for name in ("a", "s")):
+        raise AssertionError(found.bad)
+
+
+class Pairs(list[tuple[str, object]]):
+    """A JSON object with all its members, in their order."""
+
+    def last(self, name: str) -> object:
+        return dict(self).get(name)
+
+
+def is_plain(value: Pairs, name: str) -> bool:
+    """Tell whether a member fits its column for certain."""
+    if sum(each == name for each, _ in value) > 1:
+        return False
+    found = value.last(name)
+    if name == "s":
+        return found is None or isinstance(found, str)
+    if not isinstance(found, Pairs):
+        return found is None
+    keys = [key for key, _ in found]
+    numbers = all(type(each) is int or each is None for _, each in found)
+    return numbers and len(set(keys)) == len(keys)

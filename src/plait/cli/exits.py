@@ -93,6 +93,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.UndoneError: Exit.REFUSED,
     errors.TransactionClosedError: Exit.BUG,
     errors.LockError: Exit.LOCK,
+    errors.ReplicationError: Exit.STORAGE,
     errors.PlanStaleError: Exit.CONFLICT,
     errors.StorageError: Exit.STORAGE,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +39,7 @@ def _load(context: click.Context, parameter: click.Parameter, path: Path | None)
             message = f"{path}: unknown option {key!r}"
             hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(sorted(known))}"
             raise OptionError(message, hint=hint, key=key, value="", nearest=near)
-        values[str(option.name)] = _value_of(option, value)
+        values[str(option.name)] = _value_of(path, key, option, value)
     context.default_map = values
 
 
@@ -48,18 +48,41 @@ def _written(parameter: click.Parameter) -> str:
     return max(parameter.opts, key=len).lstrip("-")
 
 
-def _value_of(option: click.Parameter, value: object) -> object:
+def _value_of(path: Path, key: str, option: click.Parameter, value: object) -> object:
     """Return a value as the line would give it: a table stands for ``KEY=VALUE``, repeated."""
-    if isinstance(value, Mapping):
-        value = [f"{key}={_text(each)}" for key, each in value.items()]
-    if isinstance(option, click.Option) and option.multiple:
-        return [_text(each) for each in (value if isinstance(value, list) else [value])]
-    return value if isinstance(value, bool) else _text(value)
+    if not (isinstance(option, click.Option) and option.multiple):
+        flag = isinstance(option, click.Option) and option.is_flag
+        if isinstance(value, (Mapping, list)) or (isinstance(value, bool) and not flag):
+            raise _misfit(path, key, "takes one value", "write a text in quotes, or a number")
+        return value if isinstance(value, bool) else _text(path, key, value)
+    if isinstance(value, Mapping) and option.callback is not None:  # of pairs
+        return [f"{name}={text}" for name, text in _pairs(path, key, value)]
+    many = value if isinstance(value, list) else [value]
+    if any(isinstance(each, (Mapping, list)) for each in many):
+        raise _misfit(path, key, "takes values", "write texts in quotes, or a list of them")
+    return [_text(path, key, each) for each in many]
 
 
-def _text(value: object) -> str:
+def _pairs(path: Path, key: str, value: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Return names and values; a table in a table is a name with a dot, as TOML reads it."""
+    for name, each in value.items():
+        if isinstance(each, Mapping):
+            yield from ((f"{name}.{inner}", text) for inner, text in _pairs(path, key, each))
+        elif isinstance(each, list):
+            raise _misfit(path, key, "takes values", f"write one for {name!r}")
+        else:
+            yield str(name), _text(path, key, each)
+
+
+def _text(path: Path, key: str, value: object) -> str:
     """Write a value as on the line; YAML and TOML have ``true`` where Python has ``True``."""
+    if value is None:
+        raise _misfit(path, key, "has no value", "leave it out, or write a value")
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _misfit(path: Path, key: str, what: str, hint: str) -> OptionError:
+    return OptionError(f"{path}: option {key!r} {what}", hint=hint, key=key, value="")
 
 
 def _read(path: Path) -> Mapping[str, object]:
@@ -76,9 +99,13 @@ def _read(path: Path) -> Mapping[str, object]:
         message = f"{path} cannot be read: {error}"
         hint = "TOML if its name ends in .toml, YAML if in .yaml or .yml"
         raise OptionError(message, hint=hint, key="file", value=str(path)) from error
-    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+    if not isinstance(values, Mapping):
         message = f"{path} has no options"
         raise OptionError(message, hint="write NAME: VALUE", key="file", value=str(path))
+    for key in values:
+        if not isinstance(key, str):
+            message = f"{path}: {key!r} is no name of an option"
+            raise OptionError(message, hint="write NAME: VALUE", key="file", value=str(path))
     return values
 
 
@@ -88,7 +115,24 @@ def _yaml(text: str) -> object:
     except ImportError as error:
         message = "a YAML file needs the library PyYAML"
         raise MissingDependencyError(message, hint="pip install 'plait[kafka]'") from error
+
+    class Loader(yaml.SafeLoader):
+        """Refuses a name that comes twice, of which YAML's own would take the last."""
+
+        def construct_mapping(
+            self,
+            node: yaml.MappingNode,
+            deep: bool = False,  # noqa: FBT001, FBT002 - the signature is PyYAML's
+        ) -> dict[object, object]:
+            names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
+            for name in names:
+                if names.count(name) > 1:
+                    message = f"it has {name!r} twice"
+                    raise ValueError(message)
+            made: dict[object, object] = super().construct_mapping(node, deep=deep)
+            return made
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506 - it is a safe one
     except yaml.YAMLError as error:
         raise ValueError(error) from error

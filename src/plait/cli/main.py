@@ -30,6 +30,9 @@ ENTRIES = {
     "set": CommandEntry(_TABLES, "Set properties of a table, its time to live, or its contract."),
     "history": CommandEntry(_TIMELINE, "List decisions, newest first."),
     "timeline": CommandEntry(_TIMELINE, "Show who wrote when, and which writers overlapped."),
+    "compare": CommandEntry(
+        "plait.cli.commands.compare", "Compare the rows of two tables or versions."
+    ),
     "diff": CommandEntry(
         "plait.cli.commands.changes", "Count and show the rows that commits changed."
     ),
@@ -75,6 +78,10 @@ ENTRIES = {
     "sink": CommandEntry(
         "plait.cli.commands.sink",
         "Write a Kafka topic into a table, exactly once, until it is stopped.",
+    ),
+    "replicas": CommandEntry(
+        "plait.cli.commands.replicas",
+        "Show how far the sinks of a table are from it, or set one right row by row.",
     ),
     "probe": CommandEntry(
         "plait.cli.commands.probe", "Race calls on a store to test whether it can be written."

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plait.kafka.settings import SinkSettings
     from plait.kafka.sink import KafkaSink
+    from plait.kafka.topic_sink import TopicSink
 
-__all__ = ["KafkaSink", "SinkSettings"]
+__all__ = ["KafkaSink", "SinkSettings", "TopicSink"]
 
-_ROOMS = {"KafkaSink": "plait.kafka.sink", "SinkSettings": "plait.kafka.settings"}
+_ROOMS = {
+    "KafkaSink": "plait.kafka.sink",
+    "SinkSettings": "plait.kafka.settings",
+    "TopicSink": "plait.kafka.topic_sink",
+}
 
 
 def __getattr__(name: str) -> object:

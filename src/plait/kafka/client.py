@@ -1,23 +1,25 @@
-"""Clients of Kafka, made the way that exactly once needs; the one file that knows the library."""
+"""Clients of Kafka, configured as exactly-once delivery needs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import (
-    MissingDependencyError,
-    OptionError,
-    StorageError,
-    TableNotFoundError,
-)
+from plait.errors import OptionError, StorageError, TableNotFoundError
+from plait.kafka.access import GROUP, TOPIC, Right
+from plait.kafka.library import library, require_allowed, translated, unreachable
 from plait.ports import SystemClock
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+    from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._acl import AclOperation
+
+_log = logging.getLogger(__name__)
 
 _ASK_S: Final = 30.0
 _LOOKS: Final = 10
@@ -35,6 +37,14 @@ class Topic:
     id: str
     """Another one if it is deleted and made again."""
     partitions: int
+    granted: frozenset[str] = field(default=frozenset(), compare=False)
+    """The operations that the user may do on it; empty if the brokers do not report them."""
+
+    def missing(self, *operations: str) -> list[Right]:
+        """Return the rights to operations that are known not to be granted."""
+        if not self.granted:
+            return []
+        return [Right(each, TOPIC, self.name) for each in operations if each not in self.granted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,20 @@ class Clients:
     options: Mapping[str, str]
     """Further settings of librdkafka."""
 
-    def consumer(self, group: str | None = None, **settings: str | int) -> Consumer:
+    def consumer(
+        self,
+        group: str | None = None,
+        settings: Mapping[str, str | int] = MappingProxyType({}),
+        *,
+        defaults: Mapping[str, str | int] = MappingProxyType({}),
+    ) -> Consumer:
         """Return a consumer whose offsets nobody but the caller sets.
 
-        Only committed records are read, and an offset that is not there is an error.
+        Only committed records are read, and an offset that is not there is an error. The user's
+        settings go before ``defaults``, and ``settings`` before both.
         """
         made: dict[str, object] = {
+            **defaults,
             **self._common(),
             "group.id": group or f"{_CLIENT_ID}-none",
             "enable.auto.commit": False,
@@ -60,7 +78,7 @@ class Clients:
             **settings,
         }
         with _configured():
-            return _library().Consumer(made)
+            return library().Consumer(made)
 
     def producer(self, **settings: str | int) -> Producer:
         """Return a producer whose messages arrive once and in order, or with an error."""
@@ -71,28 +89,32 @@ class Clients:
             **settings,
         }
         with _configured():
-            return _library().Producer(made)
+            return library().Producer(made)
 
     def find_topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Look topics up; those that are not there are left out.
 
         Raises:
+            AccessDeniedError: the user may not see a topic, whether or not it is there.
             StorageError: the brokers do not answer.
         """
-        library = _library()
+        kafka = library()
         found: dict[str, Topic] = {}
         admin = self._admin()  # its answers end with it
         with translated(f"describe {', '.join(names)}"):
             asked = admin.describe_topics(
-                library.TopicCollection(list(names)), request_timeout=_ASK_S
+                kafka.TopicCollection(list(names)),
+                include_authorized_operations=True,
+                request_timeout=_ASK_S,
             )
         for name, answer in asked.items():
             try:
                 told = answer.result(_ASK_S)
-            except library.KafkaException as error:
-                if error.args[0].code() == library.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            except kafka.KafkaException as error:
+                if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise _unreachable(error, "describe", name) from error
+                require_allowed(error.args[0], Right("DESCRIBE", TOPIC, name))
+                raise unreachable(error, "describe", name) from error
             except TimeoutError as error:
                 raise _silent(self.bootstrap) from error
             if str(told.topic_id) == _NO_ID:
@@ -101,7 +123,8 @@ class Clients:
                     "a topic that is made again could not be told from the old one; use Kafka 2.8+"
                 )
                 raise StorageError(message, hint=hint)
-            found[name] = Topic(name, str(told.topic_id), len(told.partitions))
+            granted = _names_of(told.authorized_operations)
+            found[name] = Topic(name, str(told.topic_id), len(told.partitions), granted)
         return found
 
     def require_topic(self, name: str) -> Topic:
@@ -122,28 +145,59 @@ class Clients:
             raise TableNotFoundError(message, hint="create it, or correct its name")
         return topic
 
-    def make_topic(self, name: str, *, partitions: int = 1, settings: Mapping[str, str]) -> None:
-        """Make a topic unless it is there; replicas as the brokers' default says."""
-        library = _library()
-        topic = library.NewTopic(name, partitions, config=dict(settings))
+    def granted_on_group(self, name: str) -> frozenset[str]:
+        """Return the operations that the user may do on a group; empty if that is not reported.
+
+        Raises:
+            AccessDeniedError: the user may not see the group.
+        """
+        kafka, admin = library(), self._admin()
+        asked = admin.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=_ASK_S
+        )
+        try:
+            return _names_of(asked[name].result(_ASK_S).authorized_operations)
+        except kafka.KafkaException as error:
+            require_allowed(error.args[0], Right("DESCRIBE", GROUP, name))
+        except TimeoutError:
+            _log.debug("the brokers did not describe the group %r", name)
+        return frozenset()
+
+    def make_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        settings: Mapping[str, str],
+        dry_run: bool = False,
+    ) -> None:
+        """Make a topic unless it is there; replicas as the brokers' default says.
+
+        Raises:
+            AccessDeniedError: the user may not create it.
+            StorageError: the brokers do not answer, or refuse it.
+        """
+        kafka = library()
+        topic = kafka.NewTopic(name, partitions, config=dict(settings))
         admin = self._admin()  # its answers end with it
-        answer = admin.create_topics([topic], request_timeout=_ASK_S)[name]
+        answer = admin.create_topics([topic], request_timeout=_ASK_S, validate_only=dry_run)[name]
         try:
             answer.result(_ASK_S)
-        except library.KafkaException as error:
-            if error.args[0].code() != library.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _unreachable(error, "create topic", name) from error
+        except kafka.KafkaException as error:
+            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                require_allowed(error.args[0], Right("CREATE", TOPIC, name))
+                raise unreachable(error, "create topic", name) from error
         except TimeoutError as error:
             raise _silent(self.bootstrap) from error
 
     def place(self, topic: str, partition: int, offset: int | None = None) -> TopicPartition:
         """Name a place in a topic, as the library does."""
-        made = _library().TopicPartition
+        made = library().TopicPartition
         return made(topic, partition) if offset is None else made(topic, partition, offset)
 
     def end_of(self, topic: str, partition: int) -> TopicPartition:
         """Name the end of a partition, wherever that is."""
-        return self.place(topic, partition, _library().OFFSET_END)
+        return self.place(topic, partition, library().OFFSET_END)
 
     def bounds(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last.
@@ -153,18 +207,18 @@ class Clients:
         Raises:
             StorageError: the brokers do not answer.
         """
-        library, place, clock = _library(), self.place(topic, partition), SystemClock()
+        kafka, place, clock = library(), self.place(topic, partition), SystemClock()
         moved = (
-            library.KafkaError.NOT_LEADER_FOR_PARTITION,
-            library.KafkaError.LEADER_NOT_AVAILABLE,
+            kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+            kafka.KafkaError.LEADER_NOT_AVAILABLE,
         )
         for left in reversed(range(_LOOKS)):
             try:
                 found = consumer.get_watermark_offsets(place, timeout=_ASK_S)
                 break
-            except library.KafkaException as error:
+            except kafka.KafkaException as error:
                 if not left or error.args[0].code() not in moved:
-                    raise _unreachable(error, "look at", f"{topic}/{partition}") from error
+                    raise unreachable(error, "look at", f"{topic}/{partition}") from error
                 clock.sleep(_LOOK_S)
         if found is None:
             message = f"the brokers do not tell the offsets of {topic}/{partition}"
@@ -200,13 +254,13 @@ class Clients:
         Raises:
             StorageError: it cannot.
         """
-        library = _library()
+        kafka = library()
         try:
             consumer.seek(self.place(topic, partition, offset))
-        except library.KafkaException as error:
-            if error.args[0].code() == library.KafkaError._STATE:  # noqa: SLF001 - a name of theirs
+        except kafka.KafkaException as error:
+            if error.args[0].code() == kafka.KafkaError._STATE:  # noqa: SLF001 - a name of theirs
                 return False
-            raise _unreachable(error, "seek in", f"{topic}/{partition}") from error
+            raise unreachable(error, "seek in", f"{topic}/{partition}") from error
         return True
 
     def begin_at(self, consumer: Consumer, topic: str, partition: int, offset: int) -> None:
@@ -219,9 +273,11 @@ class Clients:
         """
         place = [self.place(topic, partition, offset)]
         with translated(f"begin {topic}/{partition} anew"):
+            consumer.resume(
+                place
+            )  # first: right after an assignment, the client forgets its offset
             consumer.incremental_unassign(place)
             consumer.incremental_assign(place)
-            consumer.resume(place)
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {
@@ -235,65 +291,7 @@ class Clients:
         common = self._common()
         del common["allow.auto.create.topics"]  # of consumers and producers alone
         with _configured():
-            return _library().AdminClient(common)
-
-
-def is_lost_offset(message: Message) -> bool:
-    """Tell whether what a consumer gave says that the offset it stands at is not there."""
-    error = message.error()
-    kinds = _library().KafkaError
-    return error is not None and error.code() in (
-        kinds._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own errors begin so
-        kinds.OFFSET_OUT_OF_RANGE,
-    )
-
-
-def require_usable(error: KafkaError, group: str, topic: str) -> None:
-    """Raise if an error that a consumer was given does not go away by itself.
-
-    Args:
-        error: what it was given in place of a record.
-        group: the consumer group; empty for none.
-        topic: the topic that it reads, if that is known.
-
-    Raises:
-        StorageError: the client has stopped for good, or may not do what it is there for.
-    """
-    kinds = _library().KafkaError
-    code, what = error.code(), f"group {group!r}" if group else f"topic {topic!r}"
-    if code == kinds.GROUP_AUTHORIZATION_FAILED:
-        hint = f"allow this user READ on {what} (an ACL)"
-    elif code == kinds.TOPIC_AUTHORIZATION_FAILED:
-        what = f"topic {topic!r}"
-        hint = f"allow this user READ and DESCRIBE on {what} (an ACL)"
-    elif code in (kinds.CLUSTER_AUTHORIZATION_FAILED, kinds.SASL_AUTHENTICATION_FAILED):
-        hint = "see what the brokers allow this user"
-    elif error.fatal() or code == kinds._FATAL:  # noqa: SLF001 - a name of theirs
-        hint = "start the process again; if that does not help, see the options of the client"
-    else:
-        return
-    message = f"could not read {what}: {error}"
-    raise StorageError(message, hint=hint)
-
-
-def is_absent(error: KafkaError) -> bool:
-    """Tell whether an error says that a topic, or its partition, is not there."""
-    kinds = _library().KafkaError
-    return error.code() in (
-        kinds.UNKNOWN_TOPIC_OR_PART,
-        kinds.UNKNOWN_TOPIC_ID,
-        kinds._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own errors begin so
-        kinds._UNKNOWN_PARTITION,  # noqa: SLF001
-    )
-
-
-@contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise errors of the library as StorageError."""
-    try:
-        yield
-    except _library().KafkaException as error:
-        raise _unreachable(error, what) from error
+            return library().AdminClient(common)
 
 
 @contextmanager
@@ -301,17 +299,15 @@ def _configured() -> Iterator[None]:
     """Raise what the library says of its settings as OptionError; no value is shown."""
     try:
         yield
-    except _library().KafkaException as error:
+    except library().KafkaException as error:
         reason = error.args[0].str() if error.args else str(error)
         message = f"a setting of the Kafka client is wrong: {reason}"
         hint = "librdkafka's documentation lists the settings"
         raise OptionError(message, hint=hint, key="client", value="") from error
-
-
-def _unreachable(error: Exception, *what: str) -> StorageError:
-    reason = error.args[0] if error.args else error
-    message = f"could not {' '.join(what)}: {reason}"
-    return StorageError(message, hint="see whether the brokers are up, and what they allow")
+    except (AttributeError, TypeError, ValueError) as error:  # of settings that are Python objects
+        message = f"a setting of the Kafka client is wrong: {error}"
+        hint = "callbacks and tables cannot be set here; see librdkafka's documentation"
+        raise OptionError(message, hint=hint, key="client", value="") from error
 
 
 def _silent(bootstrap: str) -> StorageError:
@@ -320,32 +316,5 @@ def _silent(bootstrap: str) -> StorageError:
     return StorageError(message, hint=hint)
 
 
-class _Library:
-    """The names of the library that this room uses."""
-
-    def __init__(self) -> None:
-        import confluent_kafka  # noqa: PLC0415 - an extra
-        from confluent_kafka import admin, cimpl  # noqa: PLC0415
-
-        self.Consumer = confluent_kafka.Consumer
-        self.Producer = confluent_kafka.Producer
-        self.OFFSET_END = confluent_kafka.OFFSET_END
-        self.TopicPartition = confluent_kafka.TopicPartition
-        self.TopicCollection = confluent_kafka.TopicCollection
-        self.KafkaException = confluent_kafka.KafkaException
-        self.KafkaError = confluent_kafka.KafkaError
-        self.AdminClient = admin.AdminClient
-        self.NewTopic = cimpl.NewTopic
-
-
-_known: list[_Library] = []
-
-
-def _library() -> _Library:
-    if not _known:
-        try:
-            _known.append(_Library())
-        except ImportError as error:
-            message = "the Kafka sink needs the library confluent-kafka"
-            raise MissingDependencyError(message, hint="pip install 'plait[kafka]'") from error
-    return _known[0]
+def _names_of(operations: Sequence[AclOperation] | None) -> frozenset[str]:
+    return frozenset(each.name for each in operations or ())

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import StorageError
-from plait.kafka.client import Clients, is_absent, require_usable, translated
+from plait.errors import AccessDeniedError, StorageError
+from plait.kafka.access import TOPIC, Right, access_denied
+from plait.kafka.client import Clients
+from plait.kafka.library import is_absent, require_allowed, require_usable, translated
 from plait.kafka.settings import SinkSettings
 from plait.ports import SystemClock
 from plait.stream.messages import ACK, END, START, EncodedMessage
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PARTITION: Final = 0
+_UNCOMMITTED: Final[Mapping[str, str | int]] = {"isolation.level": "read_uncommitted"}
 _BATCH: Final = 500
 _LOOK_S: Final = 0.1
 _FLUSH_S: Final = 10.0
@@ -51,6 +55,7 @@ class ControlTopic:
         """Open the topic at its end; make it if it is absent.
 
         Raises:
+            AccessDeniedError: the user lacks a right on the topic.
             StorageError: the brokers do not answer.
             MissingDependencyError: the library is not installed.
         """
@@ -60,8 +65,9 @@ class ControlTopic:
         self._writers: list[queue.SimpleQueue[bytes]] = []
         self._lock = threading.Lock()
         self._producer = clients.producer(**{"linger.ms": 0})
+        # The group of the sink, which this client does not join: no right on another one is needed.
         # An open transaction of somebody else would hold committed messages back.
-        self._consumer = clients.consumer(**{"isolation.level": "read_uncommitted"})
+        self._consumer = clients.consumer(settings.name, _UNCOMMITTED)
         self._doubt = _Doubt()
         self._id = ""
         self._read_from_end()
@@ -116,7 +122,7 @@ class ControlTopic:
         self._doubt.sent()
         key = f"{self._sink}/{message.number}"
         try:
-            with translated(f"send to {self._topic}"):
+            with translated(f"send to {self._topic}", Right("WRITE", TOPIC, self._topic)):
                 self._producer.produce(
                     self._topic,
                     message,
@@ -146,6 +152,10 @@ class ControlTopic:
         if error is None:
             return
         _log.warning("a message was not delivered: %s", error)
+        try:
+            require_allowed(error, Right("WRITE", TOPIC, self._topic))
+        except AccessDeniedError as denied:
+            self.failed = denied
         if is_absent(error):
             self._doubt.begin()
 
@@ -198,6 +208,9 @@ class ControlTopic:
         if not clients.find_topics([topic]):
             clients.make_topic(topic, settings={"retention.ms": str(_KEPT_MS)})
         found = clients.require_topic(topic)
+        missing = found.missing("READ", "WRITE")
+        if missing:
+            raise access_denied(missing)
         _, end = clients.bounds(self._consumer, topic, _PARTITION)
         with translated(f"read {topic}"):
             self._consumer.assign([clients.place(topic, _PARTITION, end)])
@@ -207,7 +220,7 @@ class ControlTopic:
         error, body, key = message.error(), message.value(), message.key()
         if error is not None:
             _log.warning("the control topic: %s", error)
-            require_usable(error, "", self._topic)
+            require_usable(error, self._sink, self._topic)
             self._doubt.begin()
             return
         self._doubt.heard()

@@ -13,16 +13,40 @@ class PartitionCounts:
     """One partition that a process holds. Offsets are those of the topic."""
 
     next: int = 0
-    """What is read next."""
+    """The offset of the record to read next."""
     committed: int = 0
-    """What is in the table, up to here."""
+    """The offset up to which all records are in the table."""
     end: int = 0
-    """The end of the partition, as the brokers told last."""
+    """The end of the partition, as the brokers reported it last."""
+    read: int = 0
+    """The furthest offset that was read; after a failed epoch it is ahead of ``next``."""
+    stalled_since: float | None = None
+    """Since when it has waited for a commit, on a steady clock; None if it waits for none."""
 
     @property
     def lag(self) -> int:
         """How many offsets are not in the table yet."""
         return max(0, self.end - self.committed)
+
+    def note(self, next_offset: int | None, committed: int | None, now_s: float) -> None:
+        """Note how far the partition is.
+
+        It waits for a commit while records that were read are not in the table, and while the
+        coordinator has not said where to begin. Reading the same records again is no progress.
+
+        Args:
+            next_offset: of the record to read next; None while the coordinator has not said it.
+            committed: up to where records are in the table; None while that is not known.
+            now_s: the time on a steady clock.
+        """
+        known = self.committed if committed is None else committed
+        progressed = known > self.committed
+        self.next, self.committed = next_offset or 0, known
+        self.read = max(self.read, self.next)
+        if next_offset is not None and known >= self.read:
+            self.stalled_since = None
+        elif progressed or self.stalled_since is None:
+            self.stalled_since = now_s
 
 
 @dataclass(slots=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from plait.errors import StorageError, UndecodableError
-from plait.kafka.client import Clients, translated
+from plait.kafka.access import TOPIC, Right
+from plait.kafka.client import Clients
 from plait.kafka.decode import Undecodable
+from plait.kafka.library import headers_of, require_allowed, translated
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message, Producer
+    from confluent_kafka import KafkaError, Message, Producer
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +23,7 @@ WINDOW: Final = 10_000
 """The share is of so many records at least: a bad one among the first few stops nothing."""
 _KEPT: Final = 10 * WINDOW
 _FLUSH_S: Final = 60.0
+_HINT: Final = "see whether the brokers are up; large records need message.max.bytes in --client"
 
 
 @dataclass(slots=True)
@@ -96,9 +100,10 @@ class DeadLetters:
     def _send(
         self, producer: Producer, records: Sequence[Message], bad: Sequence[Undecodable]
     ) -> None:
-        failed: list[object] = []
+        failed: list[KafkaError] = []
+        write = Right("WRITE", TOPIC, self._topic)
 
-        def heard(error: object, _: object) -> None:
+        def heard(error: KafkaError | None, _: object) -> None:
             if error is not None:
                 failed.append(error)
 
@@ -110,16 +115,31 @@ class DeadLetters:
                 "plait-partition": str(record.partition()),
                 "plait-offset": str(record.offset()),
             }
-            headers = [*(record.headers() or []), *((k, v.encode()) for k, v in place.items())]
-            with translated(f"send the record at {_place(record)} to topic {self._topic!r}"):
-                producer.produce(
-                    self._topic, record.value(), record.key(), headers=headers, on_delivery=heard
-                )
+            headers = [*_own_headers(record), *((k, v.encode()) for k, v in place.items())]
+            send = partial(producer.produce, self._topic, record.value(), record.key())
+            what = f"send the record at {_place(record)} to topic {self._topic!r}"
+            with translated(what, write, hint=_HINT):
+                try:
+                    send(headers=headers, on_delivery=heard)
+                except BufferError:  # the client's queue is full
+                    if producer.flush(_FLUSH_S):
+                        break
+                    send(headers=headers, on_delivery=heard)
                 producer.poll(0)
-        if producer.flush(_FLUSH_S) or failed:
+        late = producer.flush(_FLUSH_S)
+        for error in failed[:1]:
+            require_allowed(error, write)
+        if late or failed:
             message = f"the topic {self._topic!r} did not take all records: {failed[:1]}"
-            hint = "see whether the brokers are up, and the topic's max.message.bytes"
-            raise StorageError(message, hint=hint)
+            raise StorageError(message, hint=_HINT)
+
+
+def _own_headers(record: Message) -> list[tuple[str, str | bytes | None]]:
+    """Return the headers of a record; none if they cannot be read."""
+    try:
+        return headers_of(record)
+    except ValueError:
+        return []
 
 
 def _place(record: Message) -> str:

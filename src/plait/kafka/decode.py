@@ -18,6 +18,8 @@ Places = npt.NDArray[np.int64]
 Decode = Callable[[Sequence[bytes]], pa.Table]
 
 _ALONE: Final = 1
+_SMALLER: Final = 8
+_LARGER: Final = 2
 _REASON_MAX: Final = 300
 
 
@@ -50,28 +52,30 @@ class Decoder(Protocol):
 
 
 def isolated(values: Sequence[bytes], decode: Decode) -> Decoded:
-    """Decode values all at once; halve them where one is bad, until it stands alone.
+    """Decode values all at once; in pieces where some are bad, until each of these stands alone.
+
+    A piece is smaller after one that was bad, and larger after a good one. So a few bad values
+    cost a few calls each, and where all are bad, each costs one.
 
     ``decode`` returns a row for each value, or raises ValueError, as the errors of Arrow are.
     There must be at least one value.
     """
     bad: list[Undecodable] = []
-    rows = list(_parts(values, 0, decode, bad))
-    return Decoded(pa.concat_tables(rows) if rows else decode(()), tuple(bad))
-
-
-def _parts(
-    values: Sequence[bytes], first: int, decode: Decode, bad: list[Undecodable]
-) -> Iterator[pa.Table]:
-    try:
-        yield decode(values)
-    except (ValueError, pa.ArrowException) as error:
-        if len(values) == _ALONE:
+    rows: list[pa.Table] = []
+    first, size = 0, len(values)
+    while first < len(values):
+        piece = values[first : first + size]
+        try:
+            rows.append(decode(piece))
+        except (ValueError, pa.ArrowException) as error:
+            if len(piece) > _ALONE:
+                size = max(_ALONE, len(piece) // _SMALLER)
+                continue
             bad.append(Undecodable(first, str(error)[:_REASON_MAX]))
-            return
-        half = len(values) // 2
-        yield from _parts(values[:half], first, decode, bad)
-        yield from _parts(values[half:], first + half, decode, bad)
+        else:
+            size *= _LARGER
+        first += len(piece)
+    return Decoded(pa.concat_tables(rows) if rows else decode(()), tuple(bad))
 
 
 @dataclass(slots=True)

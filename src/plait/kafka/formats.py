@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError
-from plait.kafka.avro_schema import Node, parse_schema
-from plait.kafka.avro_values import AvroDecoder
+from plait.kafka.avro.decoder import AvroDecoder
+from plait.kafka.avro.schema import Node, parse_schema
 from plait.kafka.decode import Decoded, Decoder, isolated
 from plait.kafka.json_values import JsonDecoder
 from plait.kafka.registry import Registry

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError
 from plait.kafka.decode import Kept, Undecodable
+from plait.kafka.library import headers_of
 from plait.kafka.record_keys import KeyDecoder
 from plait.model.schema import type_name, unknown_column
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 KEY: Final = "key"
 _HEADERS: Final = "headers"
 _INSTANT: Final = pa.timestamp("us", "UTC")
+_INSTANT_MS_MAX: Final = ((1 << 63) - 1) // 1000
+"""The latest time that a timestamp in microseconds can hold."""
 _TYPES: Final[Mapping[str, tuple[pa.DataType, ...]]] = {
     "timestamp": (_INSTANT, pa.int64()),
     "topic": (pa.string(),),
@@ -91,10 +94,18 @@ class Includes:
         return present.rows.column(0).combine_chunks().take(pa.array(rows, mask=rows < 0))
 
 
-def _timestamps(records: Sequence[Message], kind: pa.DataType, _: list[Undecodable]) -> pa.Array:
+def _timestamps(
+    records: Sequence[Message], kind: pa.DataType, refused: list[Undecodable]
+) -> pa.Array:
     told = [record.timestamp() for record in records]
-    values = pa.array([at if known else None for known, at in told], pa.int64())
-    return values.cast(pa.timestamp("ms", "UTC")).cast(kind) if kind == _INSTANT else values
+    times = [at if known else None for known, at in told]
+    if kind != _INSTANT:
+        return pa.array(times, pa.int64())
+    for place, ms in enumerate(times):
+        if ms is not None and abs(ms) > _INSTANT_MS_MAX:
+            refused.append(Undecodable(place, f"its time, {ms} ms, is beyond every timestamp"))
+            times[place] = None
+    return pa.array(times, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(kind)
 
 
 def _headers(records: Sequence[Message], kind: pa.DataType, refused: list[Undecodable]) -> pa.Array:
@@ -102,20 +113,17 @@ def _headers(records: Sequence[Message], kind: pa.DataType, refused: list[Undeco
     raw = pa.types.is_map(kind) and pa.types.is_binary(kind.item_type)
     made: list[object] = []
     for at, record in enumerate(records):
-        pairs = _pairs(record)
+        given: Sequence[tuple[str, object]] = ()
         try:
+            pairs = headers_of(record)
             given = pairs if raw else [(name, _text(value)) for name, value in pairs]
-        except ValueError:
-            reason = "a header is no text in UTF-8, which a map<string,binary> could take"
+        except UnicodeDecodeError:
+            reason = "a header is not UTF-8 text, which a map<string,binary> could take"
             refused.append(Undecodable(at, reason))
-            given = []
+        except ValueError as error:
+            refused.append(Undecodable(at, str(error)))
         made.append(list(dict(given).items()) if pa.types.is_map(kind) else _json(given))
     return pa.array(made, kind)
-
-
-def _pairs(record: Message) -> list[tuple[str, object]]:
-    headers = record.headers() or ()
-    return [*(headers.items() if isinstance(headers, dict) else headers)]
 
 
 def _text(value: object) -> str | None:

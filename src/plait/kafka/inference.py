@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from plait.errors import SchemaError
-from plait.kafka.client import Clients, translated
+from plait.kafka.client import Clients
+from plait.kafka.library import translated
 from plait.kafka.position import find_bounds
 
 _SAMPLE: Final = 1_000
@@ -17,7 +18,7 @@ _WAIT_S: Final = 1.0
 _TRIES: Final = 10
 
 
-def infer_schema(clients: Clients, topics: Sequence[str]) -> pa.Schema:
+def infer_schema(clients: Clients, topics: Sequence[str], group: str = "") -> pa.Schema:
     """Find a schema that fits the first thousand JSON records of some topics.
 
     Texts in ISO 8601 become timestamps in UTC, and numbers without a fraction 64-bit integers. What
@@ -28,7 +29,7 @@ def infer_schema(clients: Clients, topics: Sequence[str]) -> pa.Schema:
         SchemaError: there are no records, or they are no JSON objects, or a column is null in all.
         StorageError: the brokers do not answer.
     """
-    values = _sample(clients, topics)
+    values = _sample(clients, topics, group)
     if not values:
         message = f"{', '.join(topics)} has no record to take a schema from"
         raise SchemaError(message, hint="pass the schema: --create 'id bigint, ...'")
@@ -46,7 +47,7 @@ def infer_schema(clients: Clients, topics: Sequence[str]) -> pa.Schema:
     return pa.schema([(field.name, _stored(field.type)) for field in found])
 
 
-def _sample(clients: Clients, topics: Sequence[str]) -> list[bytes]:
+def _sample(clients: Clients, topics: Sequence[str], group: str) -> list[bytes]:
     """Read the first records that have a value."""
     known = {name: clients.require_topic(name) for name in topics}
     places = [
@@ -57,7 +58,7 @@ def _sample(clients: Clients, topics: Sequence[str]) -> list[bytes]:
     values: list[bytes] = []
     if not places:
         return values
-    consumer = clients.consumer()
+    consumer = clients.consumer(group or None)
     try:
         with translated(f"read {', '.join(topics)}"):
             consumer.assign(places)

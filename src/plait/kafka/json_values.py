@@ -15,6 +15,7 @@ import pyarrow.json as pj
 
 from plait.errors import OptionError
 from plait.kafka.decode import Decoded, Undecodable, isolated
+from plait.kafka.json_maps import KEY, VALUE, shape_of, with_entries
 from plait.model.schema import type_name
 
 _T = pa.types
@@ -31,7 +32,7 @@ class JsonDecoder:
 
     Names are those of the columns; a column that an object does not have is null, and a member
     that is no column is left out. Dates and timestamps are ISO 8601 texts, bytes are base64,
-    decimals are texts or numbers.
+    decimals are texts or numbers, maps are objects.
 
     >>> decoder = JsonDecoder(pa.schema([("a", pa.int64()), ("day", pa.date32())]))
     >>> found = decoder.decode([b'{"a": 1}', b"?", b'{"day": "2026-01-31", "b": 2}'])
@@ -48,6 +49,7 @@ class JsonDecoder:
         loose = [each.with_nullable(nullable=True).remove_metadata() for each in schema]
         self._schema = pa.schema(loose)
         staged = pa.schema([(each.name, _staged(each.type, each.name)) for each in schema])
+        self._maps = shape_of(pa.struct(list(schema)))
         self._options = pj.ParseOptions(explicit_schema=staged, unexpected_field_behavior="ignore")
         self._cores = min(pa.cpu_count(), _THREADS_MAX)
         self._threads = ThreadPoolExecutor(self._cores)  # starts none before the first piece
@@ -84,6 +86,8 @@ class JsonDecoder:
         """
         if not values:
             return self._schema.empty_table()
+        if self._maps is not None:
+            values = [with_entries(value, self._maps) for value in values]
         body = _joined(values)
         # One block, since a line break inside a value would end one.
         read = pj.ReadOptions(block_size=len(body) + 1, use_threads=False)
@@ -101,14 +105,28 @@ def _joined(values: Sequence[bytes]) -> bytes:
     if b"\0" in body:  # a reader may take it for the end of the text
         message = "the value has a byte 0"
         raise ValueError(message)
+    _require_utf8(body)
     if _framed(values, body):
         return body
     values = [value.strip(_SPACE) for value in values]
     body = b"\n".join(values)
     if not _framed(values, body):
-        message = "the value is no JSON object"
+        message = "the value is not a JSON object"
         raise ValueError(message)
     return body
+
+
+def _require_utf8(body: bytes) -> None:
+    """Raise ValueError if texts are not in UTF-8: Arrow's reader takes any bytes for a text."""
+    if body.isascii():
+        return
+    bounds = pa.py_buffer(np.array([0, len(body)], np.int64))
+    text = pa.Array.from_buffers(pa.large_string(), 1, [None, bounds, pa.py_buffer(body)])
+    try:
+        text.validate(full=True)
+    except ValueError as error:
+        message = "the value is not UTF-8 text"
+        raise ValueError(message) from error
 
 
 def _framed(values: Sequence[bytes], body: bytes) -> bool:
@@ -125,15 +143,19 @@ def _staged(kind: pa.DataType, column: str) -> pa.DataType:
     """Return the type as which Arrow's reader is to take a column.
 
     Some types it would read from other values than ISO 8601 and base64, or with a silent change.
+    A map is read from an array of entries.
     """
     if _T.is_struct(kind):
         return pa.struct([(each.name, _staged(each.type, column)) for each in kind.fields])
     if _T.is_list(kind):
         return pa.list_(_staged(kind.value_type, column))
     if _T.is_map(kind):
-        message = f"column {column!r} is a {type_name(kind)}, which JSON values cannot fill"
-        hint = "use an array of structs, or --include headers=COLUMN, or Avro"
-        raise OptionError(message, hint=hint, key="format", value="json")
+        if not _T.is_string(kind.key_type):
+            message = f"column {column!r} is a {type_name(kind)}, which JSON values cannot fill"
+            hint = "the keys of a map must be of type string"
+            raise OptionError(message, hint=hint, key="format", value="json")
+        value = _staged(kind.item_type, column)
+        return pa.list_(pa.struct([(KEY, pa.string()), (VALUE, value)]))
     if _T.is_date(kind) or _T.is_binary(kind) or (_T.is_timestamp(kind) and kind.tz is None):
         return pa.string()
     return pa.float64() if _T.is_float32(kind) else kind
@@ -151,6 +173,10 @@ def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _T.is_list(kind):
         values = _finished(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
+    if _T.is_map(kind):
+        keys, values = array.values.field(KEY), array.values.field(VALUE)
+        values = _finished(values, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, values, type=kind, mask=array.is_null())
     if _T.is_binary(kind):
         return pa.array(map(_bytes, array.to_pylist()), kind)
     cast = array.cast(kind)

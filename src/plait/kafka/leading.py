@@ -14,6 +14,7 @@ from plait.errors import (
     PartitionsAddedError,
     TableError,
     TopicReplacedError,
+    UndoneError,
 )
 from plait.kafka.client import Clients, Topic
 from plait.kafka.control import ControlTopic
@@ -37,7 +38,7 @@ _WORKED_S: Final = 60.0
 """Who coordinated for longer than this before it failed does not fail "in a row"."""
 _FENCED_S: Final = 5.0
 """So long a coordinator that was fenced waits for the group to tell who leads."""
-_FATAL: Final = (OffsetsLostError, PartitionsAddedError, TopicReplacedError)
+_FATAL: Final = (OffsetsLostError, PartitionsAddedError, TopicReplacedError, UndoneError)
 
 
 class _StoppedError(Exception):
@@ -130,6 +131,7 @@ class Leader:
 
     def _lead(self) -> None:
         """Coordinate until the topics change."""
+        self.table.handle.require_same_table()
         topics = self._find_topics()
         self._begin_sources(topics)
         endpoint = self.control.coordinator()
@@ -151,6 +153,8 @@ class Leader:
             coordinator.poll(_LOOK_S)
             now = clock.monotonic()
             due = self._due(coordinator, now - ended)
+            if due or now >= looked + _TOPICS_S:
+                self.table.handle.require_same_table()
             if due:
                 self._collect(coordinator)
                 began, ended = now, clock.monotonic()

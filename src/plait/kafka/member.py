@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from plait.kafka.client import is_lost_offset, require_usable, translated
+from plait.kafka.library import is_lost_offset, require_usable, translated
+from plait.kafka.memory import queue_settings, size_of
 from plait.kafka.position import OffsetRange, require_there
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
 from plait.kafka.task import SinkTask
@@ -19,11 +20,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.05
+_FEW: Final = 1_000
+_SMALL: Final = 1 << 20
+"""Fewer records than that wait a moment for others, and are decoded with them."""
 _LOOK_S: Final = 1.0
 _REFUSED_S: Final = 5.0
 """A partition in which seeks are refused for so long is begun anew."""
-_SEEKS_MAX: Final = 3
-"""So often a seek is repeated if records from before it still come."""
+_QUIET_S: Final = 10.0
+"""A partition that has records and gives none for so long is begun anew; then twice as long."""
+_QUIET_MAX_S: Final = 600.0
+_GAPS_MAX: Final = 3
+"""A partition with more real gaps, as of transactions, is looked at only where reading begins and
+where the group changes."""
 
 
 @dataclass(slots=True)
@@ -32,13 +40,20 @@ class _Reading:
 
     at: SourceOffset | None = None
     """What was asked of the consumer last; None while the partition is paused."""
-    bound: int = 0
-    """A record before this offset was read once: after a seek one must come again."""
-    seeks: int = 0
-    lost: bool = False
-    """The client stands at an offset that is not there, and refuses to seek."""
+    came: bool = False
+    """Whether records have come since it began, or since the group changed."""
+    gap: tuple[int, int] | None = None
+    """The offset that was next, and the one that came instead."""
+    gaps: int = 0
+    """How many gaps proved to be real."""
+    anew: bool = True
+    """Whether it must begin by a new assignment, since a seek is refused or may be forgotten."""
     refused: float | None = None
     """When it first refused the seek that is due."""
+    came_s: float | None = None
+    """When records came last, or the partition was begun anew; None until it is looked at."""
+    quiet_s: float = _QUIET_S
+    """How long it may give no records although it has some."""
 
 
 class Member:
@@ -63,7 +78,9 @@ class Member:
             TableError: the sink cannot go on; another process may.
         """
         assignment = {"partition.assignment.strategy": "cooperative-sticky"}
-        self._consumer = self._clients.consumer(self._settings.name, **assignment)
+        queue = queue_settings(self._settings.memory)
+        name = self._settings.name
+        self._consumer = self._clients.consumer(name, assignment, defaults=queue)
         try:
             self._read_until(stop)
         finally:
@@ -87,9 +104,7 @@ class Member:
 
     def _step(self, *, reading: bool) -> None:
         """Take what has come, and follow the sink where it wants to read elsewhere."""
-        with translated("read"):
-            came = self._consumer.consume(self._settings.fetch_rows, _POLL_S)
-        groups = by_partition(self._sound(came))
+        groups = by_partition(self._sound(self._drain()))
         self._task.poll()
         for source, group in groups.items() if reading else ():
             records = self._next_of(source, group)
@@ -101,6 +116,19 @@ class Member:
         self._look()
         self._tell_group(wait=False)
 
+    def _drain(self) -> list[Message]:
+        """Return what the client has in its queue, which bounds it.
+
+        To wait for a number of records would not: the queue fills again as it is emptied.
+        """
+        with translated("read"):
+            most = self._settings.fetch_rows
+            came = self._consumer.consume(most, 0)
+            if len(came) < min(_FEW, most) and sum(map(size_of, came)) < _SMALL:  # let others come
+                self._clock.sleep(_POLL_S)
+                came += self._consumer.consume(most - len(came), 0)
+        return came
+
     def _look(self) -> None:
         """Note now and then how far the topics go; the client knows it without asking."""
         now = self._clock.monotonic()
@@ -109,8 +137,23 @@ class Member:
         self._looked = now
         for source, counts in self._task.counts.held().items():
             counts.end = self._clients.known_end(self._consumer, *source)
-            at = self._task.next(source)
-            counts.next = 0 if at is None else at.number
+            state = self._reading.get(source)
+            if state is not None:
+                self._require_flow(source, state, counts.end, now)
+
+    def _require_flow(self, source: SourcePartition, state: _Reading, end: int, now: float) -> None:
+        """Begin a partition anew that has records, but whose client gives none.
+
+        What is left may also be markers of transactions, or records of an open one. So the time
+        doubles each time, until records come.
+        """
+        waits = state.at is not None and state.at.number < end
+        if state.came_s is None or not waits:
+            state.came_s = now
+        elif now >= state.came_s + state.quiet_s:
+            _log.info("%s is read again from %s, since no record came", source, state.at)
+            state.came_s, state.quiet_s = now, min(2 * state.quiet_s, _QUIET_MAX_S)
+            state.at, state.anew = None, True
 
     def _sound(self, came: Sequence[Message]) -> list[Message]:
         """Return the records; log other events.
@@ -139,7 +182,7 @@ class Member:
         state = self._reading.get(source)
         if state is None:
             return
-        state.lost = True
+        state.anew = True
         if state.at is None:
             return
         topic = self._clients.require_topic(source.topic)
@@ -149,32 +192,37 @@ class Member:
         state.at = None
 
     def _next_of(self, source: SourcePartition, records: list[Message]) -> list[Message]:
-        """Return the records of a partition that may follow; those from before a seek may not.
+        """Return the records of a partition that may follow; all others are read again.
 
-        The library drops them itself. If it did not, offsets would be left out unseen, since those
-        of a topic have gaps. So after a seek, a record must come that was read before it.
+        The client may leave records out: it forgets a seek while it looks for the end of a
+        partition that it has just got, and what it holds of a partition when the group changes
+        once more. So the first record must be the next one. Offsets of a topic have gaps; another
+        record is the next one if it comes again after a new assignment.
         """
         state = self._reading.get(source)
         if state is None or state.at is None:
             return []
+        state.came_s, state.quiet_s = self._clock.monotonic(), _QUIET_S
         number = state.at.number
-        if (records[0].offset() or 0) < number:
-            records = [record for record in records if (record.offset() or 0) >= number]
-        if not records:
+        later = [record for record in records if (record.offset() or 0) >= number]
+        if not later:
             return []
-        if (records[0].offset() or 0) >= state.bound > number and state.seeks < _SEEKS_MAX:
-            state.seeks += 1
-            self._seek(source, state, state.at)
-            return []
-        state.bound = number
-        return records
+        first = later[0].offset() or 0
+        if len(later) == len(records) and first != number:
+            known = state.gap == (number, first)
+            if not known and (not state.came or state.gaps < _GAPS_MAX):
+                _log.info("%s is read again from %s, since %s came", source, state.at, first)
+                state.gap, state.at, state.anew = (number, first), None, True
+                return []
+            state.gaps += known
+        state.came = True
+        return later
 
     def _note(self, source: SourcePartition) -> None:
         """Remember how far a partition was read."""
         state, wanted = self._reading.get(source), self._task.wanted(source)
         if state is not None and wanted is not None and self._task.next(source) == wanted:
             state.at = wanted
-            state.bound = wanted.number
 
     def _follow(self, source: SourcePartition, state: _Reading) -> None:
         """Read where the sink wants to: after a turn began anew, from the table's offset."""
@@ -183,20 +231,20 @@ class Member:
             if state.at is not None:
                 self._pause(source, state)
         elif state.at != wanted:
-            state.seeks = 0
             self._seek(source, state, wanted)
 
     def _seek(self, source: SourcePartition, state: _Reading, wanted: SourceOffset) -> None:
+        """Read from an offset, unless the client refuses it for now."""
         resumed, now = state.at is None, self._clock.monotonic()
-        if state.lost or (state.refused is not None and now > state.refused + _REFUSED_S):
+        if state.anew or (state.refused is not None and now > state.refused + _REFUSED_S):
             self._clients.begin_at(self._consumer, *source, wanted.number)
-            state.lost = False
+            state.anew = False
         elif not self._clients.seek(self._consumer, *source, wanted.number):
             state.refused = now if state.refused is None else state.refused
             return
         elif resumed:
             self._consumer.resume([self._clients.place(*source)])
-        state.at, state.refused = wanted, None
+        state.at, state.refused, state.came = wanted, None, False
         self._task.begin(source, wanted)
 
     def _pause(self, source: SourcePartition, state: _Reading) -> None:
@@ -210,6 +258,7 @@ class Member:
         """Take partitions on: paused, until the coordinator has told where they begin."""
         sources = [SourcePartition(each.topic, each.partition) for each in partitions]
         _log.info("assigned: %s", ", ".join(map(str, sources)))
+        self._doubt()
         ends = [self._clients.end_of(*source) for source in sources]
         consumer.incremental_assign(ends)
         consumer.pause(ends)
@@ -220,10 +269,16 @@ class Member:
         """Give partitions up; the coordinator hears it before another process has them."""
         sources = [SourcePartition(each.topic, each.partition) for each in partitions]
         _log.info("revoked: %s", ", ".join(map(str, sources)))
+        self._doubt()
         for source in sources:
             self._reading.pop(source, None)
             self._told.pop(source, None)
         self._task.close(sources)
+
+    def _doubt(self) -> None:
+        """Look at the next records of all partitions: the client pauses them meanwhile."""
+        for state in self._reading.values():
+            state.came = False
 
     def _tell_group(self, *, wait: bool) -> None:
         """Store the table's offsets in the group, for tools that show lag; nobody reads them."""

@@ -44,13 +44,13 @@ def find_bounds(
 
 
 def require_place(text: str) -> None:
-    """Refuse what is no place in a partition.
+    """Refuse what is not a place in a partition.
 
     Raises:
         OptionError: it is neither earliest nor latest, nor a time, nor an offset.
     """
-    if text not in (EARLIEST, LATEST) and not _is_offset(text):
-        _ms_of(text)
+    if text not in (EARLIEST, LATEST) and not is_offset(text):
+        moment_of(text)
 
 
 def find_place(
@@ -65,7 +65,7 @@ def find_place(
         text: earliest, latest, an offset, or a time: the first record that is as new.
 
     Raises:
-        OptionError: it is no place.
+        OptionError: it is not a place.
         OffsetsLostError: it is an offset that Kafka does not have.
         StorageError: the brokers do not answer.
     """
@@ -73,15 +73,23 @@ def find_place(
         number = bounds.first
     elif text == LATEST:
         number = bounds.end
-    elif _is_offset(text):
+    elif is_offset(text):
         number = int(text)
     else:
-        found = clients.find_time(*source, _ms_of(text))
+        found = clients.find_time(*source, moment_of(text))
         # Kafka itself has just named it: it may lie beyond the end that was asked for before.
         return SourceOffset(bounds.end if found is None else found, bounds.topic.id)
-    place = SourceOffset(number, bounds.topic.id)
-    require_there(source, place, bounds)
-    return place
+    if not bounds.first <= number <= bounds.end:
+        message = f"{source} has no offset {number}: Kafka has {bounds.first} to {bounds.end}"
+        raise OffsetsLostError(
+            message,
+            hint="choose one of these, earliest or latest",
+            source=str(source),
+            next=number,
+            first=bounds.first,
+            end=bounds.end,
+        )
+    return SourceOffset(number, bounds.topic.id)
 
 
 def find_problem(at: SourceOffset, bounds: OffsetRange) -> str:
@@ -116,21 +124,22 @@ def require_there(source: SourcePartition, at: SourceOffset, bounds: OffsetRange
         )
 
 
-def _is_offset(text: str) -> bool:
+def is_offset(text: str) -> bool:
+    """Tell whether a place is an offset."""
     return text.isascii() and text.isdigit()
 
 
-def _ms_of(text: str) -> int:
-    """Read a time; one without a zone is in UTC.
+def moment_of(text: str) -> int:
+    """Read a time in milliseconds; one without a zone is in UTC, one before 1970 is 0.
 
-    >>> _ms_of("1970-01-01T00:00:01"), _ms_of("1970-01-01T01:00:01+01:00")
+    >>> moment_of("1970-01-01T00:00:01"), moment_of("1970-01-01T01:00:01+01:00")
     (1000, 1000)
     """
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is no place in a topic"
+        message = f"{text!r} is not a place in a topic"
         hint = "use earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z"
         raise OptionError(message, hint=hint, key="place", value=text) from error
     zoned = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
-    return int(zoned.timestamp() * _MS)
+    return max(0, int(zoned.timestamp() * _MS))

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import OptionError
-from plait.kafka.avro_values import AvroDecoder
+from plait.kafka.avro.decoder import AvroDecoder
 from plait.kafka.decode import Decoded, Undecodable, isolated
 from plait.kafka.json_values import JsonDecoder
 from plait.kafka.registry import Registry
@@ -19,6 +20,8 @@ from plait.model.schema import type_name
 
 _ALONE: Final = re.compile(rb'\s*("([^"\\]|\\.)*"|[\w.+-]+)\s*', re.DOTALL)
 """A text, a number or a word of JSON, and nothing beside it."""
+_DIGITS: Final = "^-?[0-9]+$"
+"""Arrow also takes hexadecimal digits for a number."""
 
 
 class KeyDecoder:
@@ -60,7 +63,14 @@ class KeyDecoder:
     def _texts(self, keys: Sequence[bytes]) -> pa.Table:
         column, kind = pa.array(keys, pa.binary()), self._schema.types[0]
         if not pa.types.is_binary(kind):
-            column = column.cast(pa.string()).cast(kind)
+            column = column.cast(pa.string())
+        if (
+            pa.types.is_integer(kind)
+            and not pc.all(pc.match_substring_regex(column, _DIGITS)).as_py()
+        ):
+            message = "it is no number in decimal digits"
+            raise ValueError(message)
+        column = column.cast(kind)
         return pa.Table.from_arrays([column], schema=self._schema)
 
     def _require_text(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from plait.errors import OptionError, StorageError
-from plait.kafka.avro_schema import Node, parse_schema
+from plait.kafka.avro.schema import Node, parse_schema
 from plait.ports import Ports
 
 PATIENCE_S: Final = 30.0
@@ -207,9 +207,9 @@ class Registry:
             if code in _DENIED:
                 hint = "see basic.auth.user.info or bearer.auth.token of --registry-client"
             raise StorageError(message, hint=hint, status=code) from error
-        if not isinstance(told, dict):
-            message = f"{url} answers with no object"
-            raise ValueError(message)  # noqa: TRY004 - as a body that is no JSON
+        if not (isinstance(told, dict) and isinstance(told.get("schema"), str)):
+            message = f"{url} answers with no schema"
+            raise ValueError(message)  # noqa: TRY004 - as a body that is no JSON, of a proxy
         return told
 
 

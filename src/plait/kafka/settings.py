@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Final
 import xxhash
 
 from plait.errors import OptionError
+from plait.kafka.monitoring import address_of
 from plait.kafka.position import EARLIEST, require_place
 from plait.stream.stream import check_application
 
@@ -19,7 +21,10 @@ JSON: Final = "json"
 TEXT: Final = "text"
 RAW: Final = "raw"
 AVRO: Final = "avro"
+_ALL: Final = 100
 _TOPIC_MAX: Final = 200
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+"""What Kafka takes for the name of a topic."""
 _OURS: Final = frozenset(
     {
         "bootstrap.servers",
@@ -32,6 +37,8 @@ _OURS: Final = frozenset(
         "isolation.level",
         "partition.assignment.strategy",
         "enable.idempotence",
+        "enable.partition.eof",
+        "transactional.id",
         "acks",
     }
 )
@@ -92,8 +99,8 @@ class SinkSettings:
     """The most records that are decoded at once."""
     memory: int = 1 << 29
     """Bytes for rows in one process, divided among its partitions: 4 MiB at least for each of
-    three buffers. The client's own queue (``queued.max.messages.kbytes``, 64 MiB) comes to it."""
-    page: str = ""
+    three buffers. The client's queue, a sixteenth of it, and what is being decoded come to it."""
+    metrics: str = ""
     """Where a process serves its metrics and its health, ``[HOST:]PORT``; empty for nowhere."""
     client: Mapping[str, str] = field(default_factory=dict)
     """Settings of librdkafka for every client: TLS, SASL, time-outs."""
@@ -107,15 +114,36 @@ class SinkSettings:
         known = self.new_partitions in (REFUSE, READ)
         _require(known, "new_partitions", self.new_partitions, "use refuse or read")
         self._check_formats()
-        for name in ("interval_s", "patience_s", "rows_max", "bytes_max", "fetch_rows", "memory"):
-            value = getattr(self, name)
-            _require(value > 0, name, str(value), "use a number above 0")
+        self._check_numbers()
+        if self.metrics:
+            address_of(self.metrics)
         taken = sorted(_OURS.intersection(self.client))
         _require(not taken, "client", ", ".join(taken), "leave these settings to the sink")
         object.__setattr__(self, "name", self.name or "+".join(self.topics))
         object.__setattr__(self, "control", self.control or _control_of(self.name))
-        _require(self.control not in self.topics, "control", self.control, "use another topic")
+        self._check_topics()
         check_application(self.name)
+
+    def _check_numbers(self) -> None:
+        for name in ("interval_s", "patience_s", "rows_max", "bytes_max", "fetch_rows", "memory"):
+            value = getattr(self, name)
+            usable = 0 < value < math.inf
+            _require(usable, name, str(value), "use a number above 0")
+        percent = self.dead_letter_percent
+        _require(0 <= percent <= _ALL, "dead_letter_percent", str(percent), "use 0 to 100")
+
+    def _check_topics(self) -> None:
+        """Refuse names that no topic has, and topics that would be read and written at once."""
+        hint = "a topic's name has letters, digits, '.', '_' and '-'"
+        for name in self.topics:
+            _require(_TOPIC.fullmatch(name) is not None, "topics", name, hint)
+        control, letters = self.control, self.dead_letters
+        _require(_TOPIC.fullmatch(control) is not None, "control", control, hint)
+        _require(control not in self.topics, "control", control, "use another topic")
+        named = not letters or _TOPIC.fullmatch(letters) is not None
+        _require(named, "dead_letters", letters, hint)
+        apart = letters not in (control, *self.topics)
+        _require(apart, "dead_letters", letters, "use a topic that the sink does not read")
 
     def _check_formats(self) -> None:
         known = self.format in (JSON, AVRO, RAW)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 
+from plait.kafka.health import stall_limit
 from plait.kafka.member import Member
-from plait.kafka.page import Page
+from plait.kafka.monitoring import MonitoringServer
 from plait.kafka.task import SinkTask
 
 
@@ -30,10 +31,14 @@ class KafkaSink(SinkTask):
             TableError: the sink cannot go on; another process may.
         """
         clock, settings = self.table.handle.ports.clock, self.settings
-        serves = bool(settings.page)
-        page = Page(settings.page, settings.name, self.counts, clock) if serves else nullcontext()
+        limit_s = stall_limit(settings.interval_s, settings.patience_s)
+        server = (
+            MonitoringServer(settings.metrics, settings.name, self.counts, clock, limit_s)
+            if settings.metrics
+            else nullcontext()
+        )
         try:
-            with page:
+            with server:
                 Member(self).run(stop or threading.Event())
         finally:
             self.close()

@@ -45,7 +45,7 @@ class SourcePartition(NamedTuple):
         """
         topic, slash, number = text.rpartition("/")
         if not (slash and topic and number.isascii() and number.isdigit()):
-            message = f"{text[:80]!r} is no partition of a topic"
+            message = f"{text[:80]!r} is not a partition of a topic"
             raise EpochUnknownError(message, hint=_HINT, end=text[:80])
         return cls(topic, int(number))
 
@@ -79,7 +79,7 @@ class SourceOffset:
         """
         number, at, topic_id = text.partition("@")
         if not (at and topic_id and number.isascii() and number.isdigit()):
-            message = f"{text[:80]!r} is no offset of a Kafka sink"
+            message = f"{text[:80]!r} is not an offset of a Kafka sink"
             raise EpochUnknownError(message, hint=_HINT, end=text[:80])
         return cls(int(number), topic_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from plait.errors import EpochUnknownError, StreamError
@@ -16,10 +16,12 @@ from plait.model.stream import Position
 from plait.stream.messages import position_offsets
 from plait.table import Table
 from plait.timeline.pending import load_pending
+from plait.txn.undone import find_lost
 
 _NEWEST: Final = 200
 """So many decisions are read to tell the rate."""
 _MS: Final = 1000
+UNDONE: Final = "a restore undid its newest commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,10 @@ def status_of(table: Table, name: str, clients: Clients | None = None) -> SinkSt
     position = table.stream(name).position
     known = require_offsets(table, name, position)
     commits = _newest(table, name)
+    undone = find_lost(table.handle.cache.known(), name) is not None
+    partitions = _partitions(known, clients)
+    if undone:
+        partitions = [replace(each, problem=UNDONE) for each in partitions]
     return SinkStatus(
         name,
         0 if position is None else position.epoch,
@@ -105,7 +111,7 @@ def status_of(table: Table, name: str, clients: Clients | None = None) -> SinkSt
         commits[-1].completed_ms if commits else None,
         _rate(commits),
         _coordinator(table, name),
-        tuple(_partitions(known, clients)),
+        tuple(partitions),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,11 @@ from plait.kafka.control import ControlTopic
 from plait.kafka.counts import Counts, PartitionCounts
 from plait.kafka.dead_letters import DeadLetters
 from plait.kafka.leading import Leader
+from plait.kafka.memory import buffer_of, pieces
+from plait.kafka.preflight import require_rights
 from plait.kafka.settings import SinkSettings
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
+from plait.model.plan import TableSpec
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
 from plait.table import Table
@@ -25,12 +29,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_BUFFERS: Final = 3
-"""A partition has two turns in memory, each of 1.5 times its buffer (RFC 0007)."""
-_BUFFER_MIN: Final = 4 << 20
-"""Below this, files would be tiny, and the bound of 1.5 does not hold."""
 _LEADS: Final = 0
 """The partition, of the first topic by name, whose holder coordinates."""
+_LEFT_OUT_S: Final = 20.0
 _REJOIN_S: Final = 5.0
 """So long a partition that another process has taken waits for the group to say so."""
 
@@ -46,6 +47,22 @@ class _Lane:
     """What the caller is to read next; None while that is not known."""
     lost_at: float | None = None
     """When another process took the partition; None while it is ours."""
+    left_out_at: float | None = None
+    """When the coordinator began to leave it out; infinite once that was logged."""
+
+
+def check_sink(clients: Clients, settings: SinkSettings, spec: TableSpec) -> None:
+    """Check what a sink is told, before its table is created.
+
+    Raises:
+        OptionError: the formats of values and keys cannot make rows of such a table.
+        SchemaMismatchError: a column that is named is not there, or has another type.
+        TableNotFoundError: a topic is not there.
+        StorageError: the brokers do not answer.
+    """
+    ChangeReader(spec, settings)
+    for topic in filter(None, (*settings.topics, settings.dead_letters)):
+        clients.require_topic(topic)
 
 
 class SinkTask:
@@ -62,6 +79,7 @@ class SinkTask:
         """Join the control topic, which is made if it is absent.
 
         Raises:
+            AccessDeniedError: the user lacks a right on the brokers; nothing was written.
             StorageError: the brokers do not answer.
             MissingDependencyError: the library is not installed.
         """
@@ -70,6 +88,7 @@ class SinkTask:
         self._operation = "upsert" if spec.keyed else "append"
         self._changes = ChangeReader(spec, settings)
         self.clients = Clients(settings.bootstrap, settings.client)
+        require_rights(self.clients, settings)
         self._letters = DeadLetters(
             self.clients, settings.dead_letters, settings.dead_letter_percent
         )
@@ -125,9 +144,9 @@ class SinkTask:
 
     def _divide_memory(self) -> None:
         """Give each partition its share: rows that come in, and those of the turn before."""
-        share = self.settings.memory // (_BUFFERS * max(1, len(self._lanes)))
+        share = buffer_of(self.settings.memory, len(self._lanes))
         for lane in self._lanes.values():
-            lane.participant.buffer = max(_BUFFER_MIN, share)
+            lane.participant.buffer = share
 
     def _leads_by(self, source: SourcePartition) -> bool:
         """Tell whether the holder of a partition coordinates."""
@@ -148,18 +167,42 @@ class SinkTask:
         for source, lane in self._lanes.items():
             if lane.lost_at is None:
                 self._hear(lane)
+                self._note_left_out(lane)
             elif self._clock.monotonic() >= lane.lost_at + _REJOIN_S:
                 lane.participant, lane.lost_at = self._join(lane.source, lane.endpoint), None
                 self._divide_memory()
             told = lane.participant.committed(str(source))
-            if told:
-                counts.partitions[source].committed = SourceOffset.parse(told).number
+            counts.partitions[source].note(
+                None if lane.next is None else lane.next.number,
+                SourceOffset.parse(told).number if told else None,
+                counts.step_s,
+            )
 
     def _hear(self, lane: _Lane) -> None:
         try:
             lane.participant.poll()
         except StreamError as error:
             self._lose(lane, error)
+
+    def _note_left_out(self, lane: _Lane) -> None:
+        """Say so once if the coordinator, in another process, does not read the partition.
+
+        Of a partition that was added, it hears a moment later.
+        """
+        sources, now = lane.participant.sources, self._clock.monotonic()
+        if not lane.participant.ready or str(lane.source) in sources:
+            lane.left_out_at = None
+        elif lane.left_out_at is None:
+            lane.left_out_at = now
+        elif now >= lane.left_out_at + _LEFT_OUT_S:
+            lane.left_out_at = math.inf
+            _log.warning(
+                "%s waits, since the coordinator does not read it: it reads %s, and this process"
+                " was told to read the topics %s; give every process of the sink the same topics",
+                lane.source,
+                ", ".join(sources) or "nothing",
+                ", ".join(self.settings.topics),
+            )
 
     def _lose(self, lane: _Lane, error: StreamError) -> None:
         """Give a partition up that another process has taken.
@@ -201,6 +244,11 @@ class SinkTask:
 
     def put_partition(self, source: SourcePartition, records: list[Message]) -> None:
         """Write records of one partition, in order; see ``put``."""
+        for piece in pieces(records):
+            self._put_piece(source, piece)
+
+    def _put_piece(self, source: SourcePartition, records: list[Message]) -> None:
+        """Write records that are few enough to be decoded at once."""
         lane, at = self._lanes.get(source), None
         if lane is not None:
             at = self.wanted(source)

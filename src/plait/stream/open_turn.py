@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from plait.errors import OffsetGapError
+from plait.errors import FormatError, OffsetGapError, StorageError, TableNotFoundError
 from plait.model.changes import Digest, WriteStats, WriteStatus
 from plait.model.decision import Span, Token
 from plait.model.plan import TableSpec
@@ -29,6 +30,8 @@ from plait.txn.heartbeat import Heartbeat
 from plait.txn.recovery import abandon
 from plait.txn.table_handle import TableHandle
 from plait.write.group_commit import Gathered
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,16 @@ class OpenTurn:
         self.turn = replace(self.turn, lives=lives)
 
     def roll_back(self, handle: TableHandle, reason: str) -> None:
-        """End the instant by a decision, then delete its files; what fails is left to recovery."""
+        """End the instant by a decision, then delete its files; what fails is left to recovery.
+
+        Nothing is decided where the table is not there any more, or another one is in its place.
+        """
         self.heartbeat.stop()
+        try:
+            handle.require_same_table()
+        except (FormatError, StorageError, TableNotFoundError):
+            _log.warning("turn %s is left undecided", self.turn.instant, exc_info=True)
+            return
         abandon(handle, self.turn.instant, reason)
 
 

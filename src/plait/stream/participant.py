@@ -7,12 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
-from plait.errors import (
-    OffsetGapError,
-    StreamError,
-    TableError,
-    TransactionClosedError,
-)
+from plait.errors import OffsetGapError, StreamError, TableError, TransactionClosedError
 from plait.model.decision import Span
 from plait.stream.heard import Heard, Undecided
 from plait.stream.messages import (
@@ -104,6 +99,11 @@ class Participant:
     def ready(self) -> bool:
         """Whether a turn has begun, so that ``write`` takes rows."""
         return self._turn is not None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources whose offsets the coordinator has told, in order of their names."""
+        return tuple(sorted(self._offsets))
 
     def offset(self, source: str = "") -> str:
         """Return the offset at which to read a source next; "" is its beginning.

@@ -132,26 +132,30 @@ class Stream:
         are not named stay where they are.
 
         Args:
-            offsets: by source, as its writers write them.
+            offsets: by source, as its writers write them. A source with "" is forgotten: if it
+                ever comes again, it begins anew.
             after: the ``position`` from which the caller computed them. Do not ask for it again.
 
         Raises:
-            OptionError: no source is named, or an offset is empty.
+            OptionError: no source is named, or one is forgotten that the stream does not have.
             EpochUnknownError: the stream's position is not one of several writers.
             StreamError: another process has moved the stream since ``after``.
         """
-        if not offsets or not all(offsets.values()):
-            message = "a seek names each source with the offset to read next"
-            raise OptionError(message, hint="pass {source: offset}", key="offsets", value="")
+        before = position_offsets(self._application, after)
+        unknown = [name for name, end in offsets.items() if not end and name not in before]
+        if not offsets or unknown:
+            message = "a seek names the sources of the stream, each with the offset to read next"
+            value = ", ".join(unknown)
+            raise OptionError(message, hint="pass {source: offset}", key="offsets", value=value)
         if self.position != after:  # the token would pass if this very seek was applied already
             at = "before its first epoch" if after is None else f"at epoch {after.epoch}"
             message = f"the stream {self._application!r} is no longer {at}"
             hint = "compute the seek again from its position"
             raise StreamError(message, hint=hint, application=self._application)
         epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
-        before = position_offsets(self._application, after)
         spans = tuple(Span(name, before.get(name, ""), offsets[name]) for name in sorted(offsets))
-        token = self.token(epoch, start, offsets_text({**before, **offsets}))
+        ends = {name: end for name, end in {**before, **offsets}.items() if end}
+        token = self.token(epoch, start, offsets_text(ends))
         token = replace(token, offsets=spans)
         with self.writer_of(token, "append", on_conflict="retry", on_duplicate="raise") as writer:
             pass

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from plait import Table
 from plait.kafka.sources import SourcePartition
@@ -88,3 +96,106 @@ def producing(events: Events) -> Iterator[list[int]]:
     finally:
         stop.set()
         thread.join()
+
+
+def test_processes_that_are_told_to_go_finish_the_epoch_and_exit_with_0(
+    make_events: Callable[..., Events], tmp_path: Path
+) -> None:
+    """No commit falls due in this time, so each commit is one that a process asked for."""
+    events, uri = make_events(4), str(tmp_path / "t")
+    table = Table.create(uri, "id bigint, note string")
+    with SinkProcess(events, uri) as first, SinkProcess(events, uri) as second:
+        wait_until(lambda: first.held() == second.held() == 2)
+        events.produce({"id": number, "note": "a"} for number in range(100))
+        wait_until(lambda: first.records() + second.records() >= 100)
+        first.terminate()
+        assert first.wait() == 0
+        assert table.scan().count() == 100
+        with SinkProcess(events, uri) as third:
+            wait_until(lambda: second.held() == third.held() == 2)
+            before = second.records() + third.records()
+            events.produce({"id": number, "note": "b"} for number in range(100, 200))
+            wait_until(lambda: second.records() + third.records() >= before + 100)
+            second.terminate()
+            third.terminate()
+            assert [second.wait(), third.wait()] == [0, 0]
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(200))
+    assert table.writers() == ()
+    assert table.stream(events.name).audit().problems == ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_waits_for_brokers_ends_at_once_with_0_when_it_is_told_to(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    uri = str(tmp_path / "t")
+    Table.create(uri, "id bigint")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(WAIT_S)
+        bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
+        line = [
+            sys.executable, "-m", "plait.cli", "sink", "kafka", uri, "--topic", "events",
+            "--bootstrap", bootstrap,
+        ]  # fmt: skip
+        process = subprocess.Popen(line)
+        try:
+            silent.accept()[0].close()  # it asks; nobody answers
+            began = time.monotonic()
+            process.send_signal(number)
+            assert process.wait(WAIT_S) == 0
+            assert time.monotonic() < began + SOON_S
+        finally:
+            process.kill()
+            process.wait()
+
+
+class SinkProcess:
+    """A sink in a process of its own, for as long as the block lasts."""
+
+    def __init__(self, events: Events, uri: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self._line = [
+            sys.executable, "-m", "plait.cli", "sink", "kafka", uri, "--topic", events.name,
+            "--bootstrap", events.kafka.bootstrap, "--interval", "3600",
+            "--metrics", str(self._port),
+        ]  # fmt: skip
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._line, stdout=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self._process.wait(WAIT_S)
+
+    def held(self) -> int:
+        """Return how many partitions it reads."""
+        return sum(name == "plait_sink_offset_next" for name, _ in self._metrics())
+
+    def records(self) -> int:
+        """Return how many records it has read."""
+        return int(sum(v for name, v in self._metrics() if name == "plait_sink_records_total"))
+
+    def _metrics(self) -> list[tuple[str, float]]:
+        assert self._process.poll() is None
+        try:
+            url = f"http://127.0.0.1:{self._port}/metrics"
+            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+                families = list(text_string_to_metric_families(answer.read().decode()))
+        except urllib.error.URLError:  # it begins
+            return []
+        return [(each.name, each.value) for family in families for each in family.samples]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 2 * WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

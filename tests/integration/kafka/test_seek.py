@@ -90,7 +90,7 @@ def test_a_seek_reads_nothing_again_unless_that_is_asked_for(
             seek(table, events.name, plan_seek(table, events.name, events.clients, places))
     with pytest.raises(OptionError, match="no partition"):
         plan_seek(table, events.name, events.clients, {"other/0": "earliest"})
-    with pytest.raises(OptionError, match="no place"):
+    with pytest.raises(OptionError, match="not a place"):
         plan_seek(table, events.name, events.clients, {events.name: "soon"})
     with pytest.raises(OffsetsLostError):
         plan_seek(table, events.name, events.clients, {events.name: "11"})
@@ -114,3 +114,40 @@ def test_a_first_start_may_begin_at_a_time(
     with events.running(table, begin=moment):
         wait_for(table, 5)
     assert ids(table) == list(range(10, 15))
+
+
+def test_a_topic_that_was_deleted_for_good_is_dropped_once_it_is_gone(
+    make_events: Callable[..., Events], tmp_path: Path
+) -> None:
+    kept, gone = make_events(1), make_events(2)
+    name, uri = f"{kept.name}+{gone.name}", str(tmp_path / "t")
+    table = Table.create(uri, "id bigint, note string")
+    kept.produce(numbers(0, 10))
+    gone.produce(numbers(10, 30))
+    with kept.running(table, topics=(kept.name, gone.name), name=name, control=""):
+        wait_for(table, 30)
+    with pytest.raises(OptionError, match="still has it"):
+        plan_seek(table, name, kept.clients, {}, [gone.name])
+    gone.delete()
+    with pytest.raises(OptionError, match=f"--drop {gone.name}"):
+        plan_seek(table, name, kept.clients, {gone.name: "earliest"})
+    with pytest.raises(OptionError, match="no partition"):
+        plan_seek(table, name, kept.clients, {}, ["other"])
+    stuck = [each.problem for each in status_of(table, name, kept.clients).partitions]
+    assert stuck.count("the topic is not there") == 2
+    line = [sys.executable, "-m", "plait.cli", "sink", "seek", uri, "--name", name, "--json"]
+    line += ["--bootstrap", kept.kafka.bootstrap, "--drop", gone.name, "--yes"]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert [each["after"] for each in json.loads(ran.stdout)["data"]["moves"]] == [None, None]
+    status = status_of(table, name, kept.clients)
+    assert [(str(each.source), each.problem) for each in status.partitions] == [
+        (f"{kept.name}/0", "")
+    ]
+    kept.produce(numbers(30, 40))
+    with kept.running(table, name=name, control=""):
+        wait_for(table, 40)
+    assert ids(table) == list(range(40))
+    assert table.stream(name).audit().problems == ()
+    kept.delete()
+    with pytest.raises(OptionError, match="all partitions"):
+        plan_seek(table, name, kept.clients, {}, [kept.name])

@@ -161,7 +161,7 @@ def test_its_page_and_its_status_tell_how_far_it_is(
     events.produce({"id": number, "note": "a"} for number in range(300))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with events.running(table, page=str(port)):
+    with events.running(table, metrics=str(port)):
         wait_for(table, 300)
         deadline = time.monotonic() + WAIT_S
         while "plait_sink_records_total" not in (text := read_page(port, "metrics")) or (

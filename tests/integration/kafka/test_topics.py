@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,29 @@ def test_one_sink_reads_several_topics(make_events: Callable[..., Events], tmp_p
     sources = table.stream(f"{one.name}+{two.name}").audit().epochs[-1]
     assert sources.rows is not None
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(150))
+
+
+def test_a_process_with_other_topics_than_the_coordinator_says_that_it_waits(
+    make_events: Callable[..., Events],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("plait.kafka.task._LEFT_OUT_S", 1.0)
+    one, two = sorted((make_events(1), make_events(1)), key=lambda each: each.name)
+    table = Table.create(str(tmp_path / "t"), "id bigint, note string")
+    one.produce({"id": number, "note": "a"} for number in range(10))
+    name = {"name": one.name, "control": ""}
+    with one.running(table, **name):
+        wait_for(table, 10)
+        with one.running(table, topics=(one.name, two.name), **name):
+            deadline = time.monotonic() + WAIT_S
+            while not (told := [each for each in caplog.messages if "waits, since" in each]):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    assert f"{two.name}/0 waits" in told[0]
+    assert f"it reads {one.name}/0, and" in told[0]
+    assert f"the topics {one.name}, {two.name};" in told[0]
 
 
 def test_a_topic_that_is_not_there_is_refused_and_nothing_is_made(

@@ -42,3 +42,22 @@ def test_diff_refuses_bounds_that_are_none(tablectl, tmp_path):
     Table.create(uri, "id bigint", record_key=["id"])
     assert tablectl("diff", uri, "--since", 9).code == 3
     assert tablectl("diff", uri, "--since", "soon").code == 2
+
+
+def test_compare_shows_what_differs_and_ends_with_the_code_of_problems(tablectl, tmp_path):
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    for uri, x in ((one, 1), (two, 2)):
+        table = Table.create(uri, "id bigint, x bigint", record_key=["id"], buckets=x)
+        table.upsert(_rows(1, 2, x=1))
+        table.upsert(_rows(2, 3, x=x))
+    same = tablectl("compare", one, one, "--versions", 2, 2)
+    assert (same.code, same.err) == (0, "")
+    found = tablectl("compare", one, two, "--json")
+    assert (found.code, found.data["equal"], found.data["changed"]) == (8, False, 2)
+    shown = tablectl("compare", one, two, "--columns", "id, x", "--limit", 1)
+    assert shown.code == 8
+    assert [line.split()[0] for line in shown.out.splitlines() if "2" in line][-1] == "after"
+    assert tablectl("compare", one, two, "--columns", "id").code == 0
+    assert tablectl("compare", one, two, "--where", "id = 1").code == 0
+    assert tablectl("compare", one, str(tmp_path / "three")).code == 3
+    assert tablectl("compare", one, two, "--columns", "none").code == 2

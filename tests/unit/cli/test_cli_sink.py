@@ -61,6 +61,22 @@ def test_a_file_has_the_options_of_the_line_and_the_line_wins(
         ("a.toml", "interval = 'soon'", "not a valid float"),
         ("a.toml", "memory = 'much'", "is not a size"),
         ("a.toml", "file = 'b.toml'", "unknown option 'file'"),
+        ("a.yaml", "name:", "'name' has no value"),
+        ("a.yaml", "topic: [a, ]\ndead-letters: null", "'dead-letters' has no value"),
+        ("a.yaml", "topic: [null]", "'topic' has no value"),
+        ("a.yaml", "client: {security.protocol: null}", "'client' has no value"),
+        ("a.yaml", "name: [a, b]", "'name' takes one value"),
+        ("a.yaml", "name: {a: b}", "'name' takes one value"),
+        ("a.yaml", "topic: {a: b}", "'topic' takes values"),
+        ("a.yaml", "topic: [[a]]", "'topic' takes values"),
+        ("a.yaml", "client: {a: [b]}", "'client' takes values"),
+        ("a.yaml", "interval: true", "'interval' takes"),
+        ("a.yaml", "name: yes", "'name' takes"),
+        ("a.yaml", "name: a\nname: b", "'name' twice"),
+        ("a.yaml", "client: {a: b, a: c}", "'a' twice"),
+        ("a.yaml", "1: x", "1 is no name"),
+        ("a.yaml", "? [a]\n: x", "cannot be read"),
+        ("a.yaml", "<<: 1", "cannot be read"),
     ],
 )
 def test_a_file_that_says_nonsense_is_refused(tablectl, tmp_path, name, text, says) -> None:
@@ -69,6 +85,23 @@ def test_a_file_that_says_nonsense_is_refused(tablectl, tmp_path, name, text, sa
     ran = tablectl("sink", "status", tmp_path, "--file", path)
     assert ran.code == 2
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "[client]\nsocket.timeout.ms = 'x'\n"),
+        ("a.toml", "[client.socket]\ntimeout.ms = 'x'\n"),
+        ("a.yaml", "client:\n  socket:\n    timeout.ms: x\n"),
+    ],
+)
+def test_a_dotted_name_may_stand_without_quotes(tablectl, sink, tmp_path, name, text) -> None:
+    """TOML reads ``a.b = 1`` as a table in a table."""
+    path = tmp_path / name
+    path.write_text("bootstrap = '127.0.0.1:1'\n" * (name == "a.toml") + text)
+    ran = tablectl("sink", "status", sink, "--bootstrap", "127.0.0.1:1", "--file", path)
+    assert ran.code == 2
+    assert '"socket.timeout.ms"' in ran.err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 
 from plait.errors import OptionError, SchemaMismatchError
 from tests.support.records import column, places, read, record, spec_of
@@ -47,6 +49,22 @@ def test_headers_are_texts_or_bytes_or_json_and_a_header_that_is_no_text_is_a_de
     assert json.loads(str(column(changes, "h")[0])) == [["a", "1"], ["b", None], ["a", "é"]]
 
 
+class Unreadable(Message):
+    """A record with a header whose name is no UTF-8: what the library then does."""
+
+    def headers(self) -> None:
+        message = "returned a result with an exception set"
+        raise SystemError(message)
+
+
+@pytest.mark.parametrize("kind", ["map<string,binary>", "string"])
+def test_a_header_whose_name_is_no_text_is_a_dead_letter(kind: str) -> None:
+    odd = Unreadable(topic="t", partition=0, offset=1, value=b'{"v": 2}')
+    records = [record(0, {"v": 1}), odd, record(2, {"v": 3})]
+    changes = read(spec_of(f"v int, h {kind}"), *records, include={"headers": "h"})
+    assert (places(changes), column(changes, "v")) == ([1], [1, 3])
+
+
 def test_a_time_in_milliseconds_is_a_bigint() -> None:
     changes = read(
         spec_of("v int, ms bigint"),
@@ -54,6 +72,18 @@ def test_a_time_in_milliseconds_is_a_bigint() -> None:
         include={"timestamp": "ms"},
     )
     assert column(changes, "ms") == [AT]
+
+
+def test_a_time_that_no_timestamp_has_is_a_dead_letter() -> None:
+    """Producers choose the times of records, and a topic may accept all of them."""
+    times = [AT, 2**62, -(2**62), 2**63 - 1, 0]
+    changes = read(
+        spec_of("v int, at timestamp"),
+        *(record(n, {"v": n}, timestamp=(1, each)) for n, each in enumerate(times)),
+        include={"timestamp": "at"},
+    )
+    assert (places(changes), column(changes, "v")) == ([1, 2, 3], [0, 4])
+    assert changes.rows["at"].cast(pa.int64()).to_pylist() == [AT * 1000, 0]
 
 
 def test_the_key_of_a_table_comes_from_the_records_keys() -> None:
@@ -73,6 +103,7 @@ def test_the_key_of_a_table_comes_from_the_records_keys() -> None:
         ("string", [b"{a", b"", b"\xff", b'"b"'], [2], ["{a", "", '"b"']),
         ("binary", [b"\xff", b"{"], [], [b"\xff", b"{"]),
         ("bigint", [b"5", b"5.0", b"", b"-7", b"9223372036854775808"], [1, 2, 4], [5, -7]),
+        ("int", [b"0x1F", b"31", b"\xd9\xa3", b"+1"], [0, 2, 3], [31]),
     ],
 )
 def test_a_key_of_plain_text_is_what_it_says(

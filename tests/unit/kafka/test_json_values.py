@@ -151,6 +151,17 @@ def test_what_is_not_one_object_is_a_dead_letter_and_changes_no_other_row(
     assert found.rows["a"].to_pylist() == [json.loads(beside).get("a")] * 2
 
 
+@pytest.mark.parametrize(
+    "text", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3"]
+)
+@pytest.mark.parametrize("shape", [b'{"a": "%s"}', b'{"b": ["%s"]}', b'{"%s": 1}'])
+def test_a_value_that_is_no_utf8_is_a_dead_letter(text: bytes, shape: bytes) -> None:
+    given = [b'{"a": "\xc3\xa9"}', shape % text, b"{}"]
+    found = decoder(pa.string()).decode(given)
+    assert [each.at for each in found.bad] == [1]
+    assert found.rows["a"].to_pylist() == ["\u00e9", None]
+
+
 def test_an_object_with_line_breaks_and_spaces_around_is_one_value() -> None:
     spread = b'\r\n {\n"b": {"c": [1,\n2]},\n"a": 1\n}\t\n'
     found = decoder(pa.int64()).decode([spread, b'{"a": 2}', spread])
@@ -185,7 +196,55 @@ def test_bad_values_among_many_are_found_by_their_places() -> None:
     assert found.rows["a"].to_pylist() == [n for n in range(9_000) if n not in places]
 
 
-def test_a_map_column_is_refused_at_the_start() -> None:
+def test_a_map_whose_keys_are_not_texts_is_refused_at_the_start() -> None:
     with pytest.raises(OptionError) as caught:
-        JsonDecoder(pa.schema([("m", pa.list_(pa.map_(pa.string(), pa.int64())))]))
+        JsonDecoder(pa.schema([("m", pa.list_(pa.map_(pa.int64(), pa.int64())))]))
     assert caught.value.key == "format"
+
+
+MAP = pa.map_(
+    pa.string(), pa.struct([("x", pa.decimal128(20, 2)), ("m", pa.map_("string", "int8"))])
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("null", None),
+        ("{ }", []),
+        (
+            '{"a" : {"x": 12345678901234567.25, "m": {}} , "\\u0062": null}',
+            [("a", {"x": Decimal("12345678901234567.25"), "m": []}), ("b", None)],
+        ),
+        ('{"": {"m": {"{\\"": 1, "]": 2}, "y": [{"}": "{"}]}}', [
+            ("", {"x": None, "m": [('{"', 1), ("]", 2)]}),
+        ]),
+    ],
+)  # fmt: skip
+def test_an_object_fills_a_map(text: str, expected: object) -> None:
+    found = decoder(MAP).decode([f'{{"y": {{"a": 1}}, "a": {text}}}'.encode()])
+    assert found.rows["a"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '[{"key": "a", "value": null}]',
+        "1",
+        '{"a": null, "a": null}',
+        '{"a": null, "\\u0061": null}',
+        '{"a": {"m": {"x": 1, "x": 2}}}',
+        '{"a": null,}',
+        '{"a": }',
+        '{"a" null}',
+        '{"a": {"m": {"x": 300}}}',
+        "{} {}",
+        "{",
+    ],
+)
+def test_what_is_not_an_object_with_different_keys_fills_no_map(text: str) -> None:
+    good = b'{"a": {"k": null}}'
+    found = decoder(MAP).decode([good, f'{{"a": {text}}}'.encode(), good])
+    assert [each.at for each in found.bad] == [1]
+    assert found.rows.num_rows == 2

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from plait import OptionError, StorageError
-from plait.kafka.client import require_usable
+from plait.kafka.library import require_usable
 from plait.kafka.settings import SinkSettings
 
 
@@ -14,7 +14,8 @@ from plait.kafka.settings import SinkSettings
     ("code", "expected"),
     [
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "READ on group 'sink'"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "READ and DESCRIBE on topic 'events'"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "READ on topic 'events'"),
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "other programs are in this group"),
         (KafkaError._FATAL, "start the process again"),
     ],
 )

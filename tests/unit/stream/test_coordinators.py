@@ -427,9 +427,32 @@ def test_a_seek_is_a_decision_without_rows(make: Make) -> None:
     again.join("a")
     assert again.writers["a"].offset("a") == "40"
     again.close()
-    for wrong in ({}, {"a": ""}):
+    for wrong in ({}, {"other": ""}):
         with pytest.raises(OptionError):
             stream.seek(wrong, after=stream.position)
+
+
+def test_a_seek_forgets_a_source_and_the_audit_shows_it(make: Make) -> None:
+    group = make("a", "b")
+    group.take("a", 10)
+    group.take("b", 5)
+    assert group.epoch() is not None
+    group.coordinator.close()
+    stream = group.table.stream("app")
+    stream.seek({"b": ""}, after=stream.position)
+    again = Group(group.table, "append")
+    again.join("a")
+    again.join("b")
+    assert (again.writers["a"].offset("a"), again.writers["b"].offset("b")) == ("10", "")
+    again.take("b", 5)
+    assert again.epoch() is not None
+    again.close()
+    audit = stream.audit()
+    assert audit.problems == ()
+    assert [(each.source, each.start, each.end) for each in audit.epochs[1].offsets] == [
+        ("b", "5", "")
+    ]
+    assert group.table.scan().count() == 20
 
 
 def test_an_idle_turn_leaves_no_decision(make: Make) -> None:

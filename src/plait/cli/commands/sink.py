@@ -1,9 +1,6 @@
-"""Sinks: processes that write what arrives elsewhere into a table."""
+"""The command ``sink``: write Kafka topics into a table, show how far it is, move it."""
 
 from __future__ import annotations
-
-import signal
-import threading
 
 import click
 
@@ -19,6 +16,7 @@ from plait.cli.commands.sink_upkeep import Seeking, create_table, show_status
 from plait.cli.file_options import file_option
 from plait.cli.opening import open_table
 from plait.cli.size import Size
+from plait.cli.stopping import Stopping
 from plait.cli.view import Facts
 from plait.kafka.client import Clients
 from plait.kafka.includes import INCLUDED
@@ -35,24 +33,28 @@ _DEFAULTS = SinkSettings("-", ("-",))
 )
 @click.argument("action", type=click.Choice(["kafka", "status", "seek"]))
 @click.argument("uri")
-@click.option("--bootstrap", default="", help="Brokers to begin with, host:port,...")
-@click.option("--topic", "topics", multiple=True, help="What is read.")
-@click.option("--name", default="", help="The name of the sink; by default its topics.")
-@click.option("--control", default="", help="The control topic; by default NAME-control.")
+@click.option("--bootstrap", default="", help="Addresses of some brokers, host:port,...")
+@click.option("--topic", "topics", multiple=True, help="Topic to read; repeatable.")
+@click.option(
+    "--name",
+    default="",
+    help="Name of the sink, its stream and its consumer group. Default: the topics.",
+)
+@click.option("--control", default="", help="Control topic. Default: NAME-control.")
 @click.option(
     "--from",
     "begin",
     default=_DEFAULTS.begin,
     show_default=True,
     metavar="PLACE",
-    help="Where to begin at the first start: earliest, latest, or a time.",
+    help="Where the first start begins to read: earliest, latest, or a time.",
 )
 @click.option(
     "--new-partitions",
     type=click.Choice([REFUSE, READ]),
     default=_DEFAULTS.new_partitions,
     show_default=True,
-    help="What becomes of partitions that are added, if rows of a key may come out of order.",
+    help="Whether to read partitions that are added, if rows of a key may come out of order.",
 )
 @click.option(
     "--interval",
@@ -93,27 +95,31 @@ _DEFAULTS = SinkSettings("-", ("-",))
     "--value-column",
     default=_DEFAULTS.value_column,
     show_default=True,
-    help="The column that takes raw values.",
+    help="Column for raw values.",
 )
 @click.option(
     "--key-format",
     type=click.Choice([JSON, TEXT, AVRO]),
     default=_DEFAULTS.key_format,
     show_default=True,
-    help="How keys are encoded, which name a row to remove or are included.",
+    help="How keys are encoded, for removals and for --include key=COLUMN.",
 )
 @pairs_option(
     "--include",
     "include",
     f"Part of a record and the column that takes it; {', '.join(INCLUDED)}; repeatable.",
 )
-@click.option("--dead-letters", default="", help="The topic for records that cannot be decoded.")
+@click.option(
+    "--dead-letters",
+    default="",
+    help="Topic for records that cannot be decoded. Without one, the first stops the sink.",
+)
 @click.option(
     "--dead-letter-percent",
     type=click.FloatRange(0, 100),
     default=_DEFAULTS.dead_letter_percent,
     show_default=True,
-    help="So many records in a hundred may be bad; more stop the sink.",
+    help="Percentage of records that may fail to decode; more stop the sink.",
 )
 @click.option(
     "--create",
@@ -128,7 +134,7 @@ _DEFAULTS = SinkSettings("-", ("-",))
     type=click.IntRange(1),
     default=_DEFAULTS.rows_max,
     show_default=True,
-    help="Commit as soon as the processes hold so many rows.",
+    help="Commit early when the processes hold this number of rows.",
 )
 @click.option(
     "--bytes",
@@ -136,7 +142,7 @@ _DEFAULTS = SinkSettings("-", ("-",))
     type=Size(),
     default="1GiB",
     show_default=True,
-    help="Commit as soon as the processes hold so many bytes.",
+    help="Commit early when the processes hold this number of bytes.",
 )
 @click.option(
     "--memory",
@@ -146,10 +152,11 @@ _DEFAULTS = SinkSettings("-", ("-",))
     help="Memory for rows in this process; its partitions share it.",
 )
 @click.option(
-    "--page",
+    "--metrics",
     default="",
     metavar="[HOST:]PORT",
-    help="Serve /metrics for Prometheus and /health here.",
+    help="Address on which to serve /metrics for Prometheus and /health. The default host is "
+    "127.0.0.1. An IPv6 address stands in brackets.",
 )
 @click.option(
     "--to",
@@ -158,6 +165,12 @@ _DEFAULTS = SinkSettings("-", ("-",))
     metavar="[WHERE=]PLACE",
     help="With seek: earliest, latest, a time or an offset, for WHERE, a topic or TOPIC/PARTITION; "
     "by default for what cannot go on.",
+)
+@click.option(
+    "--drop",
+    multiple=True,
+    metavar="TOPIC[/PARTITION]",
+    help="With seek: forget a topic or partition that was deleted for good; repeatable.",
 )
 @click.option("--again", is_flag=True, help="With seek: records may be applied a second time.")
 @dry_run_option
@@ -195,8 +208,9 @@ def sink(  # noqa: PLR0913 - one parameter an option
     rows: int,
     size: int,
     memory: int,
-    page: str,
+    metrics: str,
     places: tuple[str, ...],
+    drop: tuple[str, ...],
     again: bool,
     dry_run: bool,
     yes: bool,
@@ -212,7 +226,8 @@ def sink(  # noqa: PLR0913 - one parameter an option
     is 8 if a partition cannot go on.
 
     `seek` lets a sink continue elsewhere, by a decision that the audit shows: where a topic was
-    made again, where Kafka removed what was not read, or where a record is to be passed over.
+    made again or deleted for good, where Kafka removed what was not read, or where a record is to
+    be skipped.
     Stop its processes first.
     """
     if action == "status":
@@ -220,11 +235,11 @@ def sink(  # noqa: PLR0913 - one parameter an option
         show_status(app, open_table(app, uri, storage), name or "+".join(topics), clients)
         return
     if action == "seek":
-        if not (places and bootstrap):
-            message = "seek needs --to and --bootstrap"
+        if not ((places or drop) and bootstrap):
+            message = "seek needs --bootstrap, and --to or --drop"
             raise click.UsageError(message)
         seeking = Seeking(app, open_table(app, uri, storage), name or "+".join(topics))
-        seeking.plan(Clients(bootstrap, client), places)
+        seeking.plan(Clients(bootstrap, client), places, drop)
         seeking.execute(again=again, dry_run=dry_run, yes=yes)
         return
     settings = SinkSettings(
@@ -248,16 +263,16 @@ def sink(  # noqa: PLR0913 - one parameter an option
         rows_max=rows,
         bytes_max=size,
         memory=memory,
-        page=page,
+        metrics=metrics,
         client=client,
     )
-    stop = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stop.set())
-    if schema is not None:
-        create_table(settings, uri, storage, schema, key)
-    table = open_table(app, uri, storage)
-    KafkaSink(table, settings).run(stop)
+    stopping = Stopping()
+    with stopping.at_once():  # nothing was read, so nothing is to be finished
+        if schema is not None:
+            create_table(settings, uri, storage, schema, key)
+        table = open_table(app, uri, storage)
+        sink = KafkaSink(table, settings)
+    sink.run(stopping.asked)
     position = table.stream(settings.name).position
     end = None if position is None else position.end
     app.show({"sink": settings.name, "end": end}, Facts((("sink", settings.name), ("end", end))))

@@ -12,11 +12,14 @@ from plait.cli.view import Facts, Grid, duration, number, time_short
 from plait.errors import OptionError, TableNotFoundError
 from plait.kafka.client import Clients
 from plait.kafka.inference import infer_schema
+from plait.kafka.preflight import require_rights
 from plait.kafka.seeking import SeekPlan, plan_seek, seek
 from plait.kafka.settings import JSON, SinkSettings
-from plait.kafka.status import sinks_of, status_of
+from plait.kafka.status import UNDONE, sinks_of, status_of
+from plait.kafka.task import check_sink
 from plait.model.history import PendingEntry
 from plait.table import Table
+from plait.txn.definition import Definition
 
 INFER = "infer"
 
@@ -26,9 +29,13 @@ def create_table(
 ) -> None:
     """Create the table of a sink unless it exists, also if another process does so now.
 
+    Nothing is created if the sink could not work with it.
+
     Raises:
-        SchemaError: the schema cannot be stored, or none can be inferred.
-        OptionError: the key is no column.
+        SchemaError: the schema cannot be stored, or none can be inferred, or it lacks a column.
+        OptionError: the key is no column, or the settings do not fit the table.
+        TableNotFoundError: a topic is not there.
+        AccessDeniedError: the sink could not run: its user lacks a right on the brokers.
         StorageError: the brokers do not answer.
     """
     if schema == INFER and settings.format != JSON:
@@ -38,10 +45,12 @@ def create_table(
     try:
         Table.open(uri, storage_options=storage or None)
     except TableNotFoundError:
+        clients = Clients(settings.bootstrap, settings.client)
+        require_rights(clients, settings)
         columns: object = schema_text(schema)
         if schema == INFER:
-            clients = Clients(settings.bootstrap, settings.client)
-            columns = infer_schema(clients, settings.topics)
+            columns = infer_schema(clients, settings.topics, settings.name)
+        check_sink(clients, settings, Definition(record_key=tuple(key)).table(columns).spec)
         Table.create(
             uri, columns, record_key=key, if_not_exists=True, storage_options=storage or None
         )
@@ -72,6 +81,8 @@ def show_status(app: Application, table: Table, name: str, clients: Clients | No
     if stuck:
         message = f"{stuck[0].source} cannot go on: {stuck[0].problem}"
         hint = "tablectl sink seek continues elsewhere, and records it"
+        if stuck[0].problem == UNDONE:
+            hint = "tablectl replay lets the sink read these records again"
         raise CheckFailedError(message, hint=hint)
 
 
@@ -85,18 +96,18 @@ class Seeking:
     """Of the sink; "" if the table has only one."""
     _plan: SeekPlan | None = None
 
-    def plan(self, clients: Clients, places: tuple[str, ...]) -> None:
-        """Find what ``[WHERE=]PLACE`` stands for."""
+    def plan(self, clients: Clients, places: tuple[str, ...], drop: tuple[str, ...]) -> None:
+        """Find what ``[WHERE=]PLACE`` and the topics to drop stand for."""
         self.name = self.name or _only_sink(self.table)
         wanted = {where: place for where, _, place in (each.rpartition("=") for each in places)}
-        self._plan = plan_seek(self.table, self.name, clients, wanted)
+        self._plan = plan_seek(self.table, self.name, clients, wanted, drop)
 
     def execute(self, *, again: bool, dry_run: bool, yes: bool) -> None:
         """Show the plan; ask, and decide it."""
         plan = self._plan or SeekPlan(None, ())
         grid = Grid(
             ("partition", "is read next at", "will be read next at"),
-            [[str(each.source), each.before, each.after] for each in plan.moves],
+            [[str(each.source), each.before, each.after or "dropped"] for each in plan.moves],
         )
         data = {"sink": self.name, "moves": [each.to_dict() for each in plan.moves]}
         if dry_run:

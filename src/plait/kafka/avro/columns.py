@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.cast import Fit, apply, fit
-from plait.kafka.avro_bytes import Cursors, Ints
-from plait.kafka.avro_schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
-from plait.kafka.avro_walk import walk
+from plait.kafka.avro.cursors import Cursors, Ints
+from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
+from plait.kafka.avro.walk import walk
 from plait.model.schema import type_name
 
 _T = pa.types

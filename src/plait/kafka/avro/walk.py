@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from plait.kafka.avro_schema import Array, Enum, Fixed, Map, Node, Primitive, Union
+from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Union
 
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = frozenset({"int", "long"})

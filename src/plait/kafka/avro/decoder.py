@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from plait.errors import OptionError
-from plait.kafka.avro_bytes import Bytes, Cursors, Ints
-from plait.kafka.avro_columns import Columns, misfit
-from plait.kafka.avro_schema import Node, Record
+from plait.kafka.avro.columns import Columns, misfit
+from plait.kafka.avro.cursors import Bytes, Cursors, Ints
+from plait.kafka.avro.schema import Node, Record
 from plait.kafka.decode import Decoded, Undecodable
 
 HEADER: Final = 5
@@ -37,7 +37,7 @@ class AvroDecoder:
 
     Names are those of the columns; a column that the schema does not have is null, and a field
     that is no column is passed over. Values must fit the columns without a change. A schema that
-    is no record fills the only column.
+    is not a record fills the only column.
     """
 
     def __init__(self, schema: pa.Schema, schemas: SchemaSource | Node) -> None:
@@ -117,7 +117,7 @@ class AvroDecoder:
         return pa.Table.from_arrays(made.flatten(), schema=self._schema)
 
     def _rooted(self, node: Node) -> Node:
-        """Return a schema of rows; one that is no record is that of the only column."""
+        """Return a schema of rows; one that is not a record is that of the only column."""
         if isinstance(node, Record) or len(self._schema) != 1:
             return node
         return Record("", [(self._schema.names[0], node)])
@@ -125,7 +125,7 @@ class AvroDecoder:
     def _absence(self, node: Node) -> str:
         """Say that nothing of a schema is a column: it is meant for another table."""
         if not isinstance(node, Record):
-            return "the schema is no record"
+            return "the schema is not a record"
         if any(name in self._schema.names for name, _ in node.fields):
             return ""
         return f"no field of the record {node.name!r} is a column"

@@ -1,8 +1,10 @@
-"""A page about a process of a sink: metrics for Prometheus, and whether it is healthy."""
+"""The HTTP server of a process of a sink: metrics for Prometheus, and its health."""
 
 from __future__ import annotations
 
 import json
+import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -11,13 +13,16 @@ from typing import TYPE_CHECKING, Final, Self
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.kafka.counts import Counts
+from plait.kafka.health import Health
 from plait.ports import Clock
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-SILENT_S: Final = 60.0
-"""A process that has not gone round for so long is not healthy."""
+_log = logging.getLogger(__name__)
+
+REQUEST_S: Final = 10.0
+"""A client that takes longer to send its request, or to read a part of the answer, is dropped."""
 _PORT_MAX: Final = 65_535
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TOTALS: Final = (
@@ -38,46 +43,68 @@ _GAUGES: Final = (
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Read ``[HOST:]PORT``; the host is this machine alone if none is given.
+    """Read ``[HOST:]PORT``; the default host is 127.0.0.1, and IPv6 addresses have brackets.
 
     Raises:
-        OptionError: it is not that.
+        OptionError: the text is not an address.
 
-    >>> address_of("9400"), address_of("0.0.0.0:9400")
-    (('127.0.0.1', 9400), ('0.0.0.0', 9400))
+    >>> address_of("9400"), address_of("0.0.0.0:9400"), address_of("[::1]:9400")
+    (('127.0.0.1', 9400), ('0.0.0.0', 9400), ('::1', 9400))
     """
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
-        message = f"{text!r} is no address for the page of a sink"
-        raise OptionError(message, hint="pass [HOST:]PORT", key="page", value=text)
-    return host or "127.0.0.1", int(port)
+    host, colon, port = text.rpartition(":")
+    bracketed = len(host) > len("[]") and host[0] == "[" and host[-1] == "]"
+    name = host[1:-1] if bracketed else host
+    valid = port.isascii() and port.isdigit() and int(port) <= _PORT_MAX
+    if not valid or (colon and not name) or (":" in name) != bracketed:
+        message = f"invalid address {text!r} for metrics"
+        hint = "pass [HOST:]PORT, with an IPv6 address in brackets: [::1]:9400"
+        raise OptionError(message, hint=hint, key="metrics", value=text)
+    return name or "127.0.0.1", int(port)
 
 
-class Page:
+class _Server(ThreadingHTTPServer):
+    """Answers each request in a thread of its own, so that a slow client delays nobody."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
+        """Log that a client went away."""
+        _log.debug("a request of %s failed", client_address, exc_info=True)
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+class MonitoringServer:
     """Serves ``/metrics`` and ``/health`` from a thread, for as long as the block lasts."""
 
-    def __init__(self, address: str, sink: str, counts: Counts, clock: Clock) -> None:
-        """Prepare.
+    def __init__(
+        self, address: str, sink: str, counts: Counts, clock: Clock, stall_limit_s: float
+    ) -> None:
+        """Open the port.
 
         Raises:
-            OptionError: the address is no ``[HOST:]PORT``, or it is taken.
+            OptionError: the address is not ``[HOST:]PORT``, or it is in use.
             MissingDependencyError: prometheus-client is not installed.
         """
         self._sink, self._counts, self._clock = sink, counts, clock
-        write = self._metrics()
+        self._limit_s = stall_limit_s
+        write, place = self._metrics(), address_of(address)
+        server = _ServerV6 if ":" in place[0] else _Server
         try:
-            self._server = ThreadingHTTPServer(address_of(address), _handler(write, self._health))
+            self._server = server(place, _handler(write, self._health))
         except OSError as error:
-            message = f"cannot serve the page of a sink at {address!r}: {error}"
-            raise OptionError(message, hint="choose another", key="page", value=address) from error
-        self._server.daemon_threads = True
+            message = f"cannot serve metrics at {address!r}: {error}"
+            hint = "choose another address"
+            raise OptionError(message, hint=hint, key="metrics", value=address) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="plait-page", daemon=True
+            target=self._server.serve_forever, name="plait-monitoring", daemon=True
         )
 
     @property
     def port(self) -> int:
-        """The port; the one that was free if 0 was asked for."""
+        """The port; if 0 was asked for, the free one that was chosen."""
         return self._server.server_port
 
     def __enter__(self) -> Self:
@@ -92,17 +119,18 @@ class Page:
         self._thread.join()
 
     def _health(self) -> tuple[bool, dict[str, object]]:
-        silent_s = self._clock.monotonic() - self._counts.step_s
+        found = Health.of(self._counts, self._limit_s, self._clock.monotonic())
         held = self._counts.held()
-        told = {
+        return not found.reason, {
             "sink": self._sink,
-            "healthy": silent_s < SILENT_S,
-            "silent_s": round(silent_s, 3),
+            "healthy": not found.reason,
+            "reason": found.reason,
+            "silent_s": found.silent_s,
+            "stalled_s": found.stalled_s,
             "coordinates": self._counts.leads,
             "lag": sum(each.lag for each in held.values()),
             "partitions": sorted(map(str, held)),
         }
-        return silent_s < SILENT_S, told
 
     def _metrics(self) -> Callable[[], bytes]:
         """Return what writes the metrics."""
@@ -110,7 +138,7 @@ class Page:
             import prometheus_client  # noqa: PLC0415 - an extra
             from prometheus_client import core  # noqa: PLC0415
         except ImportError as error:
-            message = "the page of a sink needs the library prometheus-client"
+            message = "metrics of a sink need the library prometheus-client"
             raise MissingDependencyError(message, hint="pip install 'plait[kafka]'") from error
         sink, counts = self._sink, self._counts
 
@@ -153,6 +181,8 @@ def _handler(
     """Return what answers a request."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_S
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":

@@ -1,0 +1,1 @@
+"""Avro records decoded into Arrow columns, one field of all records at a time."""
