@@ -47,7 +47,7 @@ test-unit: ## tests/unit alone (ARGS="-k name")
 
 cover: ## Branch coverage of the fast tests; fails below the floor (ARGS="--cov-report=html")
 	$(call ready,$(ALL))
-	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper and not kafka" --cov --cov-fail-under=$(FLOOR) $(ARGS)
+	@$(PY) -m pytest -q -m "not processes and not spark and not s3 and not zookeeper and not kafka and not postgresql" --cov --cov-fail-under=$(FLOOR) $(ARGS)
 
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))

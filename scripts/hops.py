@@ -1,4 +1,4 @@
-"""Count the files and calls of Plait that each of seven operations passes through.
+"""Count the files and calls of Plait that each of eight operations passes through.
 
 ``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
 the order in which they are entered. These are the files that a reader must know to follow the
@@ -20,6 +20,7 @@ import pyarrow as pa
 import plait
 from plait import Table
 from plait.ports import NullObserver
+from plait.replicate import Replicas, TableSink
 from plait.stream.transport import Hub
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
@@ -169,6 +170,15 @@ def compaction(table: Table) -> None:
     require(report.commits[0].attempts > 1, "the compaction met nobody")
 
 
+def dual_write(table: Table) -> None:
+    """Change two rows, in another table first."""
+    with uncounted():
+        uri = f"{table.describe()['uri']}-replica"
+        Table.create(uri, "id bigint, value bigint", record_key=["id"], lock="none")
+    with table.writer("upsert", replicas=Replicas([TableSink("replica", uri)])) as writer:
+        writer.write(ROWS)
+
+
 def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O
     """Stop when an operation did not do what it is to show."""
     if not true:
@@ -183,6 +193,7 @@ OPERATIONS: Mapping[str, Callable[[Table], None]] = {
     "rollback": rollback,
     "clean": clean,
     "compaction": compaction,
+    "dual write": dual_write,
 }
 
 

@@ -16,6 +16,7 @@ from plait.spark.java import find_java
 from tests.services.jars import find_jars, in_ci
 from tests.services.kafka import Kafka
 from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
+from tests.services.postgresql import PostgreSql, lacking
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
@@ -107,7 +108,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """Give the one ZooKeeper server of the run; tests keep apart by the paths of their locks."""
-    require_zookeeper()
+    require_server("kazoo", "zookeeper")
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
@@ -115,29 +116,33 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Give the one broker of the run; tests keep apart by the names of their topics."""
-    if find_spec("confluent_kafka") is None:
-        missing("confluent-kafka is not installed")
-    if find_jars("kafka") is None:
-        missing("no jars of Kafka: python -m tests.services.jars (needs Maven)")
-    if find_java(os.environ) is None:
-        missing("no Java 17 or newer")
+    require_server("confluent_kafka", "kafka")
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSql]:
+    """Give the one PostgreSQL server of the run; tests keep apart by the names of their tables."""
+    if reason := lacking():
+        missing(reason)
+    with PostgreSql(tmp_path_factory.mktemp("postgresql")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """Give three servers; a test that kills one starts it again."""
-    require_zookeeper()
+    require_server("kazoo", "zookeeper")
     with ZooKeeper(tmp_path_factory.mktemp("ensemble"), members=3) as servers:
         yield servers
 
 
-def require_zookeeper() -> None:
+def require_server(library: str, server: str) -> None:
     """Skip or fail where the client, the jars or a Java are missing."""
-    if find_spec("kazoo") is None:
-        missing("kazoo is not installed")
-    if find_jars("zookeeper") is None:
-        missing("no jars of ZooKeeper: python -m tests.services.jars (needs Maven)")
+    if find_spec(library) is None:
+        missing(f"{library} is not installed")
+    if find_jars(server) is None:
+        missing(f"no jars of {server}: python -m tests.services.jars (needs Maven)")
     if find_java(os.environ) is None:
         missing("no Java 17 or newer")

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from plait.errors import (
+    AccessDeniedError,
     BadRecordError,
     CapabilityMissingError,
     ClockUnavailableError,
@@ -44,6 +45,7 @@ from plait.errors import (
     PlanStaleError,
     PolicyError,
     PredicateError,
+    ReplicationError,
     RestoreRefusedError,
     Retry,
     RetryableConflictError,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from plait.model.instant import Instant
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.model.ttl import Ttl
+    from plait.queries.compare import Comparison
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
@@ -102,10 +105,12 @@ if TYPE_CHECKING:
     from plait.stream.transport import Endpoint
     from plait.table import Table
     from plait.txn.recovery import RollbackReport, RolledBackInstant
+    from plait.write.replication import Replication
     from plait.write.transaction import Transaction
     from plait.write.writer import Writer
 
 __all__ = [
+    "AccessDeniedError",
     "ArchiveFile",
     "ArchivePlan",
     "ArchiveReport",
@@ -127,6 +132,7 @@ __all__ = [
     "CompactionPlan",
     "CompactionReport",
     "CompactionTask",
+    "Comparison",
     "ConflictError",
     "ContractError",
     "Coordinator",
@@ -189,6 +195,8 @@ __all__ = [
     "RepairReport",
     "ReplayPlan",
     "ReplayReport",
+    "Replication",
+    "ReplicationError",
     "RestorePlan",
     "RestoreRefusedError",
     "RestoreReport",
@@ -249,6 +257,7 @@ _LAZY = {
     "CompactionTask": "plait.services.compaction",
     "OptimizeReport": "plait.services.runner",
     "CommitResult": "plait.model.decision",
+    "Comparison": "plait.queries.compare",
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",
     "Digest": "plait.model.changes",
@@ -284,6 +293,7 @@ _LAZY = {
     "RebuildReport": "plait.services.rebuild",
     "ReplayPlan": "plait.services.replay",
     "ReplayReport": "plait.services.replay",
+    "Replication": "plait.write.replication",
     "RestorePlan": "plait.services.restore",
     "RestoreReport": "plait.services.restore",
     "RestoredCommit": "plait.services.restore",

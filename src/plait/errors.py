@@ -44,9 +44,11 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- LockError
     |  |- LockTimeoutError(TimeoutError)
     |  `- LockUnavailableError
+    |- ReplicationError                   the outcome of every sink
     |- PlanStaleError                     the table changed after a service planned
     |  `- RestoreRefusedError             commits that the plan did not show
     `- StorageError(OSError)
+       |- AccessDeniedError               which rights are missing
        |- CapabilityMissingError          e.g. the store lacks put-if-absent
        `- ClockUnavailableError           the store reports no time, or an impossible one
 
@@ -345,6 +347,13 @@ class LockUnavailableError(LockError, code="lock_unavailable"):
     """The lock service cannot be reached."""
 
 
+class ReplicationError(TableError, code="replication", retry=Retry.SAME):
+    """A sink of a dual write failed; nothing was committed. Facts: instant, outcomes.
+
+    ``outcomes`` has one entry for each sink: what it acknowledged, or why it failed.
+    """
+
+
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
     """The table changed after the service planned. Plan again."""
 
@@ -355,6 +364,10 @@ class RestoreRefusedError(PlanStaleError, code="restore_refused", retry=Retry.RE
 
 class StorageError(TableError, OSError, code="storage", retry=Retry.SAME):
     """The store failed. Facts: path."""
+
+
+class AccessDeniedError(StorageError, code="access_denied", retry=Retry.NEVER):
+    """The brokers do not grant a right that a Kafka sink needs. Facts: missing."""
 
 
 class CapabilityMissingError(StorageError, code="capability", retry=Retry.NEVER):

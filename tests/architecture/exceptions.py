@@ -12,6 +12,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/compaction.py:cluster": "one for each option of the command",
     "src/plait/cli/commands/repair.py:repair": "one for each option of the command",
+    "src/plait/cli/commands/replicas.py:replicas": "one for each option of the command",
     "src/plait/cli/commands/restores.py:replay": "one for each option of the command",
     "src/plait/cli/commands/restores.py:restore": "one for each option of the command",
     "src/plait/cli/commands/restores.py:savepoint": "one for each option of the command",
@@ -26,6 +27,6 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
 }
 MANY_METHODS: dict[str, str] = {
+    "src/plait/testing/sink_kit.py:SinkKit": "a conformance kit: each method is a test",
     "src/plait/testing/store_kit.py:StoreKit": "a conformance kit: each method is a test",
-    "src/plait/table.py:Table": "the facade (30 at most): each method is one delegating call",
 }

@@ -61,7 +61,7 @@ def named_by(kind: type) -> Iterator[tuple[type, str]]:
     for base in kind.__mro__:
         if not base.__module__.startswith("plait."):
             continue
-        names = {**names_in(base.__module__), "Self": base}
+        names = {**names_in(base.__module__), "Self": kind}
         for member, annotation in annotations(base):
             by = f"{kind.__name__}.{member}"
             if by not in INTERNAL:

@@ -33,10 +33,13 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
+from plait.model.replicas import SinkLedger, TaskLedger
 from plait.model.sums import Sums
+from plait.replicate import Replicas, repair
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
 from plait.timeline import codec, paths
+from tests.support.sinks import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs/spec"
@@ -69,6 +72,8 @@ def kind_of(path: str) -> str | None:
         ".meta/timeline/": "decision",
         ".meta/leases/": "lease",
         ".meta/locks/lease": "lock",
+        ".meta/replicas/attempts/": "attempt",
+        ".meta/replicas/positions/": "position",
     }
     if path.startswith(".meta/checkpoints/"):
         return "checkpoint" if path.endswith("/state.json") else None
@@ -98,7 +103,7 @@ def test_every_record_of_a_golden_table_fits_its_schema(table: str) -> None:
 
 def test_golden_tables_have_records_of_every_kind() -> None:
     kinds = {name for table in V1.iterdir() if table.is_dir() for name, _ in records(table)}
-    assert kinds == set(SCHEMAS) - {"lock", "messages"}
+    assert kinds == set(SCHEMAS) - {"attempt", "lock", "messages", "position"}
 
 
 # --- every key that the code can write ---------------------------------------------------------
@@ -140,6 +145,7 @@ def whole(**changes: object) -> dict[str, object]:
         restored=Restored(0, ((1, 1),)),
         replayed=Replayed((SetBack("app", Token("app", 0, "", "1"), 1), SetBack("b")), ("id",)),
         archived=(ArchiveFile(paths.archive(0, 0, NOBODY), 0, 0, 1, "0" * 64),),
+        replicas=SinkLedger(("eu",), (TaskLedger("0", 1, Digest(1, 1), ("a", None)),)),
         live=Sums(1, 1, 1),
         table=table.handle.cache.known().table.to_dict(),
     )
@@ -162,6 +168,8 @@ def test_keys_of_a_decision_are_those_of_its_schema() -> None:
         "savepoint": decision["savepoint"],
         "restored": decision["restored"],
         "replay": decision["replay"],
+        "replicas": decision["replicas"],
+        "taskLedger": decision["replicas"]["tasks"][0],
         "setBack": decision["replay"]["applications"][0],
         "stats": decision["stats"],
         "table": decision["table"],
@@ -221,8 +229,9 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     table.archive()
     table.upsert(pa.table({"id": [1]}))
     store, found = open_store(uri), {}
-    with table.writer("upsert") as writer:
+    with table.writer("upsert", replicas=Replicas([fresh("eu")])) as writer:
         writer.write(pa.table({"id": [2]}))
+        repair(table, fresh("eu"))
         scan = table.scan()
         for info in store.list(".meta"):
             name, body = kind_of(info.path), store.find(info.path)
@@ -234,7 +243,7 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     record = LeaseRecord(1, 15.0, claimant, 0, (claimant,))
     found["lock"] = json.loads(record.encode("mark"))
     check("lock", found["lock"])
-    assert {"pending", "lease", "lock", "table", "checkpoint"} <= set(found)
+    assert {"attempt", "position", "pending", "lease", "lock", "table", "checkpoint"} <= set(found)
     for name, document in found.items():
         assert set(SCHEMAS[name]["properties"]) == set(document), name
     assert set(STATE["properties"]) == set(json.loads(found["checkpoint"]["state"]))

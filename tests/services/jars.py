@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SERVERS = ("zookeeper", "kafka")
+SERVERS = ("zookeeper", "kafka", "postgresql")
 _WAIT_S = 240
 
 

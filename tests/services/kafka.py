@@ -17,6 +17,8 @@ _CLUSTER = "cGxhaXQtdGVzdC1jbHVzdA"
 """Any 16 bytes, as Kafka spells them."""
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USER, _PASSWORD = "sink", "not-a-secret"
+LIMITED = "limited"
+"""A user who may do what ACLs allow; the other users may do everything."""
 _STARTS = 3
 """A port may be taken between its choice and the start."""
 _CONFIG = """\
@@ -30,7 +32,10 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PL
 listener.name.secure.ssl.keystore.type=PEM
 listener.name.secure.ssl.keystore.location={folder}/broker.pem
 listener.name.secure.sasl.enabled.mechanisms=PLAIN
-listener.name.secure.plain.sasl.jaas.config={login} required user_{user}="{password}";
+listener.name.secure.plain.sasl.jaas.config={login} required \
+  user_{user}="{password}" user_{limited}="{password}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:{user}
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -85,6 +90,12 @@ class Kafka(Service):
             "sasl.password": _PASSWORD,
         }
 
+    @property
+    def limited(self) -> tuple[str, dict[str, str]]:
+        """Where the user is found who may do what ACLs allow, as ``secured`` says for another."""
+        bootstrap, settings = self.secured
+        return bootstrap, {**settings, "sasl.username": LIMITED}
+
     def kill(self) -> None:
         """Kill it: what it has acknowledged stays."""
         if self._process is not None:
@@ -135,6 +146,7 @@ class Kafka(Service):
             data=self._folder / "data",
             login=_LOGIN,
             user=_USER,
+            limited=LIMITED,
             password=_PASSWORD,
         )
         self._config.write_text(text)

@@ -48,7 +48,12 @@ class Process:
     """Start from the main thread: the kernel's signal comes when the starting thread ends."""
 
     def __init__(
-        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        user: int | None = None,
     ) -> None:
         self._log = log
         with log.open("wb") as sink:
@@ -58,6 +63,8 @@ class Process:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
+                user=user,
+                group=user,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads yet
             )
 

@@ -135,7 +135,7 @@ def test_missing_extra_is_named_before_anything_is_done(absent, tmp_path, monkey
 
     monkeypatch.setattr(source, "find_spec", find)
     with pytest.raises(MissingDependencyError, match=absent):
-        source.require_extra()
+        source.require_libraries(source.LIBRARIES)
     err = io.StringIO()
     streams = Streams(io.StringIO(), io.StringIO(), err)
     assert main(["--directory", str(tmp_path / "q")], streams, root=quickstart) == 2
