@@ -46,6 +46,9 @@ from plait.errors import (
     PolicyError,
     PredicateError,
     ReplicationError,
+    RepushError,
+    RepushOpenError,
+    RepushRefusedError,
     RestoreRefusedError,
     Retry,
     RetryableConflictError,
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
+    from plait.repush.run import RepushReport
     from plait.services.archive import ArchivePlan, ArchiveReport
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
@@ -197,6 +201,10 @@ __all__ = [
     "ReplayReport",
     "Replication",
     "ReplicationError",
+    "RepushError",
+    "RepushOpenError",
+    "RepushRefusedError",
+    "RepushReport",
     "RestorePlan",
     "RestoreRefusedError",
     "RestoreReport",
@@ -295,6 +303,7 @@ _LAZY = {
     "ReplayReport": "plait.services.replay",
     "Replication": "plait.write.replication",
     "RestorePlan": "plait.services.restore",
+    "RepushReport": "plait.repush.run",
     "RestoreReport": "plait.services.restore",
     "RestoredCommit": "plait.services.restore",
     "RollbackReport": "plait.txn.recovery",

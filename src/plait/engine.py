@@ -78,6 +78,21 @@ class Removing(Protocol):
 
 
 @runtime_checkable
+class Restaging(Protocol):
+    """A staging that can give its rows to another one when the table is laid out anew."""
+
+    def restaged(self, plan: WritePlan) -> Staging:
+        """Return a staging of the same rows under another layout of the table; close this one.
+
+        The files that were staged are in the garbage of its status.
+
+        Raises:
+            RetryableConflictError: the operation would mean something else there.
+        """
+        ...
+
+
+@runtime_checkable
 class Reaching(Protocol):
     """A staging that knows in which partitions it looks at files, once all rows came."""
 

@@ -45,6 +45,9 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  |- LockTimeoutError(TimeoutError)
     |  `- LockUnavailableError
     |- ReplicationError                   the outcome of every sink
+    |- RepushError
+    |  |- RepushOpenError                 another repush is open
+    |  `- RepushRefusedError              keys are not unique under the new layout
     |- PlanStaleError                     the table changed after a service planned
     |  `- RestoreRefusedError             commits that the plan did not show
     `- StorageError(OSError)
@@ -352,6 +355,18 @@ class ReplicationError(TableError, code="replication", retry=Retry.SAME):
 
     ``outcomes`` has one entry for each sink: what it acknowledged, or why it failed.
     """
+
+
+class RepushError(TableError, code="repush", retry=Retry.NEVER):
+    """A repush cannot go on; the table is as it was."""
+
+
+class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
+    """Another repush of the table is open. Facts: directory, base."""
+
+
+class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
+    """Rows share a key under the new layout. Facts: partition_by, or rows and found."""
 
 
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):

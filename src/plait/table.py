@@ -15,6 +15,7 @@ from plait.model.ttl import Ttl
 from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.operations import Queries
 from plait.read.scan import Pinned, Scan
+from plait.repush.operations import Repushing
 from plait.services.contract import change_contract
 from plait.services.operations import Services
 from plait.services.upkeep import keep_in_shape
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table(Writes, Queries, Services):
+class Table(Writes, Queries, Repushing, Services):
     """A table at a URI. Every call reads the newest version first.
 
     Any number of processes may open the same table and write to it; there is no server between

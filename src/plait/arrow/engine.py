@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.output import Output, Staged, changes_of, stats_of
+from plait.arrow.restage import removing, replayed, require_restageable
 from plait.arrow.rewrite import rewrite_files
 from plait.arrow.runs import Incoming, RunSink
 from plait.arrow.sinks import AppendSink, LogSink
@@ -89,6 +90,7 @@ class ArrowStaging:
             store: an open store; by default the plan's is opened.
         """
         self._plan = plan
+        self._announce = announce
         self._task = task or Task()
         self._limits = MemoryLimits.of(plan.options)
         store = store or open_store(plan.store)
@@ -112,6 +114,10 @@ class ArrowStaging:
         """The partitions of the rows; None: of keys that are looked for in every one."""
         self._digester = Digester() if plan.digests else None
         self._persisted: set[str] = set()
+        self._existing: Existing | None = None
+        """Reads the snapshot on which it staged last."""
+        self._useless: frozenset[str] = frozenset()
+        """Files that were staged under an older layout."""
         self._settled = self._closed = False
 
     @property
@@ -178,11 +184,10 @@ class ArrowStaging:
         existing = Existing(
             self._output.store, snapshot, self._plan.spec, self._output.limits.group
         )
+        self._existing = existing
         if not self._settled:
             self._settle(existing)
-        staged_input = StagedInput(
-            self._incoming, self._logs, self._appends, frozenset(self._task.partitions)
-        )
+        staged_input = self._input()
         matches = None if self._matching is None else self._matching.on(existing)
         steps = BucketOperations(
             self._output, existing, staged_input, matches, self._budget(), self._merging
@@ -204,6 +209,33 @@ class ArrowStaging:
         self._everywhere = list(steps.everywhere(self._staged))
         return self._status()
 
+    def restaged(self, plan: WritePlan) -> ArrowStaging:
+        """Return a staging of the same rows under another layout of the table; close this one.
+
+        Raises:
+            RetryableConflictError: the operation would mean something else there.
+        """
+        self._require_open()
+        old, came = self._existing, self._input()
+        deletes = self._plan.request.operation is Operation.DELETE
+        require_restageable(
+            plan.request, self._plan.spec, plan.spec, removing(came, deletes=deletes)
+        )
+        task = replace(self._task, label=f"{self._task.label}r")
+        fresh = ArrowStaging(plan, self._announce, task=task, store=self._output.store)
+        fresh._useless = self._useless | self._output.written
+        fresh._digester, digester = None, self._digester
+        if old is not None:
+            for rows, removes in replayed(came, old, deletes=deletes):
+                (fresh.remove if removes and not deletes else fresh.write)(rows)
+        fresh._digester, fresh._rows_in = digester, self._rows_in
+        self.close()
+        return fresh
+
+    def _input(self) -> StagedInput:
+        partitions = frozenset(self._task.partitions)
+        return StagedInput(self._incoming, self._logs, self._appends, partitions)
+
     def reach(self) -> frozenset[Partition] | None:
         """Return the partitions in which files are looked at, once all rows came; None: any."""
         request = self._plan.request
@@ -219,7 +251,7 @@ class ArrowStaging:
     @property
     def wrote(self) -> bool:
         """Whether a file of this writer may be on the store."""
-        return self._output.named
+        return self._output.named or bool(self._useless)
 
     def close(self) -> None:
         """Drop buffers and spilled runs; staged files stay."""
@@ -302,7 +334,7 @@ class ArrowStaging:
 
     def _status(self) -> WriteStatus:
         works = [*self._staged.values(), *self._everywhere]
-        changes = changes_of(works, self._output.written)
+        changes = changes_of(works, self._output.written | self._useless)
         flushes = self._buffer.policy.flushes
         stats = stats_of(works, changes, WriteStats(rows_in=self._rows_in, flushes=flushes))
         fresh = [path for path in dict.fromkeys(changes.named()) if path not in self._persisted]

@@ -291,6 +291,12 @@ class Incoming:
         order = self.kept.get(group)
         return sources if order is None else sources + pieces(order)
 
+    def forget(self, group: Group) -> None:
+        """Free the memory of a bucket: nobody will ask for it again."""
+        order = self.kept.pop(group, None)
+        if order is not None:
+            order.done()
+
     def range(self, group: Group) -> Range:
         """Return the range of the first key column of what came for a bucket."""
         column = self.sink.key[0]

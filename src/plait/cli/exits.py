@@ -94,6 +94,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.TransactionClosedError: Exit.BUG,
     errors.LockError: Exit.LOCK,
     errors.ReplicationError: Exit.STORAGE,
+    errors.RepushError: Exit.REFUSED,
     errors.PlanStaleError: Exit.CONFLICT,
     errors.StorageError: Exit.STORAGE,
 }

@@ -37,6 +37,7 @@ from plait.model.bucket import (
 from plait.model.changes import BASE, LOG
 from plait.model.instant import Instant
 from plait.model.plan import LIVE
+from plait.model.repush import is_repush_directory
 from plait.storage.port import check_path
 
 RUN: Final = "run"
@@ -74,7 +75,7 @@ class FileName:
     """What the name of a file says."""
 
     directory: str
-    """The partition's directory; its values are not in it."""
+    """The partition's directory; its values are not in it. In that of a repush, if one made it."""
     bucket: int
     """UNKEYED for files that belong to no single bucket."""
     instant: Instant
@@ -112,7 +113,9 @@ def parse_path(path: str) -> FileName | None:
     """
     directory, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
-    if not slash or not directory or "/" in directory or match is None:
+    repush, _, place = directory.rpartition("/")
+    known = not repush or is_repush_directory(repush)
+    if not slash or not place or not known or match is None:
         return None
     number, instant_text, attempt, kind, extension = match.groups()
     if EXTENSIONS.get(kind) != extension:

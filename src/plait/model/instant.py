@@ -54,6 +54,7 @@ class Action(enum.StrEnum):
     SCHEMA = "schema"
     PROPERTY = "property"
     RESERVATION = "reservation"
+    REPUSH = "repush"
     CREATE = "create"
 
 
@@ -82,6 +83,10 @@ class Operation(enum.StrEnum):
     ARCHIVE = "archive"
     RESERVE = "reserve"
     REBUILD = "rebuild"
+    BEGIN_REPUSH = "begin-repush"
+    REPUSH = "repush"
+    """The swap: every file is replaced, and the layout with them."""
+    CANCEL_REPUSH = "cancel-repush"
 
 
 def time_text(time_ms: int) -> str:

@@ -93,6 +93,8 @@ class ChangeWindow:
     """The last version, without files: rows are read with its columns."""
     files: pa.Table = field(default_factory=CHANGED.empty_table)
     """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
+    one_layout: bool = True
+    """Whether all files lie where the last version would have them."""
 
     @property
     def until(self) -> int:

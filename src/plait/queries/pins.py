@@ -22,7 +22,7 @@ from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_ver
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
-_QUIET = (Action.COMPACTION.value, Action.CLUSTERING.value)
+_QUIET = (Action.COMPACTION.value, Action.CLUSTERING.value, Action.REPUSH.value)
 """They write rows anew and change none."""
 Loaded = TypeVar("Loaded")
 
@@ -107,7 +107,8 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
     ends = (end for end in (since, until) if end >= state.horizons.final)
     folded = state.folded(handle.store, *ends)
     files = changed_files(folded, dict(pairs))
-    return ChangeWindow(since, snapshot, files)
+    former = [each.until for each in state.table.former if since <= each.until < until]
+    return ChangeWindow(since, snapshot, files, one_layout=not former)
 
 
 def _all_rows(handle: TableHandle, version: int) -> ChangeWindow:

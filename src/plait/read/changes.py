@@ -153,7 +153,7 @@ class ChangeScan(Frames):
         """Leave out commits of a bucket in whose files no row can match, before or after."""
         files = window.files
         predicate = _of_table(self._where, self._fields, window)
-        if predicate is None or not files.num_rows:
+        if predicate is None or not files.num_rows or not window.one_layout:
             return window
         live = replace(window.snapshot, files=files.select(LIVE.names))
         plan = plan_scan(live, where=predicate)

@@ -23,6 +23,7 @@ from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation
 from plait.services.leftovers import delete_leftovers, require_deletable
+from plait.services.repushed import delete_repushed
 from plait.services.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.state import TableState
@@ -162,6 +163,7 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     handle.store.delete(deletable)
     late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
     delete_leftovers(handle)
+    delete_repushed(handle)
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     freed = sum(map(drafts.size_of, deletable))

@@ -47,6 +47,7 @@ from plait.write.results import commit_or_abort
 
 _NOTHING = "nothing has expired"
 _OTHER_TTL = "the time to live was changed"
+_OTHER_LAYOUT = "a repush replaced every file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +252,13 @@ class HideExpired:
         self,
         staged: WriteStatus,  # noqa: ARG002 - the head tells all
         head: TableState,
-        services: Sequence[Decision],  # noqa: ARG002
+        services: Sequence[Decision],
     ) -> WriteStatus:
         """Draft what has expired on a newer head; see ``Carrier``."""
         if head.table.ttl != self.ttl:
             raise Obsolete(_OTHER_TTL)
+        if any(each.operation is Operation.REPUSH for each in services):
+            raise Obsolete(_OTHER_LAYOUT)
         status = self.draft(head)
         if not status.changes.touched.num_rows:
             raise Obsolete(_NOTHING)

@@ -7,7 +7,7 @@ since are undone (``state/lineage.py``). A restore undoes no commit that its pla
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
 from plait.model.history import iso
 from plait.model.instant import Action, Operation
+from plait.model.plan import TableSpec
 from plait.services.replay import lost_streams, set_back, undone_commit_ids
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState
@@ -28,7 +29,10 @@ from plait.txn.table_handle import TableHandle, client
 _OF_ROWS = frozenset(operation.value for operation in DATA)
 _SHOWN = _OF_ROWS | {Operation.EXPIRE.value}
 """A restore may bring expired rows back, until the next expiry: a plan shows that."""
-_OF_LINEAGE = _OF_ROWS | {Operation.RESTORE.value, Operation.REPLAY.value, Operation.SCHEMA.value}
+_OF_LINEAGE = _OF_ROWS | {
+    operation.value
+    for operation in (Operation.RESTORE, Operation.REPLAY, Operation.SCHEMA, Operation.REPUSH)
+}
 """A restore over such a decision changes the table, also where no file differs."""
 _VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
 
@@ -190,7 +194,8 @@ class _Work:
     kept: tuple[Versions, ...]
     """What the table contains after it."""
     matters: bool
-    schema_id: int
+    spec: TableSpec
+    """How rows lay at the version that it restores."""
 
     @classmethod
     def of(cls, handle: TableHandle, state: TableState, to: int) -> _Work:
@@ -214,16 +219,15 @@ class _Work:
             _rows(after.files),
         )
         matters = bool(_listed(handle, state, (*undone, *returned), _OF_LINEAGE).num_rows)
-        return cls(handle, state, plan, changes, undone, kept, matters, after.spec.schema.id)
+        return cls(handle, state, plan, changes, undone, kept, matters, after.spec)
 
     def draft(self, *, replay: bool) -> Draft | None:
         """Return the decision; None if the table is as wanted already."""
         if not (self.matters or self.changes.rows):
             return None
         state, table = self.state, self.state.table
-        if self.schema_id != table.spec.schema.id:
-            spec = replace(table.spec, schema=table.schemas[self.schema_id])
-            table = replace(table, spec=spec)
+        if self.spec != table.spec:
+            table = table.laid_out(self.spec, since=state.version + 1)
         replayed = None
         if replay and (self.plan.applications or self.plan.commit_ids):
             back = set_back(self.handle.store, state, self.plan.applications, self.kept)

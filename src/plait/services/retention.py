@@ -43,6 +43,8 @@ def horizon_of(handle: TableHandle, state: TableState) -> int:
     changes = options.count("clean.retain.file_versions")
     if changes:
         proposed.append(_since_changes(state.folded(handle.store), changes, state.horizon))
+    if state.table.repush is not None:
+        proposed.append(state.table.repush.base)  # it follows the changes since then
     horizon = max(state.horizon, min(proposed))
     return horizon if _lets_go(handle, state, horizon) else state.horizon
 

@@ -40,7 +40,7 @@ from plait.write.results import commit_or_abort
 _log = logging.getLogger(__name__)
 
 _NO_SOURCE = "its files are gone"
-_OTHER_BUCKETS = "the table has other buckets now"
+_OTHER_LAYOUT = "the table has another layout now"
 _OTHER_SCHEMA = "a restore gave the table an older schema"
 _ALL_GONE = "others changed every row that it copied"
 _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
@@ -227,8 +227,8 @@ class FollowMasks:
         store, changes = self.masks.handle.store, staged.changes
         if any(each.restored is not None and each.table is not None for each in services):
             raise Obsolete(_OTHER_SCHEMA)  # it may have columns again that were not copied
-        if head.table.spec.buckets != self.base.table.spec.buckets:
-            raise Obsolete(_OTHER_BUCKETS)
+        if head.table.layout != self.base.table.layout:
+            raise Obsolete(_OTHER_LAYOUT)
         buckets, sources = touched_buckets(changes), changes.moved["path"].to_pylist()
         then = find_live(self.base, store, buckets, sources)
         now = find_live(head, store, buckets, sources)

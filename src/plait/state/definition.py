@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait.errors import CorruptMetadataError
-from plait.model.bucket import BucketSpec
 from plait.model.contract import Contract, Options
-from plait.model.plan import COW, MOR, TableSpec
+from plait.model.plan import TableSpec
+from plait.model.repush import FormerLayout, OpenRepush, TableLayout, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
+from plait.timeline.codec import REPUSH
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,48 @@ class TableDef:
     unique: str
     ttl: Ttl | None = None
     """When rows may disappear; None: never."""
+    former: tuple[FormerLayout, ...] = ()
+    """The layouts that older versions have, oldest first."""
+    repush: OpenRepush | None = None
+    """The repush that is under way."""
+    repushed: tuple[str, ...] = ()
+    """The directories of repushes that are over, oldest first."""
+
+    @property
+    def layout(self) -> TableLayout:
+        """The layout that the table has."""
+        return TableLayout.of(self.spec)
+
+    @property
+    def repush_directories(self) -> frozenset[str]:
+        """The directories of every repush that the table ever had."""
+        opened = () if self.repush is None else (self.repush.directory,)
+        return frozenset((*self.repushed, *opened))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a client must know to understand the table, beside what every client knows."""
+        return (REPUSH,) if self.former or self.repushed or self.repush else ()
+
+    def spec_at(self, version: int, schema_id: int) -> TableSpec:
+        """Return how rows lay at a version."""
+        schema = self.schemas[schema_id]
+        for each in self.former:
+            if version <= each.until:
+                return each.layout.applied(self.spec, schema)
+        return self.spec if schema is self.spec.schema else replace(self.spec, schema=schema)
+
+    def laid_out(self, spec: TableSpec, *, since: int) -> TableDef:
+        """Return the definition with another schema or layout, which holds from a version on."""
+        former = self.former
+        if TableLayout.of(spec) != self.layout:
+            former = (*former, FormerLayout(self.layout, since - 1))
+        return replace(self, spec=spec, former=former)
+
+    def new_layout_id(self) -> int:
+        """Return an id that no layout of the table has, or will have."""
+        ids = [self.layout.id, *(each.layout.id for each in self.former)]
+        return 1 + max(ids if self.repush is None else [*ids, self.repush.layout.id])
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values, the form in decisions and checkpoints."""
@@ -33,20 +76,16 @@ class TableDef:
         return {
             "schemas": [schema.to_dict() for schema in self.schemas.values()],
             "schema_id": spec.schema.id,
-            "partition_by": list(spec.partition_by),
-            "bucket_spec": {
-                "id": spec.buckets.id,
-                "key": list(spec.buckets.key),
-                "count": spec.buckets.count,
-            },
-            "ordering": spec.ordering,
-            "table_type": spec.table_type,
+            **self.layout.to_dict(),
             "contract": self.contract.to_dict(),
             "policy": self.policy,
             "isolation": self.isolation,
             "unique": self.unique,
             "properties": self.options.to_dict(),
             **({} if self.ttl is None else {"ttl": self.ttl.to_dict()}),
+            **({"former_layouts": [each.to_dict() for each in self.former]} if self.former else {}),
+            **({} if self.repush is None else {"repush": self.repush.to_dict()}),
+            **({"repushed": list(self.repushed)} if self.repushed else {}),
         }
 
     @classmethod
@@ -57,34 +96,46 @@ class TableDef:
             if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
                 message = "a schema names a column twice"
                 raise ValueError(message)
-            bucket = value["bucket_spec"]
             contract = value["contract"]
             properties, ttl = value["properties"], value.get("ttl")
             if not (
-                isinstance(bucket, dict)
-                and isinstance(contract, dict)
+                isinstance(contract, dict)
                 and isinstance(properties, dict)
                 and isinstance(ttl, dict | None)
             ):
                 raise TypeError(value)
-            key = tuple(str(name) for name in _items(bucket["key"]))
-            ordering = value["ordering"]
-            options = Options.of(properties)
+            layout, options = TableLayout.from_dict(value), Options.of(properties)
             spec = TableSpec(
                 schemas[int(str(value["schema_id"]))],
-                tuple(str(name) for name in _items(value["partition_by"])),
-                BucketSpec(int(bucket["id"]), key, int(bucket["count"])),
-                None if ordering is None else str(ordering),
-                str(value["table_type"]),
+                layout.partition_by,
+                layout.buckets,
+                layout.ordering,
+                layout.table_type,
                 options.choice("metadata.statistics") == "on",
             )
             _check_spec(spec)
+            repush = value.get("repush")
+            repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
+            if not all(map(is_repush_directory, repushed)):
+                raise ValueError(repushed)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             policy, isolation, unique = (
                 str(value[name]) for name in ("policy", "isolation", "unique")
             )
             lifetime = None if ttl is None else Ttl.from_dict(ttl)
-            return cls(spec, schemas, contract, options, policy, isolation, unique, lifetime)
+            return cls(
+                spec,
+                schemas,
+                contract,
+                options,
+                policy,
+                isolation,
+                unique,
+                lifetime,
+                tuple(map(FormerLayout.from_dict, _items(value.get("former_layouts", [])))),
+                None if repush is None else OpenRepush.from_dict(repush),
+                repushed,
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
@@ -93,9 +144,8 @@ class TableDef:
 def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.ordering is None else [spec.ordering]
     strange = {*spec.key, *spec.partition_by, *ordering} - set(spec.schema.names)
-    buckets = spec.buckets.count
-    if strange or spec.table_type not in (COW, MOR) or (spec.keyed and buckets < 1):
-        message = f"columns {sorted(strange)}, {buckets} buckets, type {spec.table_type!r}"
+    if strange:
+        message = f"columns {sorted(strange)}"
         raise ValueError(message)
 
 

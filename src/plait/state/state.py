@@ -270,7 +270,7 @@ class TableState:
 
     def _with(self, at: int, schema_id: int, files: pa.Table) -> Snapshot:
         table = self.table
-        spec = replace(table.spec, schema=table.schemas[schema_id])
+        spec = table.spec_at(at, schema_id)
         return Snapshot(at, spec, dict(table.schemas), files)
 
     def _then(self, store: Store, version: int) -> tuple[int, int]:

@@ -51,8 +51,11 @@ TTL = "ttl-1"
 """What it must know to read a definition with a time to live, and what came of it."""
 ARCHIVE = "archive-1"
 """What it must know from the first archive of a table on."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE)
+REPUSH = "repush-1"
+"""Older versions may have another layout, and a directory of a repush may be there."""
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE, REPUSH)
 SLOT_BYTES_MAX = 64 << 20
+_OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31
 
 T = TypeVar("T")
@@ -96,6 +99,8 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
         used.add(TTL)
     if decision.archived:
         used.add(ARCHIVE)
+    if _OF_REPUSH.intersection(decision.table or ()):
+        used.add(REPUSH)
     return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
 
 

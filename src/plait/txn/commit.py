@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from plait.errors import (
     CommitError,
     CommitOutcomeUnknownError,
     CommitRetriesExhaustedError,
     CorruptMetadataError,
+    InvariantError,
     RetryableConflictError,
 )
 from plait.model.bucket import BucketId
@@ -43,6 +45,8 @@ from plait.txn.table_handle import TableHandle, client
 from plait.txn.tokens import sealed
 
 _log = logging.getLogger(__name__)
+_UNASKED = (Verdict.REBASE, Verdict.RESTAGE)
+"""What is done again without asking the caller."""
 _TOLD_MAX = 5
 """So many of the conflicts that a commit met are told in its decision."""
 
@@ -53,6 +57,18 @@ _SERVICES = {
 }
 
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
+
+
+class Restaged(NamedTuple):
+    """What was staged again under another layout."""
+
+    status: WriteStatus
+    scope: Scope
+    wants: Wants | None
+
+
+Restage = Callable[[TableState], Restaged]
+"""Stages everything again under the layout of a state, and on its version."""
 
 
 @dataclass(slots=True)
@@ -75,6 +91,10 @@ class Commit:
     """Which files a redo looks at; None: any."""
     ledger: SinkLedger | None = None
     """Which sinks hold the rows."""
+    restage: Restage | None = None
+    """None: a new layout of the table ends the commit."""
+    restaged: int = 0
+    """How often everything was staged again because of a new layout."""
     attempts: int = 0
     rounds: int = 0
     """How often buckets were redone because of other commits."""
@@ -127,8 +147,9 @@ class Commit:
             self._require_time(conflicts)
             if conflicts:
                 self._allowed(redo, conflicts)
-            more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
-            status, conflicts = self._carry(status, head, [*conflicts, *more])
+            if not _lays_out(conflicts):
+                more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
+                status, conflicts = self._carry(status, head, [*conflicts, *more])
             if conflicts:
                 self.check_alive()
                 self._require_time(conflicts)
@@ -137,6 +158,8 @@ class Commit:
     def facts(self) -> dict[str, object]:
         """Tell what it took, for the timeline."""
         carried: dict[str, object] = {"carried": self.carried} if self.carried else {}
+        if self.restaged:
+            carried["restaged"] = self.restaged
         if not self.met:
             return {"attempts": self.attempts, **carried}
         told = [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]]
@@ -252,6 +275,8 @@ class Commit:
     ) -> tuple[WriteStatus, TableState]:
         allowed = self._allowed(redo, conflicts)
         self.met += conflicts
+        if _lays_out(conflicts):
+            return self._restage(head, conflicts), head
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
         self.rounds += any(map(_counts, conflicts))
         self.rebased += len(buckets)
@@ -280,6 +305,23 @@ class Commit:
             self.staged = self._carried(head)
         return self.staged, head
 
+    def _restage(self, head: TableState, conflicts: list[Conflict]) -> WriteStatus:
+        """Stage everything again under the head's layout; what was staged before is garbage."""
+        if self.restage is None:
+            message = "a commit goes on under a layout that it cannot stage again"
+            raise InvariantError(message)
+        self.restaged += 1
+        self.rounds += any(map(_counts, conflicts))
+        self._rest_on(head, conflicts)
+        phase = self.handle.ports.observer.phase
+        phase("restage", instant=str(self.instant), version=head.version)
+        _log.info("instant %s stages again: version %d", self.instant, head.version)
+        self.staged = None
+        self._followed, self.carried = [], 0
+        self._from_engine, self.scope, self.wants = self.restage(head)
+        self.staged = self._from_engine
+        return self.staged
+
     def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:
         """Remember that the files rest on a newer head now."""
         self.rests_on, self._redone = head.version, True
@@ -295,9 +337,9 @@ class Commit:
         """Return the function that does buckets again, if that is allowed; else give up."""
         verdicts = {conflict.verdict for conflict in conflicts}
         again = self.request.retries and not self.read_set.explicit
-        possible = verdicts <= {Verdict.REBASE, Verdict.RETRY} and not any(
-            conflict.whole for conflict in conflicts
-        )
+        possible = verdicts <= {Verdict.REBASE, Verdict.RESTAGE, Verdict.RETRY}
+        possible = possible and not any(conflict.whole for conflict in conflicts)
+        possible = possible and (self.restage is not None or Verdict.RESTAGE not in verdicts)
         if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
             self.met += conflicts
             raise Refused(conflict_error(self.instant, conflicts, self.read_set))
@@ -314,7 +356,7 @@ class Commit:
 
     def _require_time(self, conflicts: list[Conflict]) -> None:
         """Give up when the table allows no more attempts: by count of redos, and by time."""
-        refused = any(conflict.verdict is not Verdict.REBASE for conflict in conflicts)
+        refused = any(conflict.verdict not in _UNASKED for conflict in conflicts)
         if refused and not self.request.retries:
             return  # the conflict itself is raised
         elapsed = self.handle.ports.clock.monotonic() - self._started
@@ -372,7 +414,12 @@ class Commit:
 
 def _counts(conflict: Conflict) -> bool:
     """Tell whether a redo because of this is one of ``commit.retries``: no service's is."""
-    return conflict.theirs.operation not in _SERVICES
+    return conflict.theirs.operation not in (*_SERVICES, Operation.REPUSH)
+
+
+def _lays_out(conflicts: list[Conflict]) -> bool:
+    """Tell whether one of these gave the table another layout; it is the last then."""
+    return bool(conflicts) and conflicts[-1].verdict is Verdict.RESTAGE
 
 
 def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:

@@ -52,6 +52,7 @@ from plait.txn.policy import judge_meeting, strictest
 Compare = Callable[[BucketId], KeyOverlap]
 """Compares the keys of ours and theirs in a bucket; asked only where the verdict hangs on it."""
 _SAMPLE = 5
+OTHER_LAYOUT = "it was committed under another layout, where its keys were in other buckets"
 _BUCKET_ONLY = "both wrote the same bucket, not the same keys"
 
 
@@ -204,6 +205,8 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
         return None
     if cell.same is Verdict.CARRY:
         return _by_place(ours, theirs, cell)
+    if cell.same is Verdict.RESTAGE:
+        return Conflict(theirs, cell.same, frozenset(), "it gave the table another layout")
     if cell.meets is Meets.ALWAYS:
         reason = f"a {theirs.operation} changes the meaning of every write"
         return Conflict(theirs, cell.same, frozenset(), reason, whole=True)

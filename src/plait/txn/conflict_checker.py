@@ -15,9 +15,9 @@ from plait.model.request import WriteRequest
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.conflict import Conflict, Intent, decide
+from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import HARMLESS
+from plait.txn.matrix import DATA, HARMLESS, Verdict
 from plait.txn.policy import require_policy
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
@@ -123,7 +123,13 @@ class ConflictChecker:
         The files rest on the base already, so what is rebased or carried over does not count.
         """
         conflicts: list[Conflict] = []
+        layout = state.table.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
+            if decision.bucket_spec_id != layout and decision.operation in DATA:
+                conflicts.append(
+                    Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
+                )
+                continue
             conflict = self._decide(intent, status, decision, state)
             if conflict is not None and conflict.verdict not in HARMLESS:
                 conflicts.append(conflict)
@@ -133,6 +139,8 @@ class ConflictChecker:
         self, intent: Intent, status: WriteStatus, head: TableState, first: Decision | None = None
     ) -> Window:
         """Take in the decisions since ``head``, of which ``first`` may be known.
+
+        A new layout ends the window: what comes after it is judged with what is staged under it.
 
         Raises:
             Ended: we were rolled back.
@@ -148,6 +156,8 @@ class ConflictChecker:
             conflict = self._decide(intent, status, decision, head)
             if conflict is not None:
                 conflicts.append(conflict)
+                if conflict.verdict is Verdict.RESTAGE:
+                    break
         self.handle.cache.offer(head)
         return Window(head, conflicts, frozenset(times))
 

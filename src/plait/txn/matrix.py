@@ -23,12 +23,14 @@ class Verdict(enum.StrEnum):
     """What we hid, or rewrote, is carried over by the places of rows; nothing is done again."""
     REBASE = "rebase"
     """Our buckets that meet theirs are done again on the new head, without asking."""
+    RESTAGE = "restage"
+    """All that we staged is staged again under the layout that they gave the table."""
     RETRY = "retry"
     """They were first; the operation runs again if the caller allowed it."""
     INCOMPATIBLE = "incompatible"
 
 
-HARMLESS: Final = (Verdict.COMPATIBLE, Verdict.CARRY, Verdict.REBASE)
+HARMLESS: Final = (Verdict.COMPATIBLE, Verdict.CARRY, Verdict.REBASE, Verdict.RESTAGE)
 """Verdicts on decisions before the version that our files rest on: no update is lost."""
 
 
@@ -56,6 +58,8 @@ class Kind(enum.StrEnum):
     """They change no row: upkeep, options, marks."""
     SHAPE = "shape"
     """They change what every write means, and writes can be run again on the new meaning."""
+    LAYOUT = "layout"
+    """They lay the same rows out anew: other buckets, other partitions, another type of table."""
     RESET = "reset"
     """They make what was staged meaningless."""
 
@@ -80,6 +84,9 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.PROPERTY: Kind.NOTE,
     Operation.RESERVE: Kind.NOTE,
     Operation.REBUILD: Kind.NOTE,
+    Operation.BEGIN_REPUSH: Kind.NOTE,
+    Operation.CANCEL_REPUSH: Kind.NOTE,
+    Operation.REPUSH: Kind.LAYOUT,
     Operation.SCHEMA: Kind.SHAPE,
     Operation.RESTORE: Kind.RESET,
     Operation.CREATE: Kind.RESET,
@@ -88,7 +95,7 @@ DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind
 REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
 SERVICES: Final = (*REWRITES, Operation.EXPIRE)
 """Services that have records and files as writers do. They make no writer fail (INV-15)."""
-NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE)
+NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE, Operation.REPUSH)
 """They have pending records, and no writer gives way to them."""
 DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
 WRITERS: Final = (*DATA_KINDS, Kind.REWRITE, Kind.EXPIRE)
@@ -142,8 +149,10 @@ MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
         if ours is not Kind.EXPIRE
     },
     **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in DATA_KINDS},
+    **{(ours, Kind.LAYOUT): _every(Meets.ALWAYS, Verdict.RESTAGE) for ours in DATA_KINDS},
     **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in DATA_KINDS},
     (Kind.REWRITE, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.CARRY),
+    (Kind.REWRITE, Kind.LAYOUT): _every(Meets.ALWAYS, Verdict.CARRY),
     (Kind.REWRITE, Kind.RESET): _every(Meets.ALWAYS, Verdict.CARRY),
 }
 """(our kind, their kind) -> policy -> what it means for us that they were first."""

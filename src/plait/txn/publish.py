@@ -68,7 +68,7 @@ def publish(
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
-    before = (*state.lineage.features, *state.archive.features)
+    before = (*state.lineage.features, *state.archive.features, *state.table.features)
     held = codec.features_of(draft, before)
     live = decided_sums(handle.store, state, draft.changes)
     decision = replace(decision, features=held, live=live)

@@ -51,6 +51,11 @@ class TableHandle:
         """
         return self.known_identity or require_identity(self.store)
 
+    @property
+    def plain_store(self) -> Store:
+        """The store itself, also where a service decides the table's slots."""
+        return self.store.inner if isinstance(self.store, LentStore) else self.store
+
     def require_same_table(self) -> None:
         """Refuse to go on where the table was deleted, or another one is in its place.
 

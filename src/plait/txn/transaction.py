@@ -29,7 +29,7 @@ from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
 from plait.txn.begin import pending_record, request_instant
 from plait.txn.carry import Carrier, MaskFiles
-from plait.txn.commit import Commit, Redo
+from plait.txn.commit import Commit, Redo, Restage
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.follow import FollowRows
 from plait.txn.heartbeat import Heartbeat
@@ -228,6 +228,7 @@ class OptimisticTransaction:
         read_set: ReadSet | None = None,
         *,
         carrier: Carrier | None = None,
+        restage: Restage | None = None,
     ) -> CommitResult:
         """Validate and publish what was staged; redo buckets where others were first.
 
@@ -237,6 +238,8 @@ class OptimisticTransaction:
             redo: stages buckets again on a newer snapshot; None where that is impossible.
             read_set: what the rows rest on, where it was found only now.
             carrier: carries what was staged over rewrites; by default as rows of a writer.
+            restage: stages everything again under a new layout, with the scope that it has there;
+                None where that is impossible.
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
@@ -259,6 +262,7 @@ class OptimisticTransaction:
             rests_on=self.base.version,
             wants=self.wants,
             ledger=self.ledger,
+            restage=restage,
         )
         try:
             decision = commit.run(status, redo)

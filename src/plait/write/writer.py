@@ -12,6 +12,7 @@ from plait.arrow.engine import ArrowEngine
 from plait.engine import (
     Engine,
     Removing,
+    Restaging,
     Staging,
     engine_for,
     engine_within,
@@ -19,16 +20,17 @@ from plait.engine import (
     reached_by,
     read_by,
 )
-from plait.errors import (
-    OptionError,
-    TransactionClosedError,
-)
+from plait.errors import InvariantError, OptionError, TransactionClosedError
 from plait.expr import from_json
+from plait.model.bucket import BucketId
+from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
 from plait.model.request import WritePlan, WriteRequest
 from plait.read.wanted import Wants, everything, wanted_in, wanted_where
+from plait.state.state import TableState
+from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.replication import ReplicatedStaging, Replication
@@ -249,7 +251,33 @@ class Writer:
         if idle is not None:
             return idle
         scope = write_scope(self._request, txn.base.table.spec, status)
-        return txn.commit(status, scope, staging.stage, read_set)
+        restage = functools.partial(self._restage, txn) if self._can_restage else None
+        return txn.commit(status, scope, self._redo, read_set, restage=restage)
+
+    def _redo(self, snapshot: Snapshot, buckets: frozenset[BucketId]) -> WriteStatus:
+        """Stage buckets again."""
+        if self._staging is None:
+            message = "a writer that staged nothing stages it again"
+            raise InvariantError(message)
+        return self._staging.stage(snapshot, buckets)
+
+    @property
+    def _can_restage(self) -> bool:
+        return isinstance(self._staging, Restaging)
+
+    def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
+        """Stage everything again under the layout that the table has at a head (RFC 0021)."""
+        request, store = self._request, self._handle.store
+        if not isinstance(self._staging, Restaging):
+            message = "a staging that cannot be staged again is asked to"
+            raise InvariantError(message)
+        plan = plan_of(request, head.table, store.spec, txn.instant)
+        self._staging = self._staging.restaged(plan)
+        txn.wants = self._wants(self._staging)
+        append = request.operation is Operation.APPEND
+        snapshot = head.blank() if append else head.snapshot(store, wants=txn.wants)
+        status = self._staging.stage(snapshot, None)
+        return Restaged(status, write_scope(request, head.table.spec, status), txn.wants)
 
     def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
         """Return the snapshot that the operation works on; rows without keys need none."""

@@ -160,6 +160,7 @@ class _Verification:
             pending=frozenset(entry.instant.nonce for entry in pending),
             committed=self._instants.committed.numbers()[0],
             ended=self._instants.ended.numbers()[0],
+            repushes=state.table.repush_directories,
         ).judge(listing, self._findings)
 
     def _read_data(self, snapshot: Snapshot) -> None:

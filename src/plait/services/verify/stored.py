@@ -163,11 +163,15 @@ class Explained:
     """Nonces of rolled-back instants whose files the next clean looks for."""
     committed: npt.NDArray[np.uint64]
     ended: npt.NDArray[np.uint64]
+    repushes: frozenset[str]
+    """Directories of repushes: of one that is under way, and of those that a clean empties."""
 
     def judge(self, listing: Listing, findings: Findings) -> None:
         """Report files that nothing explains, and note those that can go (INV-06)."""
         known = pc.is_in(listing.data["path"], value_set=self.named)
         for path in listing.data.filter(pc.invert(known))["path"].to_pylist():
+            if path.partition("/")[0] in self.repushes:
+                continue
             name = parse_path(path)
             self._judge(path, None if name is None else name.instant, listing, findings)
         for path in listing.meta:

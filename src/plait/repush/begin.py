@@ -1,0 +1,132 @@
+"""Begin and cancel: the decisions that say where a repush leads, and that it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from plait.errors import OptionError, RepushOpenError
+from plait.model.decision import CommitResult, Draft
+from plait.model.instant import Action, Instant, Operation
+from plait.model.repush import OpenRepush, TableLayout, repush_directory
+from plait.services.repushed import delete_repushed
+from plait.state.definition import TableDef
+from plait.state.state import TableState
+from plait.txn.definition import Definition
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
+
+ROWS_PER_TASK = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a table is to become; None: as it is."""
+
+    buckets: int | None = None
+    partition_by: tuple[str, ...] | None = None
+    ordering: str | None = None
+    """"" for none."""
+    table_type: str | None = None
+    properties: Mapping[str, object] = field(default_factory=dict)
+    """Options that change with it, such as the compression of files."""
+    rows_per_task: int = ROWS_PER_TASK
+
+    def layout(self, table: TableDef) -> TableLayout:
+        """Return the layout that it leads to, with an id of its own.
+
+        Raises:
+            OptionError, SchemaError: the table cannot have this layout.
+        """
+        if self.rows_per_task < 1:
+            message = f"rows_per_task={self.rows_per_task} is not allowed"
+            raise OptionError(message, hint="use 1 or more", key="rows_per_task", value="")
+        spec = table.spec
+        count = spec.buckets.count if self.buckets is None else self.buckets
+        ordering = spec.ordering if self.ordering is None else self.ordering or None
+        definition = Definition(
+            spec.key,
+            spec.partition_by if self.partition_by is None else self.partition_by,
+            ordering,
+            spec.table_type if self.table_type is None else self.table_type,
+            count if spec.keyed or self.buckets is not None else None,
+            table.policy,
+            table.isolation,
+            properties=table.options.merged(self.properties).to_dict(),
+            ttl=table.ttl,
+        )
+        new = definition.table(spec.schema.arrow).spec
+        buckets = replace(new.buckets, id=table.new_layout_id())
+        return replace(TableLayout.of(new), buckets=buckets)
+
+
+def begin(handle: TableHandle, wanted: Wanted) -> OpenRepush:
+    """Begin a repush, or go on with the one that is open if it leads to the same.
+
+    Raises:
+        OptionError, SchemaError: the table cannot have this layout; nothing was written.
+        RepushOpenError: another repush is open.
+    """
+    met: list[OpenRepush] = []
+
+    def draft(state: TableState) -> Draft | None:
+        table, there = state.table, state.table.repush
+        layout = wanted.layout(table)
+        if there is not None:
+            _require_same(there, layout, wanted)
+            met[:] = [there]
+            return None
+        instant = handle.new_instant(state)
+        opened = OpenRepush(
+            repush_directory(instant.nonce),
+            state.version,
+            layout,
+            wanted.rows_per_task,
+            dict(wanted.properties),
+        )
+        met[:] = [opened]
+        return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
+
+    publish_service(handle, draft)
+    return met[0]
+
+
+def cancel(handle: TableHandle) -> CommitResult | None:
+    """Cancel the open repush and delete what it built; None if none is open.
+
+    Raises:
+        CommitOutcomeUnknownError: the store does not say.
+    """
+
+    def draft(state: TableState) -> Draft | None:
+        table, there = state.table, state.table.repush
+        if there is None:
+            return None
+        over = replace(table, repush=None, repushed=(*table.repushed, there.directory))
+        return _draft(handle.new_instant(state), Operation.CANCEL_REPUSH, state, over)
+
+    decision = publish_service(handle, draft)
+    delete_repushed(handle)
+    if decision is None:
+        return None
+    return CommitResult(decision.version, decision.instant, decision.stats)
+
+
+def _draft(instant: Instant, operation: Operation, state: TableState, table: TableDef) -> Draft:
+    return Draft(
+        instant=instant,
+        action=Action.REPUSH,
+        operation=operation,
+        base=state.version,
+        table=table.to_dict(),
+        client=client(),
+    )
+
+
+def _require_same(there: OpenRepush, layout: TableLayout, wanted: Wanted) -> None:
+    same = there.layout.same_place(layout) and dict(there.properties) == dict(wanted.properties)
+    if same:
+        return
+    message = f"another repush is open, in {there.directory}"
+    hint = "let it end (the same call goes on with it), or cancel it with cancel_repush()"
+    raise RepushOpenError(message, hint=hint, directory=there.directory, base=there.base)

@@ -1,0 +1,140 @@
+"""Follow: what was committed since, round by round, through the change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.model.instant import Operation
+from plait.model.plan import TableSpec
+from plait.queries.pins import pin, pin_changes
+from plait.read.changes import TYPE, ChangeScan
+from plait.read.scan import Scan
+from plait.repush.shadow import Progress, Shadow
+from plait.state.state import TableState
+from plait.txn.matrix import DATA
+from plait.txn.table_handle import TableHandle
+from plait.write.writer import Writer
+
+_CHANGING = frozenset(
+    each.value for each in (*DATA, Operation.EXPIRE, Operation.RESTORE, Operation.SCHEMA)
+)
+"""Decisions after which the table may have other rows."""
+_ADDING = frozenset(each.value for each in (Operation.APPEND, Operation.INSERT))
+_PUTS, _DELETES = ("insert", "update_postimage"), ("delete",)
+_REMOVES = ("delete", "update_preimage")
+
+
+def changing(state: TableState, handle: TableHandle, since: int) -> frozenset[str]:
+    """Return the operations after a version that may have changed rows."""
+    operations = state.commits(handle.store, since=since)["operation"].to_pylist()
+    return _CHANGING.intersection(operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One step of the shadow to a newer version."""
+
+    handle: TableHandle
+    shadow: Shadow
+
+    def run(self, progress: Progress, until: int) -> int:
+        """Bring the shadow to a version; return how many rows were moved.
+
+        Raises:
+            StreamError: another process did it.
+        """
+        if progress.version is None:
+            message = "a shadow follows before it is loaded"
+            raise AssertionError(message)
+        since = progress.version
+        state = self.handle.cache.refresh()
+        operations = changing(state, self.handle, since)
+        if not state.table.spec.keyed and not operations <= _ADDING:
+            return self._reload(progress, until)  # no key tells which of its rows have gone
+        return self._upsert(progress, since, until)
+
+    def _reload(self, progress: Progress, until: int) -> int:
+        snapshot, lease = pin(self.handle, until, None)
+        try:
+            rows = 0
+            with self.shadow.round_writer(progress, until, "overwrite") as writer:
+                for batch in Scan(self.handle.store, snapshot).to_reader():
+                    writer.write(batch)
+                    rows += batch.num_rows
+            return rows
+        finally:
+            lease.release()
+
+    def _upsert(self, progress: Progress, since: int, until: int) -> int:
+        window, lease = pin_changes(self.handle, since, until)
+        try:
+            scan = ChangeScan(self.handle.store, window)
+            spec = self.handle.cache.known().table.spec
+            operation = "upsert" if spec.keyed else "append"
+            with self.shadow.round_writer(progress, until, operation) as writer:
+                replay = _Replay(writer, spec, self.shadow.handle.cache.known().table.spec)
+                return replay.run(scan)
+        finally:
+            lease.release()
+
+
+@dataclass(slots=True)
+class _Replay:
+    """Writes the rows of a change feed, so that the last image of each is there."""
+
+    writer: Writer
+    old: TableSpec
+    new: TableSpec
+
+    @property
+    def moves(self) -> bool:
+        """Whether an update may put a row into another partition of the new layout."""
+        return not set(self.new.partition_by) <= {*self.old.partition_by, *self.old.key}
+
+    @property
+    def merges(self) -> bool:
+        """Whether rows that the old layout tells apart may be one in the new."""
+        return not set(self.old.partition_by) <= {*self.new.partition_by, *self.new.key}
+
+    def run(self, scan: ChangeScan) -> int:
+        """Replay everything; return how many rows there were."""
+        if not self.new.keyed:
+            return sum(self._put(rows) for rows in scan.to_reader())
+        if not self.merges:
+            return sum(self._remove(rows) + self._put(rows) for rows in scan.to_reader())
+        # A key may leave one partition and come in another in one commit: first it leaves.
+        return sum(
+            sum(map(take, each.to_reader()))
+            for each in _by_commit(scan)
+            for take in (self._remove, self._put)
+        )
+
+    def _remove(self, rows: pa.RecordBatch) -> int:
+        gone = self._of(rows, _REMOVES if self.moves or self.merges else _DELETES)
+        names = list(dict.fromkeys((*self.new.partition_by, *self.new.key)))
+        if gone.num_rows:
+            self.writer.remove(gone.select(names))
+        return int(gone.num_rows)
+
+    def _put(self, rows: pa.RecordBatch) -> int:
+        put = self._of(rows, _PUTS)
+        if put.num_rows:
+            self.writer.write(put.select(self.new.schema.names))
+        return int(put.num_rows)
+
+    @staticmethod
+    def _of(rows: pa.RecordBatch, types: tuple[str, ...]) -> pa.Table:
+        chosen = pc.is_in(rows.column(TYPE), value_set=pa.array(types))
+        return pa.Table.from_batches([rows.filter(chosen)])
+
+
+def _by_commit(scan: ChangeScan) -> Iterator[ChangeScan]:
+    """Divide a change feed into its commits."""
+    files = scan.window.files
+    for at in sorted(set(files["at"].to_pylist())):
+        one = replace(scan.window, files=files.filter(pc.equal(files["at"], at)))
+        yield ChangeScan(scan.store, one)

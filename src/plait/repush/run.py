@@ -1,0 +1,139 @@
+"""Run a repush from wherever it stands to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from plait.errors import StreamError
+from plait.model.decision import Decision
+from plait.model.repush import OpenRepush
+from plait.repush.begin import Wanted, begin
+from plait.repush.follow import Round
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
+from plait.repush.swap import Swap, reserved
+from plait.services.repushed import delete_repushed
+from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
+PAUSE_S: Final = 5.0
+"""A round that took less may be the last but one: writers wait about so long for the last."""
+
+
+@dataclass(slots=True)
+class RepushReport:
+    """What a repush did in this process."""
+
+    directory: str
+    base: int
+    version: int | None = None
+    """The version of the swap; None if another process, or a cancel, was first."""
+    rows_loaded: int = 0
+    rows_followed: int = 0
+    rounds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase: load, follow, swap, delete."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "directory": self.directory,
+            "base": self.base,
+            "version": self.version,
+            "rows_loaded": self.rows_loaded,
+            "rows_followed": self.rows_followed,
+            "rounds": self.rounds,
+            "seconds": {name: round(spent, 3) for name, spent in self.seconds.items()},
+        }
+
+
+def repush(handle: TableHandle, wanted: Wanted) -> RepushReport:
+    """Lay a table out anew beside its writers; go on with a repush that is open.
+
+    Readers see the old table until one decision, and the new one from there on. It may be killed
+    at any point: the same call goes on where it was.
+
+    Raises:
+        OptionError, SchemaError: the table cannot have this layout; nothing was written.
+        RepushOpenError: another repush is open.
+        RepushRefusedError: keys are not unique under this layout; the table is as it was.
+    """
+    opened = begin(handle, wanted)
+    work = _Work(handle, opened, RepushReport(opened.directory, opened.base))
+    return work.run()
+
+
+@dataclass(slots=True)
+class _Work:
+    handle: TableHandle
+    opened: OpenRepush
+    report: RepushReport
+
+    def run(self) -> RepushReport:
+        """Load, follow and swap, whatever of it is left to do."""
+        shadow = Shadow.open(self.handle, self.opened)
+        with self._timed("load"):
+            self._load(shadow)
+        decision: Decision | None = None
+        while decision is None and self._is_open():
+            took_s = self._follow(shadow)
+            if took_s <= PAUSE_S:
+                decision = self._swap(shadow)
+        if decision is not None:
+            self.report.version = decision.version
+        with self._timed("delete"):
+            delete_repushed(self.handle)
+        return self.report
+
+    def _is_open(self) -> bool:
+        return self.handle.cache.refresh().table.repush == self.opened
+
+    def _load(self, shadow: Shadow) -> None:
+        if shadow.progress().version is not None:
+            return
+        load = Load.of(self.handle, self.opened.base, self.opened.rows_per_task)
+        while (progress := shadow.progress()).version is None and self._is_open():
+            try:
+                self.report.rows_loaded += load.run(shadow, progress)
+            except StreamError:
+                _log.info("another process loads %s", self.opened.directory)
+
+    def _follow(self, shadow: Shadow) -> float:
+        """Do a round; return how long it took."""
+        clock = self.handle.ports.clock
+        began = clock.monotonic()
+        with self._timed("follow"):
+            progress, head = shadow.progress(), self.handle.cache.refresh().version
+            if progress.version is not None and progress.version < head:
+                try:
+                    self.report.rows_followed += Round(self.handle, shadow).run(progress, head)
+                    self.report.rounds += 1
+                except StreamError:
+                    _log.info("another process follows for %s", self.opened.directory)
+        return clock.monotonic() - began
+
+    def _swap(self, shadow: Shadow) -> Decision | None:
+        """Do the last round while writers wait, and swap; None if it took too long."""
+        swap = Swap(self.handle, shadow)
+        with self._timed("swap"):
+            decision = swap.publish()
+            if decision is not None or not self._is_open():
+                return decision
+            with reserved(self.handle):
+                self._follow(shadow)
+                return swap.publish()
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        clock = self.handle.ports.clock
+        began = clock.monotonic()
+        self.handle.ports.observer.phase(f"repush-{phase}", directory=self.opened.directory)
+        try:
+            yield
+        finally:
+            spent = self.report.seconds
+            spent[phase] = spent.get(phase, 0.0) + clock.monotonic() - began

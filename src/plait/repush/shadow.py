@@ -1,0 +1,116 @@
+"""The table that a repush builds: an ordinary table in a directory of the one it is for."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import TableExistsError
+from plait.model.changes import ADDED, MASKED
+from plait.model.plan import Snapshot
+from plait.model.repush import OpenRepush
+from plait.model.stream import Position
+from plait.state.definition import TableDef
+from plait.storage.nested import NestedStore
+from plait.stream.stream import Stream
+from plait.txn.definition import create_table
+from plait.txn.table_handle import TableHandle, make_handle, open_handle
+from plait.write.writer import Writer
+
+APPLICATION: Final = "repush"
+_LOAD, _VERSION = "load ", "version "
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a shadow is."""
+
+    position: Position | None
+    task: int = 0
+    """The next task of the load."""
+    version: int | None = None
+    """Its rows are those of this version; None while it is being loaded."""
+
+    @classmethod
+    def of(cls, position: Position | None) -> Self:
+        """Read what the last commit of the shadow says."""
+        if position is None:
+            return cls(None)
+        if position.end.startswith(_LOAD):
+            return cls(position, task=int(position.end.removeprefix(_LOAD)))
+        return cls(position, version=int(position.end.removeprefix(_VERSION)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The table inside, with the tokens that say how far it is."""
+
+    handle: TableHandle
+    repush: OpenRepush
+    stream: Stream
+
+    @classmethod
+    def open(cls, outer: TableHandle, repush: OpenRepush) -> Self:
+        """Open it; create it if it is not there yet."""
+        store = NestedStore(outer.plain_store, repush.directory)
+        table = outer.cache.known().table
+        inner = make_handle(store, outer.ports, table.contract.lock)
+        with contextlib.suppress(TableExistsError):
+            create_table(inner.store, outer.ports, _definition(table, repush))
+        handle = open_handle(store, outer.ports)
+        return cls(handle, repush, Stream(handle, APPLICATION))
+
+    def progress(self) -> Progress:
+        """Return how far it is now."""
+        return Progress.of(self.stream.position)
+
+    def load_writer(self, before: Progress, task: int, *, last: bool) -> Writer:
+        """Open the writer of one task of the load; a key that is there already is refused."""
+        end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{task + 1}"
+        return self.stream.writer("append", after=before.position, end=end)
+
+    def round_writer(self, before: Progress, version: int, operation: str) -> Writer:
+        """Open the writer of a round that brings the shadow to a version."""
+        return self.stream.writer(operation, after=before.position, end=f"{_VERSION}{version}")
+
+    def snapshot(self) -> Snapshot:
+        """Return its files now."""
+        return self.handle.cache.refresh().snapshot(self.handle.store)
+
+    def outside(self, files: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return its files (ADDED) and masks (MASKED) under their names in the outer table."""
+        added = files.select(ADDED.names).cast(ADDED)
+        masked = files.filter(pc.greater(files["masked"], 0))
+        vectors = [name for name in MASKED.names if name not in ("path", "rows")]
+        masks = masked.select(["path", "masked", *vectors]).rename_columns(MASKED.names)
+        masks = masks.cast(MASKED)
+        return self._prefixed(added, "path"), self._prefixed(masks, "path", "dv_path")
+
+    def _prefixed(self, table: pa.Table, *columns: str) -> pa.Table:
+        prefix = pa.scalar(f"{self.repush.directory}/")
+        for name in columns:
+            at = table.schema.get_field_index(name)
+            names = pc.binary_join_element_wise(prefix, table[name], "")
+            table = table.set_column(at, table.schema.field(at), names)
+        return table
+
+
+def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
+    """Return how the shadow is defined: the last image of a row wins, whatever it orders by."""
+    layout = replace(repush.layout, ordering=None)
+    options = table.options.merged(repush.properties)
+    spec = layout.applied(table.spec, table.spec.schema)
+    return replace(
+        table,
+        spec=spec,
+        schemas={spec.schema.id: spec.schema},
+        options=options,
+        ttl=None,
+        former=(),
+        repush=None,
+        repushed=(),
+    )
