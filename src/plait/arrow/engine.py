@@ -16,7 +16,7 @@ from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.output import Output, Staged, changes_of, stats_of
-from plait.arrow.restage import removing, replayed, require_restageable
+from plait.arrow.restage import removes_in_partitions, replayed, require_restageable
 from plait.arrow.rewrite import rewrite_files
 from plait.arrow.runs import Incoming, RunSink
 from plait.arrow.sinks import AppendSink, LogSink
@@ -219,7 +219,10 @@ class ArrowStaging:
         old, came = self._existing, self._input()
         deletes = self._plan.request.operation is Operation.DELETE
         require_restageable(
-            plan.request, self._plan.spec, plan.spec, removing(came, deletes=deletes)
+            plan.request,
+            self._plan.spec,
+            plan.spec,
+            removes=lambda: removes_in_partitions(came, deletes=deletes),
         )
         task = replace(self._task, label=f"{self._task.label}r")
         fresh = ArrowStaging(plan, self._announce, task=task, store=self._output.store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from plait.model.value import array_of
 
 
 def require_restageable(
-    request: WriteRequest, old: TableSpec, new: TableSpec, groups: Iterator[tuple[Group, bool]]
+    request: WriteRequest, old: TableSpec, new: TableSpec, *, removes: Callable[[], bool]
 ) -> None:
     """Refuse what would mean something else under the new layout.
 
@@ -26,7 +26,7 @@ def require_restageable(
         request: what is written.
         old: the layout under which it was staged.
         new: the layout of the table.
-        groups: the buckets that something came for, and whether keys to remove are among it.
+        removes: tells whether keys of partitions are to be removed.
 
     Raises:
         RetryableConflictError: partitions are overwritten, or keys of partitions removed, and the
@@ -37,7 +37,7 @@ def require_restageable(
     what = ""
     if request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
         what = "it overwrites the partitions of its rows"
-    elif any(removes and group[0] for group, removes in groups):
+    elif removes():
         what = "it removes keys of partitions"
     if what:
         message = f"a repush gave the table other partitions while this was written: {what}"
@@ -78,11 +78,15 @@ def replayed(
         came.runs.forget(group)
 
 
-def removing(came: StagedInput, *, deletes: bool) -> Iterator[tuple[Group, bool]]:
-    """Return the buckets that something came for, and whether keys to remove are among it."""
-    for group in came.groups:
-        logged = came.logs is not None and bool(came.logs.removals.get((group[0] or (), group[1])))
-        yield group, deletes or logged or any(each.removes for each in came.runs.sources(group))
+def removes_in_partitions(came: StagedInput, *, deletes: bool) -> bool:
+    """Tell whether keys to remove came that name their partition."""
+    named = (group for group in came.groups if group[0])
+    return any(deletes or _removes(came, group) for group in named)
+
+
+def _removes(came: StagedInput, group: Group) -> bool:
+    logged = came.logs is not None and bool(came.logs.removals.get((group[0] or (), group[1])))
+    return logged or any(each.removes for each in came.runs.sources(group))
 
 
 def _logged(

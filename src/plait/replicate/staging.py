@@ -7,12 +7,12 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
 
 from plait.arrow.check import prepare, prepare_removals
-from plait.engine import Removing, Staging, may_have_written, reached_by
+from plait.engine import Removing, Restaging, Staging, may_have_written, reached_by
 from plait.errors import InvariantError, ReplicationError, StorageError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
@@ -113,6 +113,15 @@ class DualStaging:
             message = "the engine of a dual write takes no removals"
             raise InvariantError(message)
         self._remove(prepare_removals(keys, self._plan.spec), inner.remove)
+
+    def restaged(self, plan: WritePlan) -> Self:
+        """Stage the same rows under another layout of the table; the sinks hold them already."""
+        inner = self._inner
+        if not isinstance(inner, Restaging):
+            message = "the engine of a dual write cannot stage again"
+            raise InvariantError(message)
+        self._inner, self._plan = inner.restaged(plan), plan
+        return self
 
     def reach(self) -> frozenset[Partition] | None:
         """Return the partitions in which files are looked at; every row has come."""

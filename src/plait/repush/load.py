@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,9 @@ from plait.model.plan import Snapshot
 from plait.read.scan import Scan
 from plait.repush.shadow import Progress, Shadow
 from plait.txn.table_handle import TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _IN_ORDER = [("partition", "ascending"), ("bucket", "ascending"), ("path", "ascending")]
 
@@ -26,12 +30,17 @@ class Load:
     snapshot: Snapshot
     tasks: tuple[pa.Table, ...]
     """Files (LIVE); at least one task, maybe without files."""
+    spark: SparkSession | None = None
+    """Whose executors do the work; None: this process."""
 
     @classmethod
-    def of(cls, handle: TableHandle, base: int, rows_per_task: int) -> Load:
+    def of(
+        cls, handle: TableHandle, base: int, rows_per_task: int, spark: SparkSession | None
+    ) -> Load:
         """Cut a version into tasks of about so many rows; no file is divided."""
         snapshot = handle.cache.refresh().snapshot(handle.store, version=base)
-        return cls(handle, snapshot, tuple(_cut(snapshot.files.sort_by(_IN_ORDER), rows_per_task)))
+        tasks = _cut(snapshot.files.sort_by(_IN_ORDER), rows_per_task)
+        return cls(handle, snapshot, tuple(tasks), spark)
 
     def run(self, shadow: Shadow, progress: Progress) -> int:
         """Load the next task; return how many rows it had.
@@ -43,15 +52,14 @@ class Load:
         task = progress.task
         files = self.tasks[task]
         scan = Scan(self.handle.store, replace(self.snapshot, files=files, total=None))
-        rows, last = 0, task == len(self.tasks) - 1
+        data = scan.to_reader() if self.spark is None else scan.to_spark(self.spark)
+        last = task == len(self.tasks) - 1
         try:
             with shadow.load_writer(progress, task, last=last) as writer:
-                for batch in scan.to_reader():
-                    writer.write(batch)
-                    rows += batch.num_rows
+                writer.write(data)
         except DuplicateKeyError as error:
             raise repeated_keys(shadow) from error
-        return rows
+        return writer.result.stats.rows_in
 
 
 def repeated_keys(shadow: Shadow) -> RepushRefusedError:

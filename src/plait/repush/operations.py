@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from plait.model.decision import CommitResult
 from plait.model.schema import names_of
 from plait.repush.begin import ROWS_PER_TASK, Wanted, cancel
 from plait.repush.run import RepushReport, repush
+from plait.repush.undo import undo
 from plait.txn.table_handle import TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Repushing:
@@ -16,7 +21,7 @@ class Repushing:
 
     _handle: TableHandle
 
-    def repush(
+    def repush(  # noqa: PLR0913 - one parameter an option
         self,
         *,
         buckets: int | None = None,
@@ -25,6 +30,7 @@ class Repushing:
         table_type: str | None = None,
         properties: Mapping[str, object] | None = None,
         rows_per_task: int = ROWS_PER_TASK,
+        spark: SparkSession | None = None,
     ) -> RepushReport:
         """Lay the table out anew while others read and write it; what is not named stays.
 
@@ -40,6 +46,7 @@ class Repushing:
             table_type: ``cow`` or ``mor``.
             properties: options that change with the swap, such as how files are compressed.
             rows_per_task: how many rows one commit of the copy has; a kill repeats one at most.
+            spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
             OptionError, SchemaError: the table cannot have this layout; nothing was written.
@@ -57,7 +64,19 @@ class Repushing:
         places = None if partition_by is None else names_of(partition_by, "partition_by")
         values = dict(properties or {})
         wanted = Wanted(buckets, places, ordering, table_type, values, rows_per_task)
-        return repush(self._handle, wanted)
+        return repush(self._handle, wanted, spark=spark)
+
+    def undo_repush(self) -> RepushReport:
+        """Give the table the layout back that it had before the newest repush; no row is lost.
+
+        While nobody has written since and the old files are kept, that is one decision. Otherwise
+        it is a repush to the former layout. Options that changed with the swap stay as they are.
+
+        Raises:
+            InstantNotFoundError: the newest change of the layout is no repush.
+            RepushOpenError: a repush is open.
+        """
+        return undo(self._handle)
 
     def cancel_repush(self) -> CommitResult | None:
         """Cancel the open repush and delete what it built; None if none is open."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from plait.errors import StreamError
 from plait.model.decision import Decision
@@ -18,6 +18,9 @@ from plait.repush.shadow import Shadow
 from plait.repush.swap import Swap, reserved
 from plait.services.repushed import delete_repushed
 from plait.txn.table_handle import TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 PAUSE_S: Final = 5.0
@@ -51,7 +54,9 @@ class RepushReport:
         }
 
 
-def repush(handle: TableHandle, wanted: Wanted) -> RepushReport:
+def repush(
+    handle: TableHandle, wanted: Wanted, *, spark: SparkSession | None = None
+) -> RepushReport:
     """Lay a table out anew beside its writers; go on with a repush that is open.
 
     Readers see the old table until one decision, and the new one from there on. It may be killed
@@ -63,7 +68,7 @@ def repush(handle: TableHandle, wanted: Wanted) -> RepushReport:
         RepushRefusedError: keys are not unique under this layout; the table is as it was.
     """
     opened = begin(handle, wanted)
-    work = _Work(handle, opened, RepushReport(opened.directory, opened.base))
+    work = _Work(handle, opened, RepushReport(opened.directory, opened.base), spark)
     return work.run()
 
 
@@ -72,6 +77,7 @@ class _Work:
     handle: TableHandle
     opened: OpenRepush
     report: RepushReport
+    spark: SparkSession | None = None
 
     def run(self) -> RepushReport:
         """Load, follow and swap, whatever of it is left to do."""
@@ -95,7 +101,8 @@ class _Work:
     def _load(self, shadow: Shadow) -> None:
         if shadow.progress().version is not None:
             return
-        load = Load.of(self.handle, self.opened.base, self.opened.rows_per_task)
+        opened = self.opened
+        load = Load.of(self.handle, opened.base, opened.rows_per_task, self.spark)
         while (progress := shadow.progress()).version is None and self._is_open():
             try:
                 self.report.rows_loaded += load.run(shadow, progress)

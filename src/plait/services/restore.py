@@ -204,7 +204,7 @@ class _Work:
         after = state.snapshot(store, version=to)
         seen, kept = state.lineage.spans(head), state.lineage.spans(to)
         undone, returned = minus(seen, kept), minus(kept, seen)
-        changes = _changes(before.files, after.files, state.folded(store).masks)
+        changes = changes_between(before.files, after.files, state.folded(store).masks)
         plan = RestorePlan(
             head,
             to,
@@ -248,7 +248,7 @@ class _Work:
         )
 
 
-def _changes(before: pa.Table, after: pa.Table, masks: pa.Table) -> Changes:
+def changes_between(before: pa.Table, after: pa.Table, masks: pa.Table) -> Changes:
     """Return what leads from the files of one version to those of another (LIVE).
 
     A file that comes back has the mask that it had; one that was ever masked says so in any case.

@@ -15,6 +15,7 @@ from plait.arrow.clauses import check_again, rows_spec
 from plait.arrow.engine import ArrowStaging, Task
 from plait.arrow.existing import Existing, Matching
 from plait.arrow.merge_into import Merging
+from plait.arrow.restage import require_restageable
 from plait.errors import (
     OptionError,
     RetryableConflictError,
@@ -93,6 +94,8 @@ class SparkStaging:
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
         self._rounds = 0
+        self._expected: tuple[int, int] | None = None
+        """What came under an older layout of the table, and is to come again."""
         self._began = self._closed = False
 
     def write(self, data: object) -> None:
@@ -141,6 +144,7 @@ class SparkStaging:
         with self._cancelled_with_us(), self._owned():
             if buckets is None and self._frames:
                 self._stage_rows(snapshot, None)
+                self._require_expected()
             elif buckets is not None and self._route is not None:
                 self._stage_rows(snapshot, self._tasks_of(buckets))
             self._stage_rest(snapshot)
@@ -152,6 +156,36 @@ class SparkStaging:
             status = replace(status, digest=Digest())
         self._announce(places_of(status))
         return status
+
+    def restaged(self, plan: WritePlan) -> SparkStaging:
+        """Return a staging of the same DataFrames under another layout; close this one.
+
+        They are computed again, and must give as many rows as before, with the same keys.
+
+        Raises:
+            RetryableConflictError: the operation would mean something else there.
+        """
+        old, request = self._plan.spec, plan.request
+        deletes = request.operation is Operation.DELETE and bool(old.partition_by)
+        named = any(set(old.partition_by) <= set(frame.columns) for frame in self._frames)
+        require_restageable(request, old, plan.spec, removes=lambda: deletes and named)
+        fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
+        fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
+        staged = [report.status for report in self._rows.values()]
+        fresh._replaced = [*self._replaced, *staged, *self._rest]
+        fresh._rounds = self._rounds
+        if self._frames and self._rounds:
+            fresh._expected = _sum_of(self._rows.values())
+        fresh._began = self._began
+        self.close()
+        return fresh
+
+    def _require_expected(self) -> None:
+        """Refuse rows that are others than under the older layout of the table."""
+        expected, self._expected = self._expected, None
+        found = _sum_of(self._rows.values())
+        if expected is not None and expected != found:
+            raise _changed(expected, found)
 
     def _tasks_of(self, buckets: frozenset[BucketId]) -> frozenset[int] | None:
         """Return the tasks to run again; None for all.
@@ -218,7 +252,7 @@ class SparkStaging:
             for task in only:
                 before, after = self._rows.get(task), found.get(task)
                 if _came(before) != _came(after):
-                    raise _changed(before, after)
+                    raise _changed(_came(before), _came(after))
         # All were run again: a task that had rows before, and has none now, counts no more.
         again = set(self._rows) if only is None else set(found)
         self._replaced += [self._rows.pop(task).status for task in again if task in self._rows]
@@ -319,9 +353,10 @@ class SparkStaging:
 
     def _pending_places(self) -> set[Partition]:
         """Return the partitions that the records of our tasks name."""
-        if not self._plan.spec.partition_by:
+        alone = not self._plan.spec.partition_by
+        if alone and not self._replaced:
             return {()}
-        return announced_places(self._store, self._plan.instant)
+        return announced_places(self._store, self._plan.instant) | {()}
 
 
 def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
@@ -337,8 +372,14 @@ def _came(report: TaskReport | None) -> tuple[int, int]:
     return (0, 0) if report is None else (report.rows, report.digest)
 
 
-def _changed(before: TaskReport | None, after: TaskReport | None) -> RetryableConflictError:
-    first, second = _came(before)[0], _came(after)[0]
+def _sum_of(reports: Iterable[TaskReport]) -> tuple[int, int]:
+    """Return how many rows came, and the sum of their keys, whichever tasks they came to."""
+    came = [_came(report) for report in reports]
+    return sum(rows for rows, _ in came), sum(digest for _, digest in came) % (1 << 64)
+
+
+def _changed(before: tuple[int, int], after: tuple[int, int]) -> RetryableConflictError:
+    first, second = before[0], after[0]
     message = (
         "another commit was first, and the DataFrame returned different rows the second time "
         f"({first} rows, then {second})"
