@@ -56,8 +56,17 @@ def goes_through_files(spark: SparkSession) -> bool:
 class Exchange:
     """The rows of one writer, divided among tasks; on the driver."""
 
-    def __init__(self, frame: DataFrame, plan: WritePlan, route: Route) -> None:
+    def __init__(
+        self, frame: DataFrame, plan: WritePlan, route: Route, before: Exchange | None = None
+    ) -> None:
         """Run the query, and divide what it gives.
+
+        Args:
+            frame: the query.
+            plan: what is done with its rows.
+            route: which task has which rows.
+            before: the same rows, divided by another route: they are divided anew, without the
+                query; it is closed.
 
         Raises:
             StorageError: the local disk is full or not there.
@@ -71,7 +80,8 @@ class Exchange:
             )
         work = Split(plan, route, tuple(frame.columns), self._place.name)
         try:
-            self._sources = tuple(report.label for report in run(numbered(frame), work))
+            reports = run(numbered(frame), work) if before is None else before._divide(work)
+            self._sources = tuple(report.label for report in reports)
             with _disk_errors_explained(self._place.name):
                 self._rows = self._count()
         except BaseException:
@@ -99,6 +109,14 @@ class Exchange:
     def close(self) -> None:
         """Remove the files."""
         self._place.cleanup()
+
+    def _divide(self, work: Split) -> list[TaskReport]:
+        """Divide the rows by another route, and remove the files; sources stay in their order."""
+        sources = self._sources
+        again = SplitAgain(work, self._place.name, sources)
+        reports = run(counting(self._spark, len(sources)), again) if sources else []
+        self.close()
+        return reports
 
     def _count(self) -> Numbers:
         indexes = [np.load(files_at(self._place.name, source)[1]) for source in self._sources]
@@ -154,6 +172,25 @@ class Split:
             sink.write_batch(ordered.slice(at, count))
             yield task, count
             at += count
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAgain:
+    """What a task does where rows are in files already: it divides one file anew."""
+
+    split: Split
+    directory: str
+    sources: tuple[str, ...]
+
+    def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
+        """Write the file and its index."""
+        for _ in batches:  # or Spark would take this worker for a broken one, and start another
+            pass
+        rows, _ = files_at(self.directory, self.sources[place.task])
+        with _disk_errors_explained(self.directory), pa.memory_map(str(rows)) as file:
+            reader = pa.ipc.open_file(file)
+            every = (reader.get_batch(at) for at in range(reader.num_record_batches))
+            return self.split(place, every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ class SparkStaging:
         """What the DataFrames read of this table; held, so that its files stay."""
         self._route: Route | None = None
         self._exchange: Exchange | None = None
+        self._before: Exchange | None = None
+        """The rows, divided for an older layout of the table."""
         self._rows: dict[int, TaskReport] = {}
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
@@ -160,7 +162,8 @@ class SparkStaging:
     def restaged(self, plan: WritePlan) -> SparkStaging:
         """Return a staging of the same DataFrames under another layout; close this one.
 
-        They are computed again, and must give as many rows as before, with the same keys.
+        Rows in files are divided anew. Others are computed again, and as many must come as before,
+        with the same keys.
 
         Raises:
             RetryableConflictError: the operation would mean something else there.
@@ -174,7 +177,8 @@ class SparkStaging:
         staged = [report.status for report in self._rows.values()]
         fresh._replaced = [*self._replaced, *staged, *self._rest]
         fresh._rounds = self._rounds
-        if self._frames and self._rounds:
+        fresh._before, self._exchange = self._exchange, None  # these are computed once
+        if self._frames and self._rounds and fresh._before is None:
             fresh._expected = _sum_of(self._rows.values())
         fresh._began = self._began
         self.close()
@@ -214,8 +218,9 @@ class SparkStaging:
         self._closed = True
         self._frames.clear()
         self._scans = ()
-        if self._exchange is not None:
-            self._exchange.close()
+        for each in (self._exchange, self._before):
+            if each is not None:
+                each.close()
 
     @property
     def _layout(self) -> TableSpec:
@@ -235,7 +240,8 @@ class SparkStaging:
         if not goes_through_files(frame.sparkSession):
             self._replace(run(numbered(routed(frame, route, only)), work), only)
             return
-        self._exchange = self._exchange or Exchange(frame, plan, route)
+        before, self._before = self._before, None
+        self._exchange = self._exchange or Exchange(frame, plan, route, before)
         self._replace(self._exchange.stage(work, only), only)
 
     def _plan_route(self, frame: DataFrame, snapshot: Snapshot) -> Route:

@@ -9,20 +9,19 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from plait.arrow.engine import ArrowEngine
-from plait.engine import Staging, engine_for, may_have_written, read_by
-from plait.errors import (
-    CommitError,
-    TransactionClosedError,
-)
+from plait.engine import Restaging, Staging, engine_for, may_have_written, read_by
+from plait.errors import CommitError, InvariantError, TransactionClosedError
 from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult, ReadSet, Scope
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot
+from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
+from plait.state.state import TableState
+from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
@@ -285,10 +284,25 @@ class Transaction:
         idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
-        return txn.commit(status, self._scope(txn), self._redo, read_set)
+        can_restage = all(isinstance(part.staging, Restaging) for part in self._parts)
+        restage = functools.partial(self._restage, txn) if can_restage else None
+        scope = self._scope(txn.base.table.spec)
+        return txn.commit(status, scope, self._redo, read_set, restage=restage)
 
-    def _scope(self, txn: OptimisticTransaction) -> Scope:
-        spec = txn.base.table.spec
+    def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
+        """Stage every operation again under the layout that the table has at a head (RFC 0021)."""
+        store = self._handle.store
+        self._snapshot = head.snapshot(store)
+        for step, part in enumerate(self._parts, 1):
+            if not isinstance(part.staging, Restaging):
+                message = "a staging that cannot be staged again is asked to"
+                raise InvariantError(message)
+            plan = plan_of(part.request, head.table, store.spec, txn.instant, step=step, reads=True)
+            part.staging = part.staging.restaged(plan)
+            self._stage(part, self._require_snapshot())
+        return Restaged(self._status(), self._scope(head.table.spec), None)
+
+    def _scope(self, spec: TableSpec) -> Scope:
         scopes = [write_scope(part.request, spec, part.status) for part in self._parts]
         return widest(scopes, spec.schema.arrow)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from plait import RepushRefusedError, RetryableConflictError, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
@@ -68,20 +72,37 @@ def test_a_dataframe_staged_before_the_swap_is_staged_again(
     assert not table.foreign()
 
 
+def _write_across(table: Table, frame: DataFrame) -> None:
+    with table.writer("upsert") as writer:
+        writer.write(frame)
+        Table.open(table.uri).repush(buckets=5)
+
+
+_RANDOM = "select cast(rand() * 1e15 as bigint) id, 'p' place, id value from range(50)"
+
+
 def test_rows_that_come_out_otherwise_are_refused(spark, tmp_path: Path) -> None:
     """A query with random keys is not mixed from two evaluations (INV-07)."""
     table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=2)
     table.upsert(_rows(range(10)))
-    frame = spark.sql("select cast(rand() * 1e15 as bigint) id, 'p' place, id value from range(50)")
-
-    def write() -> None:
-        with table.writer("upsert") as writer:
-            writer.write(frame)
-            Table.open(str(tmp_path / "t")).repush(buckets=5)
-
-    with pytest.raises(RetryableConflictError):
-        write()
+    spark.conf.set("spark.plait.exchange", "shuffle")
+    try:
+        with pytest.raises(RetryableConflictError):
+            _write_across(table, spark.sql(_RANDOM))
+    finally:
+        spark.conf.unset("spark.plait.exchange")
     assert table.scan().count() == 10
+
+
+def test_rows_in_files_are_divided_anew_without_the_query(spark, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=2)
+    table.upsert(_rows(range(10)))
+    _write_across(table, spark.sql(_RANDOM))
+    assert table.scan().count() == 60
+    assert sorted(table.scan(where="place = 'p'").to_arrow()["value"].to_pylist()) == list(
+        range(50)
+    )
+    assert not table.foreign()
 
 
 def test_a_key_in_two_partitions_is_refused_by_executors(spark, tmp_path: Path) -> None:
