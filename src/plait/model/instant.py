@@ -55,6 +55,7 @@ class Action(enum.StrEnum):
     PROPERTY = "property"
     RESERVATION = "reservation"
     REPUSH = "repush"
+    REPAIR = "repair"
     CREATE = "create"
 
 
@@ -87,6 +88,7 @@ class Operation(enum.StrEnum):
     REPUSH = "repush"
     """The swap: every file is replaced, and the layout with them."""
     CANCEL_REPUSH = "cancel-repush"
+    REPAIR = "repair"
 
 
 def time_text(time_ms: int) -> str:

@@ -22,7 +22,9 @@ from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_ver
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
-_QUIET = (Action.COMPACTION.value, Action.CLUSTERING.value, Action.REPUSH.value)
+_QUIET = tuple(
+    each.value for each in (Action.COMPACTION, Action.CLUSTERING, Action.REPUSH, Action.REPAIR)
+)
 """They write rows anew and change none."""
 Loaded = TypeVar("Loaded")
 

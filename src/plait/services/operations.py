@@ -22,13 +22,14 @@ from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, re
 from plait.services.leftovers import count_kept
 from plait.services.maintenance import Maintenance
 from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
+from plait.services.replica_repair import ReplicaRepairReport, repair_from_replica
 from plait.services.restores import Restores
 from plait.services.verify import VerifyReport, verify
 from plait.storage import open_store
 from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import TableHandle, open_handle
 
 
 class Services(Restores, Maintenance):
@@ -181,6 +182,31 @@ class Services(Restores, Maintenance):
         """
         copy = None if source is None else open_store(source, storage_options)
         return plan_repair(self._handle, copy, accept_loss=accept_loss)
+
+    def repair_from_replica(
+        self,
+        replica: str,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+    ) -> ReplicaRepairReport:
+        """Take the rows of buckets whose files are lost or damaged from another table.
+
+        Only these buckets are read there, if it is laid out alike, and only they are written here,
+        in one decision. There must be as many rows as this table's metadata says, and every row
+        that can still be read here must be among them. A change read shows nothing of it.
+
+        Args:
+            replica: the URI of a table with the same rows, such as a sink of a dual write.
+            storage_options: options of its store.
+            dry_run: only say what is damaged.
+
+        Raises:
+            OptionError: it is no replica, or its rows are others; nothing was written.
+            RetryableConflictError: somebody else changed one of the buckets meanwhile.
+        """
+        theirs = open_handle(open_store(replica, storage_options), self._handle.ports)
+        return repair_from_replica(self._handle, theirs, dry_run=dry_run)
 
     def repair(
         self, plan: RepairPlan, *, storage_options: Mapping[str, object] | None = None

@@ -80,7 +80,7 @@ class Exchange:
             )
         work = Split(plan, route, tuple(frame.columns), self._place.name)
         try:
-            reports = run(numbered(frame), work) if before is None else before._divide(work)
+            reports = run(numbered(frame), work) if before is None else before.divided_again(work)
             self._sources = tuple(report.label for report in reports)
             with _disk_errors_explained(self._place.name):
                 self._rows = self._count()
@@ -110,7 +110,7 @@ class Exchange:
         """Remove the files."""
         self._place.cleanup()
 
-    def _divide(self, work: Split) -> list[TaskReport]:
+    def divided_again(self, work: Split) -> list[TaskReport]:
         """Divide the rows by another route, and remove the files; sources stay in their order."""
         sources = self._sources
         again = SplitAgain(work, self._place.name, sources)

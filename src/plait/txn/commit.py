@@ -426,6 +426,8 @@ def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
     """Return what kind of change an operation of this reach is."""
     if operation in _SERVICES:
         return _SERVICES[operation]
+    if operation is Operation.REPAIR:
+        return Action.REPAIR
     if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
         return Action.REPLACE_COMMIT
     return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT

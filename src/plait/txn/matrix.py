@@ -72,6 +72,7 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.DELETE: Kind.ROWS,
     Operation.MERGE: Kind.ROWS,
     Operation.TRANSACTION: Kind.ROWS,
+    Operation.REPAIR: Kind.ROWS,
     Operation.OVERWRITE: Kind.PLACE,
     Operation.COMPACT: Kind.REWRITE,
     Operation.CLUSTER: Kind.REWRITE,

@@ -75,7 +75,7 @@ def test_a_dataframe_staged_before_the_swap_is_staged_again(
 def _write_across(table: Table, frame: DataFrame) -> None:
     with table.writer("upsert") as writer:
         writer.write(frame)
-        Table.open(table.uri).repush(buckets=5)
+        Table.open(table.handle.store.spec.uri).repush(buckets=5)
 
 
 _RANDOM = "select cast(rand() * 1e15 as bigint) id, 'p' place, id value from range(50)"

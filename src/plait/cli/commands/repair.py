@@ -21,9 +21,17 @@ from plait.services.repair import Finding
 _SHOWN = 100
 
 
-@command("repair", "repair ./flights --dry-run", "repair ./flights --from s3://backup/flights")
+@command(
+    "repair",
+    "repair ./flights --dry-run",
+    "repair ./flights --from s3://backup/flights",
+    "repair ./flights --replica s3://other-region/flights",
+)
 @click.option("--from", "source", metavar="URI", help="A copy of the table, such as a backup.")
 @pairs_option("--from-option", "source_storage", "Option of the copy's store; repeatable.")
+@click.option(
+    "--replica", metavar="URI", help="A table with the same rows: damaged buckets come from it."
+)
 @click.option(
     "--accept-loss",
     "accept_loss",
@@ -42,6 +50,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
     *,
     source: str | None,
     source_storage: dict[str, str],
+    replica: str | None,
     accept_loss: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -52,7 +61,13 @@ def repair(  # noqa: PLR0913 - one parameter an option
     ones. For the rest it says what a person can do, or what is lost. With --accept-loss the rows
     of a lost file are deleted from the newest version. The exit code is 8 if anything is left.
     Mend the timeline first: run it again until nothing is to be mended.
+
+    With --replica the buckets of which a file cannot be read are written anew from another table,
+    if it has as many rows of them, and every row that can still be read.
     """
+    if replica is not None:
+        _repair_from_replica(app, uri, storage, replica, source_storage, dry_run=dry_run)
+        return
     table = open_for_verify(app, uri, storage)
     plan = table.plan_repair(
         source=source, storage_options=source_storage or None, accept_loss=accept_loss
@@ -70,6 +85,28 @@ def repair(  # noqa: PLR0913 - one parameter an option
         left = report.left
     if left:
         context.exit(int(Exit.PROBLEMS))
+
+
+def _repair_from_replica(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    replica: str,
+    replica_storage: dict[str, str],
+    *,
+    dry_run: bool,
+) -> None:
+    table = open_table(app, uri, storage)
+    report = table.repair_from_replica(
+        replica, storage_options=replica_storage or None, dry_run=dry_run
+    )
+    rows = [
+        [each.place, len(each.files), number(each.rows), number(each.found or 0)]
+        for each in report.buckets[:_SHOWN]
+    ]
+    done = (("files read there", number(report.files_read)), ("version", report.version))
+    grid = Grid(("bucket", ">files lost", ">rows", ">found"), rows)
+    app.show({**report.to_dict(), "dry_run": dry_run}, Facts(done), grid)
 
 
 @bare_command(

@@ -1,0 +1,266 @@
+"""Repair buckets whose files are lost or damaged with the rows of a replica (RFC 0021).
+
+A replica is another table with the same rows: its files differ, so bytes prove nothing. The rows of
+a bucket are taken if there are as many as the table's metadata says, and if every row that can
+still be read here is among them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from plait.arrow.engine import ArrowStaging, Task
+from plait.arrow.ingest import split
+from plait.errors import OptionError
+from plait.files.data_file import LiveFile, bucket_pairs, files_in, live_files
+from plait.model.bucket import BucketId, partition_path, partition_text
+from plait.model.changes import KEYS_ALL, KEYS_NONE, PATHS, WriteStatus, touched_whole
+from plait.model.decision import SCOPE_BUCKETS, CommitResult, Scope
+from plait.model.instant import Operation
+from plait.model.plan import LIVE, Snapshot
+from plait.model.repush import TableLayout
+from plait.model.request import WriteRequest
+from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
+from plait.read.scan import Scan
+from plait.read.slices import SliceReader
+from plait.services.verify.contents import check_files
+from plait.services.verify.report import Findings
+from plait.state.state import TableState
+from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import OptimisticTransaction
+from plait.write.request import plan_of
+from plait.write.results import commit_or_abort
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBucket:
+    """A bucket of which a file cannot be read, or not its deletion vector."""
+
+    place: str
+    files: tuple[str, ...]
+    """Those that cannot be read."""
+    rows: int
+    """Live rows, by the table's metadata."""
+    found: int | None = None
+    """Rows of the replica; None before it was read."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "place": self.place,
+            "files": list(self.files),
+            "rows": self.rows,
+            "found": self.found,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRepairReport:
+    """The result of a repair from a replica."""
+
+    buckets: tuple[DamagedBucket, ...]
+    files_read: int
+    """Of the replica."""
+    version: int | None
+    """The version of the decision; None if nothing was written."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "buckets": [each.to_dict() for each in self.buckets],
+            "files_read": self.files_read,
+            "version": self.version,
+        }
+
+
+def repair_from_replica(
+    handle: TableHandle, replica: TableHandle, *, dry_run: bool = False
+) -> ReplicaRepairReport:
+    """Take the rows of damaged buckets from a replica, all in one decision; leave other buckets.
+
+    Raises:
+        OptionError: the replica has other columns or another key, or lacks rows of a bucket; its
+            fact ``buckets`` names them. Nothing was written.
+        RetryableConflictError: somebody else changed one of the buckets meanwhile.
+    """
+    _require_alike(handle, replica)
+    planned = _Repair.of(handle, handle.cache.refresh(), replica)
+    if not planned.damaged or dry_run:
+        return ReplicaRepairReport(planned.listed(), 0, None)
+    txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.REPAIR))
+    staged: list[tuple[_Repair, WriteStatus, int]] = []
+
+    def commit() -> CommitResult:
+        repair = _Repair.of(handle, txn.base, replica)  # it may be mended by now, or worse
+        status, files_read = repair.stage(txn)
+        staged.append((repair, status, files_read))
+        return txn.commit(status, Scope(SCOPE_BUCKETS), None)
+
+    result = commit_or_abort(handle, txn, commit, lambda: True)
+    repair, status, files_read = staged[0]
+    return ReplicaRepairReport(repair.listed(status), files_read, result.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """The damage of one version, and the replica that has the rows."""
+
+    handle: TableHandle
+    state: TableState
+    snapshot: Snapshot
+    damaged: dict[BucketId, tuple[LiveFile, ...]]
+    """By bucket: the files that cannot be read."""
+    replica: TableHandle
+
+    @classmethod
+    def of(cls, handle: TableHandle, state: TableState, replica: TableHandle) -> _Repair:
+        """Read every live file of a version, and note what cannot be read."""
+        store = handle.store
+        snapshot, findings = state.snapshot(store), Findings()
+        check_files(store, snapshot, findings)
+        damaged: dict[BucketId, tuple[LiveFile, ...]] = {}
+        for file in live_files(snapshot.files):
+            vector = file.dv_path is not None and findings.damaged(file.dv_path)
+            if vector or findings.damaged(file.path):
+                bucket = (file.partition, file.bucket)
+                damaged[bucket] = (*damaged.get(bucket, ()), file)
+        return cls(handle, state, snapshot, damaged, replica)
+
+    @property
+    def files(self) -> pa.Table:
+        """Every live file of the damaged buckets (LIVE)."""
+        return files_in(self.snapshot.files, set(self.damaged))
+
+    def listed(self, status: WriteStatus | None = None) -> tuple[DamagedBucket, ...]:
+        """Say what is damaged, and what was found for it."""
+        rows = _rows_by_bucket(self.files, "masked")
+        found = None if status is None else _rows_by_bucket(status.changes.added)
+        return tuple(
+            DamagedBucket(
+                _place(bucket),
+                tuple(file.path for file in files),
+                rows.get(_key(bucket), 0),
+                None if found is None else found.get(_key(bucket), 0),
+            )
+            for bucket, files in sorted(self.damaged.items(), key=str)
+        )
+
+    def stage(self, txn: OptimisticTransaction) -> tuple[WriteStatus, int]:
+        """Stage new files for the buckets; return how many files of the replica were read too."""
+        spec = self.snapshot.spec
+        operation = Operation.INSERT if spec.keyed else Operation.APPEND
+        request = WriteRequest(operation)
+        store = self.handle.store
+        plan = plan_of(request, self.state.table, store.spec, txn.instant)
+        staging = ArrowStaging(plan, txn.announce, task=Task("r"), store=store)
+        theirs = self._theirs()
+        prints: list[Prints] = [NO_PRINTS]
+        try:
+            for batch in Scan(self.replica.store, theirs, columns=spec.schema.names).to_reader():
+                mine = self._mine(batch)
+                if mine.num_rows:
+                    prints.append(fingerprints(mine))
+                    staging.write(pa.Table.from_batches([mine]))
+            status = staging.stage(replace(self.snapshot, files=LIVE.empty_table()), None)
+        finally:
+            staging.close()
+        self._require_all(status, np.concatenate(prints))
+        keys = KEYS_ALL if spec.keyed else KEYS_NONE
+        changes = replace(
+            status.changes,
+            removed=self.files.select(["path"]).cast(PATHS),
+            touched=touched_whole(self.damaged, keys),
+        )
+        removed = changes.removed.num_rows
+        stats = replace(status.stats, files_removed=removed)
+        return replace(status, changes=changes, stats=stats), theirs.files.num_rows
+
+    def _theirs(self) -> Snapshot:
+        """Return the replica; only the same buckets where it is laid out alike."""
+        theirs = self.replica.cache.refresh().snapshot(self.replica.store)
+        alike = TableLayout.of(theirs.spec).same_place(TableLayout.of(self.snapshot.spec))
+        if not alike:
+            return theirs
+        files = files_in(theirs.files, set(self.damaged))
+        return replace(theirs, files=files, total=None)
+
+    def _mine(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that belong to damaged buckets."""
+        chunk = split(rows, self.snapshot.spec)
+        spans = [span for group, span in chunk.spans.items() if group in self.damaged]
+        if not spans:
+            return rows.slice(0, 0)
+        parts = [chunk.rows.slice(start, stop - start) for start, stop in spans]
+        return pa.concat_batches(parts)
+
+    def _require_all(self, status: WriteStatus, theirs: Prints) -> None:
+        """Refuse rows that are not as many as here, or lack one that can be read here."""
+        wanted = _rows_by_bucket(self.files, "masked")
+        found = _rows_by_bucket(status.changes.added)
+        short = [b for b in self.damaged if wanted.get(_key(b), 0) != found.get(_key(b), 0)]
+        if short:
+            bucket = min(short, key=str)
+            counts = [rows.get(_key(bucket), 0) for rows in (found, wanted)]
+            message = f"the replica has {counts[0]} rows of {_place(bucket)}, the table {counts[1]}"
+            raise self._unlike(message, short)
+        ours = np.concatenate([NO_PRINTS, *self._readable()])
+        missing, _ = unmatched(ours, theirs)
+        if len(missing):
+            message = f"{len(missing)} rows of these buckets are readable here and differ there"
+            raise self._unlike(message, list(self.damaged))
+
+    def _readable(self) -> Iterator[Prints]:
+        store = self.handle.store
+        lost = {file.path for files in self.damaged.values() for file in files}
+        reader = SliceReader.of(store, self.snapshot)
+        for file in live_files(self.files):
+            if file.path not in lost:
+                for rows in reader.rows(file, columns=self.snapshot.spec.schema.names):
+                    yield fingerprints(rows)
+
+    def _unlike(self, message: str, buckets: list[BucketId]) -> OptionError:
+        hint = "bring the replica to the table's state, or name another one; nothing was written"
+        return OptionError(
+            message,
+            hint=hint,
+            key="replica",
+            value=self.replica.store.spec.uri,
+            buckets=sorted(map(_place, buckets)),
+        )
+
+
+def _place(bucket: BucketId) -> str:
+    partition, number = bucket
+    return f"{partition_path(partition)}/{number}"
+
+
+def _key(bucket: BucketId) -> tuple[str, int]:
+    return partition_text(bucket[0]), bucket[1]
+
+
+def _rows_by_bucket(files: pa.Table, masked: str | None = None) -> Counter[tuple[str, int]]:
+    """Count the rows of files by bucket, without those that are masked."""
+    rows: Counter[tuple[str, int]] = Counter()
+    hidden = files[masked].to_pylist() if masked else [0] * files.num_rows
+    counts = zip(files["rows"].to_pylist(), hidden, strict=True)
+    for bucket, (count, gone) in zip(bucket_pairs(files), counts, strict=True):
+        rows[bucket] += count - gone
+    return rows
+
+
+def _require_alike(handle: TableHandle, replica: TableHandle) -> None:
+    ours, theirs = (each.cache.refresh().table.spec for each in (handle, replica))
+    same = ours.key == theirs.key and all(
+        one.name == other.name and one.type == other.type
+        for one, other in zip(ours.schema.arrow, theirs.schema.arrow, strict=False)
+    )
+    if same and len(ours.schema.names) == len(theirs.schema.names):
+        return
+    uri = replica.store.spec.uri
+    message = f"{uri} is no replica of this table: its columns or its record key differ"
+    raise OptionError(message, hint="name a table with the same rows", key="replica", value=uri)

@@ -1,0 +1,136 @@
+"""Buckets whose files are lost are taken from a replica: only those, and only if they are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from plait import OptionError, Table
+
+_SCHEMA = "id bigint, place string, value string"
+
+
+def _rows(ids: range, value: str = "a") -> pa.Table:
+    return pa.table(
+        {"id": list(ids), "place": [f"p{n % 2}" for n in ids], "value": [value] * len(ids)}
+    )
+
+
+def _pair(tmp_path: Path, kind: str = "cow", **other: object) -> tuple[Table, Table]:
+    one, two = (
+        Table.create(
+            str(tmp_path / name),
+            _SCHEMA,
+            record_key="id",
+            **{"buckets": 8, "table_type": kind, **how},
+        )
+        for name, how in (("one", {}), ("two", other))
+    )
+    for table in (one, two):
+        table.upsert(_rows(range(500)))
+        table.upsert(_rows(range(100, 200), "b"))
+        table.delete(where="id >= 450")
+    return one, two
+
+
+def _live(table: Table) -> list[tuple[int, str]]:
+    files = table.handle.cache.refresh().snapshot(table.handle.store).files
+    return sorted(zip(files["bucket"].to_pylist(), files["path"].to_pylist(), strict=True))
+
+
+def _destroy(table: Table, buckets: set[int]) -> None:
+    """Remove one file of each bucket, or damage it."""
+    for number in buckets:
+        path = next(path for bucket, path in _live(table) if bucket == number)
+        file = Path(table.handle.store.location(path))
+        if number % 2:
+            file.unlink()
+        else:
+            file.write_bytes(b"\0" * file.stat().st_size)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_only_damaged_buckets_are_read_there_and_written_here(tmp_path: Path, kind: str) -> None:
+    one, two = _pair(tmp_path, kind)
+    before, version = dict.fromkeys(_live(one)), one.version
+    _destroy(one, {1, 4, 6})
+    report = one.repair_from_replica(str(tmp_path / "two"))
+    assert {each.place for each in report.buckets} == {"data/1", "data/4", "data/6"}
+    assert all(each.rows == each.found for each in report.buckets)
+    assert report.files_read == sum(bucket in (1, 4, 6) for bucket, _ in _live(two))
+    kept = [entry for entry in _live(one) if entry[0] not in (1, 4, 6)]
+    assert kept == [entry for entry in before if entry[0] not in (1, 4, 6)]
+    assert one.compare(two).equal
+    assert sum(one.changes(version).count().values()) == 0
+    live = {path for _, path in _live(one)}
+    assert not live.intersection(problem.path for problem in one.verify().problems)
+
+
+def test_a_replica_of_another_layout_has_the_rows_too(tmp_path: Path) -> None:
+    one, two = _pair(tmp_path, buckets=3, table_type="mor")
+    _destroy(one, {0, 7})
+    report = one.repair_from_replica(str(tmp_path / "two"))
+    assert report.version == one.version
+    assert one.compare(two).equal
+
+
+def test_rows_that_differ_from_those_that_can_be_read_are_refused(tmp_path: Path) -> None:
+    one, _ = _pair(tmp_path, "mor")
+    one.upsert(_rows(range(90), "only here"))
+    before = one.version
+    _destroy(one, {0})
+    with pytest.raises(OptionError) as caught:
+        one.repair_from_replica(str(tmp_path / "two"))
+    assert caught.value.facts["buckets"] == ["data/0"]
+    assert _data_version(one) == before
+    assert not one.foreign()
+
+
+def _data_version(table: Table) -> int:
+    return next(h.version for h in table.history() if h.operation != "rollback")
+
+
+def test_fewer_rows_than_the_table_had_are_refused(tmp_path: Path) -> None:
+    one, two = _pair(tmp_path)
+    two.delete(where="id < 50")
+    _destroy(one, {3})
+    with pytest.raises(OptionError, match="data/3"):
+        one.repair_from_replica(str(tmp_path / "two"))
+
+
+def test_a_table_without_damage_is_left_alone(tmp_path: Path) -> None:
+    one, _ = _pair(tmp_path)
+    before = one.version
+    report = one.repair_from_replica(str(tmp_path / "two"))
+    assert (report.buckets, report.version, one.version) == ((), None, before)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    one, _ = _pair(tmp_path)
+    _destroy(one, {2})
+    before = one.version
+    report = one.repair_from_replica(str(tmp_path / "two"), dry_run=True)
+    assert [each.place for each in report.buckets] == ["data/2"]
+    assert one.version == before
+
+
+def test_a_table_with_other_columns_is_no_replica(tmp_path: Path) -> None:
+    one, _ = _pair(tmp_path)
+    Table.create(str(tmp_path / "other"), "id bigint, place string", record_key="id")
+    with pytest.raises(OptionError, match="no replica"):
+        one.repair_from_replica(str(tmp_path / "other"))
+
+
+def test_a_table_without_a_key_is_repaired_by_partition(tmp_path: Path) -> None:
+    one, two = (
+        Table.create(str(tmp_path / name), _SCHEMA, partition_by="place") for name in ("a", "b")
+    )
+    for table in (one, two):
+        table.append(_rows(range(100)))
+        table.append(_rows(range(100)))
+    path = _live(one)[0][1]
+    Path(one.handle.store.location(path)).unlink()
+    one.repair_from_replica(str(tmp_path / "b"))
+    assert one.compare(two).equal
