@@ -12,7 +12,7 @@ from plait.errors import StreamError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
 from plait.repush.begin import Wanted, begin
-from plait.repush.follow import Round
+from plait.repush.follow import Round, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.swap import Swap, reserved
@@ -114,10 +114,11 @@ class _Work:
         clock = self.handle.ports.clock
         began = clock.monotonic()
         with self._timed("follow"):
-            progress, head = shadow.progress(), self.handle.cache.refresh().version
-            if progress.version is not None and progress.version < head:
+            progress, state = shadow.progress(), self.handle.cache.refresh()
+            if progress.version is not None and changing(state, self.handle, progress.version):
+                one = Round(self.handle, shadow)
                 try:
-                    self.report.rows_followed += Round(self.handle, shadow).run(progress, head)
+                    self.report.rows_followed += one.run(progress, state.version)
                     self.report.rounds += 1
                 except StreamError:
                     _log.info("another process follows for %s", self.opened.directory)

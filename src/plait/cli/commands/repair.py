@@ -66,6 +66,9 @@ def repair(  # noqa: PLR0913 - one parameter an option
     if it has as many rows of them, and every row that can still be read.
     """
     if replica is not None:
+        if source is not None or accept_loss:
+            message = "--replica goes with neither --from nor --accept-loss"
+            raise click.UsageError(message)
         _repair_from_replica(app, uri, storage, replica, source_storage, dry_run=dry_run)
         return
     table = open_for_verify(app, uri, storage)
@@ -87,7 +90,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
         context.exit(int(Exit.PROBLEMS))
 
 
-def _repair_from_replica(  # noqa: PLR0913 - one parameter an option
+def _repair_from_replica(
     app: Application,
     uri: str,
     storage: dict[str, str],
