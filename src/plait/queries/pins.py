@@ -5,7 +5,7 @@ The read pin comes first, then the look at the head and the horizon (INV-05).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import OptionError
+from plait.model.bucket import UNKEYED, partition_text
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.read.wanted import Wants, everything
@@ -109,8 +110,25 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
     ends = (end for end in (since, until) if end >= state.horizons.final)
     folded = state.folded(handle.store, *ends)
     files = changed_files(folded, dict(pairs))
-    former = [each.until for each in state.table.former if since <= each.until < until]
-    return ChangeWindow(since, snapshot, files, one_layout=not former)
+    last = [each.until for each in state.table.former if since <= each.until < until]
+    return ChangeWindow(since, snapshot, _whole(files, last), one_layout=not last)
+
+
+def _whole(files: pa.Table, last: Sequence[int]) -> pa.Table:
+    """Put the files of a restore over a repush into one place: its keys were in others before.
+
+    Args:
+        files: of all commits (CHANGED).
+        last: the last versions of former layouts.
+    """
+    met = pc.is_in(files["at"], value_set=pa.array([each + 1 for each in last], pa.int64()))
+    if not pc.any(met).as_py():
+        return files
+    for name, value in (("partition", partition_text(())), ("bucket", UNKEYED)):
+        at, field = files.schema.get_field_index(name), files.schema.field(name)
+        one = pc.if_else(met, pa.scalar(value, field.type), files[name])
+        files = files.set_column(at, field, one)
+    return files
 
 
 def _all_rows(handle: TableHandle, version: int) -> ChangeWindow:

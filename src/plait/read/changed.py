@@ -15,6 +15,7 @@ from plait.files.deletion import load_mask
 from plait.files.keys import Indices
 from plait.files.reader import BATCH_BYTES
 from plait.files.roaring import Positions
+from plait.model.bucket import UNKEYED
 from plait.model.order import KEY_ORDER
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, same_rows, unmatched
 from plait.read.join import JoinedRows, SortedBatch, Source, joined, repeated_key
@@ -84,6 +85,9 @@ class BucketChange:
     ) -> Iterator[Changed]:
         """Return the changed rows; of an update the row before comes just before the row after.
 
+        A commit that moved rows to other buckets has them all in one place, where a key may come
+        twice: there an update is a delete, and an insert after it.
+
         Where rows stand on one side only, just the columns asked for are read; else all are,
         since rows that are equal in every column are not changed.
         """
@@ -92,7 +96,7 @@ class BucketChange:
             for part, kind in [*((p, _DELETE) for p in old), *((p, _INSERT) for p in new)]:
                 for rows in part.read(reader, columns):
                     yield Changed.alike(rows, kind)
-        elif key:
+        elif key and self.before[0].bucket != UNKEYED:
             yield from _by_key(old, new, reader, key)
         else:
             yield from _by_content(old, new, reader)

@@ -104,9 +104,9 @@ class _Replay:
         """Replay everything; return how many rows there were."""
         if not self.new.keyed:
             return sum(self._put(rows) for rows in scan.to_reader())
-        if not self.merges:
+        if not self.merges and scan.window.one_layout:
             return sum(self._remove(rows) + self._put(rows) for rows in scan.to_reader())
-        # A key may leave one partition and come in another in one commit: first it leaves.
+        # A key may leave one place and come in another in one commit: first it leaves.
         return sum(
             sum(map(take, each.to_reader()))
             for each in _by_commit(scan)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import StreamError
+from plait.errors import StreamError, TableError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
 from plait.repush.begin import Wanted, begin
@@ -80,7 +80,24 @@ class _Work:
     spark: SparkSession | None = None
 
     def run(self) -> RepushReport:
-        """Load, follow and swap, whatever of it is left to do."""
+        """Load, follow and swap, whatever of it is left to do.
+
+        If another process swaps or cancels meanwhile, its work is done, whatever that broke here.
+        """
+        try:
+            decision = self._build()
+        except TableError:
+            if self._is_open():
+                raise
+            _log.info("another process ended %s", self.opened.directory, exc_info=True)
+            return self.report
+        if decision is not None:
+            self.report.version = decision.version
+        with self._timed("delete"):
+            delete_repushed(self.handle)
+        return self.report
+
+    def _build(self) -> Decision | None:
         shadow = Shadow.open(self.handle, self.opened)
         with self._timed("load"):
             self._load(shadow)
@@ -89,14 +106,11 @@ class _Work:
             took_s = self._follow(shadow)
             if took_s <= PAUSE_S:
                 decision = self._swap(shadow)
-        if decision is not None:
-            self.report.version = decision.version
-        with self._timed("delete"):
-            delete_repushed(self.handle)
-        return self.report
+        return decision
 
     def _is_open(self) -> bool:
-        return self.handle.cache.refresh().table.repush == self.opened
+        there = self.handle.cache.refresh().table.repush
+        return there is not None and there.directory == self.opened.directory
 
     def _load(self, shadow: Shadow) -> None:
         if shadow.progress().version is not None:

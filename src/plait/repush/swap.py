@@ -44,7 +44,8 @@ class Swap:
     def _draft(self, state: TableState) -> Draft | None:
         repush, table = self.shadow.repush, state.table
         covered = self.shadow.progress().version
-        if table.repush != repush or covered is None or changing(state, self.handle, covered):
+        mine = table.repush is not None and table.repush.directory == repush.directory
+        if not mine or covered is None or changing(state, self.handle, covered):
             return None
         live = state.snapshot(self.handle.store).files
         files = self.shadow.snapshot().files

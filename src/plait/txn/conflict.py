@@ -140,6 +140,8 @@ class Intent:
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
         if self.spec is None:
             return False
+        if len(partition) != len(self.spec.partition_by):
+            return True  # it was named under another layout
         schema = self.spec.schema.arrow
         values = {
             name: array_of([text], schema.field(name).type)

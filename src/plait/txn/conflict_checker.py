@@ -17,7 +17,7 @@ from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import DATA, HARMLESS, Verdict
+from plait.txn.matrix import DATA, HARMLESS, SERVICES, Verdict
 from plait.txn.policy import require_policy
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
@@ -125,10 +125,11 @@ class ConflictChecker:
         conflicts: list[Conflict] = []
         layout = state.table.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
-            if decision.bucket_spec_id != layout and decision.operation in DATA:
-                conflicts.append(
-                    Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
-                )
+            if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
+                if decision.operation in DATA:
+                    conflicts.append(
+                        Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
+                    )
                 continue
             conflict = self._decide(intent, status, decision, state)
             if conflict is not None and conflict.verdict not in HARMLESS:

@@ -222,9 +222,13 @@ def plan_of(
         instant: the instant of the commit.
         step: distinguishes the operations of one instant.
         reads: whether the caller may still name a read that the operation depends on.
+
+    Raises:
+        OptionError: the table was laid out anew since the request was checked, and it makes no
+            sense any more.
     """
     return WritePlan(
-        request,
+        _checked(request, table.spec),
         store,
         instant,
         table.spec,
