@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from plait.arrow.engine import ArrowStaging, Task
+from plait.arrow.engine import ArrowStaging
+from plait.arrow.task import Task
 from plait.expr import parse_where, to_json
 from plait.files.data_file import live_files
 from plait.model.bucket import BucketId, BucketSpec, Partition

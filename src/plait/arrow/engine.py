@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from plait.arrow.restage import removes_in_partitions, replayed, require_restage
 from plait.arrow.rewrite import rewrite_files
 from plait.arrow.runs import Incoming, RunSink
 from plait.arrow.sinks import AppendSink, LogSink
+from plait.arrow.task import Task
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester, digest_of
 from plait.model.bucket import BucketId, Partition
@@ -29,38 +30,6 @@ from plait.model.plan import MOR, Snapshot, TableSpec
 from plait.model.request import FileSet, WritePlan
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.timeline.pending import write_inflight
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Where a writer runs, among those that share its instant."""
-
-    label: str = "0"
-    """Goes into file names: ``[A-Za-z0-9-]``, another one for each attempt of each task."""
-    spill_directory: str | None = None
-    """Where runs are spilled; None: where the system keeps temporary files."""
-    partitions: Collection[Partition] = ()
-    """Partitions to overwrite beside those that rows come for."""
-
-
-@dataclass(slots=True)
-class Announcer:
-    """Names partitions on storage before a file of this attempt appears in them."""
-
-    store: Store
-    plan: WritePlan
-    label: str
-    _records: int = 0
-
-    def __call__(self, partitions: Iterable[Partition]) -> None:
-        """Write one record; where a table has one partition, recovery knows it anyway."""
-        partitions = tuple(partitions)
-        if not partitions or not self.plan.spec.partition_by:
-            return
-        attempt = f"{self.plan.label(self.label)}-{self._records}"
-        write_inflight(self.store, self.plan.instant, partitions, attempt=attempt)
-        self._records += 1
 
 
 class ArrowStaging:

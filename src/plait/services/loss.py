@@ -15,7 +15,7 @@ from plait.model.changes import KEYS_ALL, PATHS, Changes, WriteStats, touched_wh
 from plait.model.decision import Decision, Draft, Scope
 from plait.model.instant import Operation
 from plait.state.state import TableState
-from plait.txn.commit import action_of
+from plait.txn.matrix import action_of
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.clauses import check_again, rows_spec
-from plait.arrow.engine import ArrowStaging, Task
+from plait.arrow.engine import ArrowStaging
 from plait.arrow.existing import Existing, Matching
 from plait.arrow.merge_into import Merging
 from plait.arrow.restage import require_restageable
+from plait.arrow.task import Task
 from plait.errors import (
     OptionError,
     RetryableConflictError,

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from plait.arrow.engine import Announcer, ArrowStaging, Task, sum_rows
+from plait.arrow.engine import ArrowStaging, sum_rows
+from plait.arrow.task import Announcer, Task
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
 from plait.model.changes import Digest, WriteStatus

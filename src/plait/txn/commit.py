@@ -18,26 +18,19 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import (
-    SCOPE_PARTITIONS,
-    SCOPE_TABLE,
-    Decision,
-    Draft,
-    ReadSet,
-    Scope,
-)
-from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import COW, Snapshot, TableSpec
+from plait.model.decision import Decision, Draft, ReadSet, Scope
+from plait.model.instant import Instant
+from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.commit_queue import CommitQueue
-from plait.txn.conflict import Conflict, Intent, conflict_error, touched_buckets
+from plait.txn.conflict import Conflict, Intent, conflict_error, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.manifests import Manifests
-from plait.txn.matrix import Verdict
+from plait.txn.matrix import SERVICES, Verdict, action_of
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, retries_exhausted
 from plait.txn.reservation import ReservationQueue, publish_reservation
@@ -49,12 +42,6 @@ _UNASKED = (Verdict.REBASE, Verdict.RESTAGE)
 """What is done again without asking the caller."""
 _TOLD_MAX = 5
 """So many of the conflicts that a commit met are told in its decision."""
-
-_SERVICES = {
-    Operation.COMPACT: Action.COMPACTION,
-    Operation.CLUSTER: Action.CLUSTERING,
-    Operation.EXPIRE: Action.EXPIRY,
-}
 
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
 
@@ -147,7 +134,7 @@ class Commit:
             self._require_time(conflicts)
             if conflicts:
                 self._allowed(redo, conflicts)
-            if not _lays_out(conflicts):
+            if not lays_out(conflicts):
                 more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
                 status, conflicts = self._carry(status, head, [*conflicts, *more])
             if conflicts:
@@ -181,7 +168,7 @@ class Commit:
         """
         met = [conflict for conflict in conflicts if conflict.verdict is Verdict.CARRY]
         rest = [conflict for conflict in conflicts if conflict.verdict is not Verdict.CARRY]
-        followed = (c for c in conflicts if c.verdict is Verdict.CARRY or not _counts(c))
+        followed = (c for c in conflicts if c.verdict is Verdict.CARRY or not c.counts)
         self._followed += [conflict.theirs for conflict in followed]
         if not met:
             return status, rest
@@ -190,7 +177,7 @@ class Commit:
         try:
             self.staged = self._carried(head)
         except CorruptMetadataError:
-            if self.request.operation in _SERVICES:
+            if self.request.operation in SERVICES:
                 raise  # of its own files: a service does nothing again
             _log.warning("instant %s does again what it cannot follow", self.instant, exc_info=True)
             return status, [replace(conflict, verdict=Verdict.REBASE) for conflict in met]
@@ -260,7 +247,7 @@ class Commit:
             return [], head
         intent = self._intent(status, head)
         due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
-        due = due and self.request.operation not in _SERVICES  # nobody waits for a service
+        due = due and self.request.operation not in SERVICES  # nobody waits for a service
         reserves = due and not self._reserved and (lost or bool(queue.before_us(head, intent)))
         if reserves:
             self._reserve(intent, head)
@@ -275,10 +262,10 @@ class Commit:
     ) -> tuple[WriteStatus, TableState]:
         allowed = self._allowed(redo, conflicts)
         self.met += conflicts
-        if _lays_out(conflicts):
+        if lays_out(conflicts):
             return self._restage(head, conflicts), head
         buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
-        self.rounds += any(map(_counts, conflicts))
+        self.rounds += any(each.counts for each in conflicts)
         self.rebased += len(buckets)
         self._rest_on(head, conflicts)
         self.handle.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
@@ -290,7 +277,7 @@ class Commit:
         try:
             self._from_engine = allowed(snapshot, buckets)
         except RetryableConflictError:
-            if any(map(_counts, conflicts)):
+            if any(each.counts for each in conflicts):
                 raise
             # A query gives other rows now: what expired comes back in our files, and goes later.
             _log.warning("instant %s keeps rows that expired", self.instant, exc_info=True)
@@ -311,7 +298,7 @@ class Commit:
             message = "a commit goes on under a layout that it cannot stage again"
             raise InvariantError(message)
         self.restaged += 1
-        self.rounds += any(map(_counts, conflicts))
+        self.rounds += any(each.counts for each in conflicts)
         self._rest_on(head, conflicts)
         phase = self.handle.ports.observer.phase
         phase("restage", instant=str(self.instant), version=head.version)
@@ -360,7 +347,7 @@ class Commit:
         if refused and not self.request.retries:
             return  # the conflict itself is raised
         elapsed = self.handle.ports.clock.monotonic() - self._started
-        lost = any(map(_counts, conflicts))
+        lost = any(each.counts for each in conflicts)
         spent = lost and self.rounds >= self.base.table.options.count("commit.retries")
         if spent or self._late():
             last = conflict_error(self.instant, conflicts, self.read_set) if conflicts else None
@@ -410,24 +397,3 @@ class Commit:
     def request(self) -> WriteRequest:
         """What was asked."""
         return self.checker.request
-
-
-def _counts(conflict: Conflict) -> bool:
-    """Tell whether a redo because of this is one of ``commit.retries``: no service's is."""
-    return conflict.theirs.operation not in (*_SERVICES, Operation.REPUSH)
-
-
-def _lays_out(conflicts: list[Conflict]) -> bool:
-    """Tell whether one of these gave the table another layout; it is the last then."""
-    return bool(conflicts) and conflicts[-1].verdict is Verdict.RESTAGE
-
-
-def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
-    """Return what kind of change an operation of this reach is."""
-    if operation in _SERVICES:
-        return _SERVICES[operation]
-    if operation is Operation.REPAIR:
-        return Action.REPAIR
-    if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
-        return Action.REPLACE_COMMIT
-    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT

@@ -7,7 +7,7 @@ nobody's way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -41,6 +41,7 @@ from plait.txn.matrix import (
     MATRIX,
     MERGE,
     POLICIES,
+    SERVICES,
     Cell,
     Kind,
     Meets,
@@ -164,6 +165,11 @@ class Conflict:
     keys: tuple[str, ...] = ()
     """Hashes of some keys that both wrote, as hex."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether a redo because of this is one of ``commit.retries``: no service's is."""
+        return self.theirs.operation not in (*SERVICES, Operation.REPUSH)
+
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values, for the timeline."""
         places = sorted(f"{partition_path(p)}/{number}" for p, number in self.buckets)
@@ -177,6 +183,11 @@ class Conflict:
             "bucket_count": len(places),
             "keys": list(self.keys),
         }
+
+
+def lays_out(conflicts: Sequence[Conflict]) -> bool:
+    """Tell whether one of these gave the table another layout; it is the last then."""
+    return bool(conflicts) and conflicts[-1].verdict is Verdict.RESTAGE
 
 
 def touched_buckets(changes: Changes) -> frozenset[BucketId]:

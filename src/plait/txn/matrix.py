@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
-from plait.model.instant import Operation
+from plait.model.instant import Action, Operation
+from plait.model.plan import COW, TableSpec
 
 
 class Verdict(enum.StrEnum):
@@ -168,3 +169,20 @@ def kind_of(operation: Operation, scope: Scope) -> Kind:
     kind = KINDS[operation]
     wide = scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE)
     return Kind.PLACE if kind is Kind.ROWS and wide else kind
+
+
+_ACTIONS: Final[Mapping[Operation, Action]] = {
+    Operation.COMPACT: Action.COMPACTION,
+    Operation.CLUSTER: Action.CLUSTERING,
+    Operation.EXPIRE: Action.EXPIRY,
+    Operation.REPAIR: Action.REPAIR,
+}
+
+
+def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
+    """Return what kind of change an operation of this reach is."""
+    if operation in _ACTIONS:
+        return _ACTIONS[operation]
+    if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
+        return Action.REPLACE_COMMIT
+    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from plait.arrow.engine import ArrowEngine, Task
+from plait.arrow.engine import ArrowEngine
+from plait.arrow.task import Task
 from plait.errors import OptionError, StorageError
 from plait.files.data_file import parse_path
 from plait.model.bucket import BucketId, partition_parse, partition_path
