@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.functions import lit, udf
 
 from plait import RepushRefusedError, RetryableConflictError, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +80,11 @@ def _write_across(table: Table, frame: DataFrame) -> None:
         Table.open(table.handle.store.spec.uri).repush(buckets=5)
 
 
-_RANDOM = "select cast(rand() * 1e15 as bigint) id, 'p' place, id value from range(50)"
+def _random(spark: SparkSession) -> DataFrame:
+    """Return rows with other keys each time; the seed of Spark's own rand() stays."""
+    drawn = udf(lambda: secrets.randbits(50), "bigint").asNondeterministic()
+    frame = spark.range(50)
+    return frame.select(drawn().alias("id"), lit("p").alias("place"), frame.id.alias("value"))
 
 
 def test_rows_that_come_out_otherwise_are_refused(spark, tmp_path: Path) -> None:
@@ -88,7 +94,7 @@ def test_rows_that_come_out_otherwise_are_refused(spark, tmp_path: Path) -> None
     spark.conf.set("spark.plait.exchange", "shuffle")
     try:
         with pytest.raises(RetryableConflictError):
-            _write_across(table, spark.sql(_RANDOM))
+            _write_across(table, _random(spark))
     finally:
         spark.conf.unset("spark.plait.exchange")
     assert table.scan().count() == 10
@@ -97,7 +103,7 @@ def test_rows_that_come_out_otherwise_are_refused(spark, tmp_path: Path) -> None
 def test_rows_in_files_are_divided_anew_without_the_query(spark, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=2)
     table.upsert(_rows(range(10)))
-    _write_across(table, spark.sql(_RANDOM))
+    _write_across(table, _random(spark))
     assert table.scan().count() == 60
     assert sorted(table.scan(where="place = 'p'").to_arrow()["value"].to_pylist()) == list(
         range(50)
