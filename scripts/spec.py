@@ -82,6 +82,12 @@ RULES = (
     Rule("replay_to_lineage", "lineage", "OnceInOrder"),
     Rule("replay_can_be_undone", "lineage", "OnceInOrder"),
     Rule("told_of_lineage", "lineage", "ToldIsTrue"),
+    Rule("restaged", "repush", "RowsAreFound"),
+    Rule("earlier_judged", "repush", "RowsAreRight"),
+    Rule("covers_head", "repush", "RowsAreRight"),
+    Rule("open_only", "repush", "FilesAreThere"),
+    Rule("over_first", "repush", "CanGoOn"),
+    Rule("base_kept", "repush", "CanGoOn"),
     Rule("arbitrate", "noputif", "INV_01"),
     Rule("copy_first", "noputif", "INV_03"),
 )
