@@ -58,6 +58,8 @@ class Load:
             with shadow.load_writer(progress, task, last=last) as writer:
                 writer.write(data)
         except DuplicateKeyError as error:
+            if shadow.progress() != progress:
+                return 0  # they are the rows of another process, which loaded this task
             raise repeated_keys(shadow) from error
         return writer.result.stats.rows_in
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import StreamError, TableError
+from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
 from plait.repush.begin import Wanted, begin
@@ -86,11 +86,14 @@ class _Work:
         """
         try:
             decision = self._build()
+        except CommitOutcomeUnknownError:
+            raise
         except TableError:
             if self._is_open():
                 raise
+            # Whoever swapped or cancelled deleted files while they were used here.
             _log.info("another process ended %s", self.opened.directory, exc_info=True)
-            return self.report
+            decision = None
         if decision is not None:
             self.report.version = decision.version
         with self._timed("delete"):
@@ -98,6 +101,7 @@ class _Work:
         return self.report
 
     def _build(self) -> Decision | None:
+        """Return the swap; None if the repush was ended elsewhere."""
         shadow = Shadow.open(self.handle, self.opened)
         with self._timed("load"):
             self._load(shadow)

@@ -56,7 +56,12 @@ class Shadow:
     @classmethod
     def open(cls, outer: TableHandle, repush: OpenRepush) -> Self:
         """Open it; create it if it is not there yet."""
-        store = NestedStore(outer.plain_store, repush.directory)
+
+        def is_open() -> bool:
+            there = outer.cache.refresh().table.repush
+            return there is not None and there.directory == repush.directory
+
+        store = NestedStore(outer.plain_store, repush.directory, deletes=is_open)
         table = outer.cache.known().table
         inner = make_handle(store, outer.ports, table.contract.lock)
         with contextlib.suppress(TableExistsError):
@@ -77,9 +82,10 @@ class Shadow:
         """Open the writer of a round that brings the shadow to a version."""
         return self.stream.writer(operation, after=before.position, end=f"{_VERSION}{version}")
 
-    def snapshot(self) -> Snapshot:
-        """Return its files now."""
-        return self.handle.cache.refresh().snapshot(self.handle.store)
+    def newest(self) -> tuple[Progress, Snapshot]:
+        """Return its files now, and how far they are."""
+        state = self.handle.cache.refresh()
+        return Progress.of(state.streams.get(APPLICATION)), state.snapshot(self.handle.store)
 
     def outside(self, files: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return its files (ADDED) and masks (MASKED) under their names in the outer table."""

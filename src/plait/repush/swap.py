@@ -43,12 +43,13 @@ class Swap:
 
     def _draft(self, state: TableState) -> Draft | None:
         repush, table = self.shadow.repush, state.table
-        covered = self.shadow.progress().version
-        mine = table.repush is not None and table.repush.directory == repush.directory
-        if not mine or covered is None or changing(state, self.handle, covered):
+        if table.repush is None or table.repush.directory != repush.directory:
             return None
-        live = state.snapshot(self.handle.store).files
-        files = self.shadow.snapshot().files
+        progress, newest = self.shadow.newest()
+        covered = progress.version
+        if covered is None or covered > state.version or changing(state, self.handle, covered):
+            return None
+        live, files = state.snapshot(self.handle.store).files, newest.files
         _require_all(self.shadow, _rows(live), _rows(files))
         added, masked = self.shadow.outside(files)
         spec = repush.layout.applied(table.spec, table.spec.schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow.fs as pafs
@@ -14,8 +14,16 @@ from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, Store, ch
 class NestedStore:
     """Everything that the outer store can do, below one of its directories."""
 
-    def __init__(self, outer: Store, directory: str) -> None:
+    def __init__(
+        self, outer: Store, directory: str, *, deletes: Callable[[], bool] | None = None
+    ) -> None:
         """Look into a directory; nothing is read.
+
+        Args:
+            outer: the store that has it.
+            directory: its path.
+            deletes: asked before files are deleted: while it says no, they stay. By default they
+                are deleted.
 
         >>> from plait.storage import open_store
         >>> outer = open_store("memory://doc-nested")
@@ -23,7 +31,7 @@ class NestedStore:
         >>> [file.path for file in outer.list("")]
         ['inside/a']
         """
-        self._outer, self._directory = outer, check_path(directory)
+        self._outer, self._directory, self._deletes = outer, check_path(directory), deletes
 
     def _path(self, path: str) -> str:
         return f"{self._directory}/{path}"
@@ -64,7 +72,9 @@ class NestedStore:
         return (replace(info, path=info.path[cut:]) for info in self._outer.list(place))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files."""
+        """Delete files, unless they are no longer this table's to delete."""
+        if self._deletes is not None and not self._deletes():
+            return
         self._outer.delete([self._path(path) for path in paths])
 
     def persist(self, paths: Iterable[str]) -> None:

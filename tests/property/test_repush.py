@@ -1,0 +1,390 @@
+"""Repushes to any layout, killed anywhere, among writes of every kind: a dictionary knows the rows.
+
+Writers that were open at a swap commit after it. Every readable version is what it was, changes
+lead from any to any later one, and no file is lost or left.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from plait import Table
+from plait.errors import (
+    IncompatibleConflictError,
+    InstantExpiredError,
+    RepushRefusedError,
+    RetryableConflictError,
+)
+from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
+from plait.timeline import paths
+from plait.write.writer import Writer
+from tests.support.memory import forget
+from tests.support.repushing import PLACES, SCHEMA, Act, Layout, Row, Rows, row_of, rows_of, table_of
+
+_NAMES = itertools.count()
+RETAINED = 6
+"""So many versions can be read for sure."""
+OPERATIONS = ("upsert", "insert", "overwrite", "where", "update", "delete", "partial", "merge")
+
+layouts = st.builds(
+    Layout, st.sampled_from(PLACES), st.booleans(), st.sampled_from(["cow", "mor"]), st.integers(1, 3)
+)
+places = st.tuples(st.sampled_from("xy"), st.integers(0, 3))
+"""The columns that the key does not decide."""
+given_rows = st.dictionaries(st.integers(0, 7), places, min_size=1, max_size=5)
+operations = st.sampled_from((*OPERATIONS, "change"))
+limits = st.integers(0, 8)
+
+
+@dataclass
+class Open:
+    """A writer that has its rows, and has not committed."""
+
+    writer: Writer
+    act: Act
+    base: int
+    layout: Layout
+
+
+class RepushMachine(RuleBasedStateMachine):
+    """What any sequence of these rules leads to, a dictionary knows too."""
+
+    @initialize(layout=layouts)
+    def create(self, layout: Layout) -> None:
+        self.uri = f"memory://repush-machine-{next(_NAMES)}"
+        self.layout = layout
+        self.table = Table.create(
+            self.uri,
+            SCHEMA,
+            record_key=["id"],
+            partition_by=layout.partition_by,
+            ordering="o" if layout.ordering else None,
+            buckets=layout.buckets,
+            table_type=layout.table_type,
+            properties={
+                "checkpoint.interval": 3,
+                "clean.retain.time": "0s",
+                "clean.grace": "0s",
+                "clean.retain.versions": RETAINED,
+                "archive.keep": 2,
+            },
+        )
+        self.now: Rows = {}
+        self.past: dict[int, Rows] = {0: {}}
+        self.layouts: dict[int, Layout] = {0: layout}
+        self.restores: list[int] = []
+        self.saved: dict[str, int] = {}
+        self.open: list[Open] = []
+        self.wanted: Layout | None = None
+        """Of the repush that was begun and not ended."""
+        self.collided = False
+        """Whether rows were one in the wanted layout since it began."""
+        self.values = itertools.count(1)
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def _act(self, operation: str, given: dict[int, tuple[str, int]], limit: int) -> Act:
+        value = next(self.values) * 10_000
+        rows = [Row(number, p, o, value) for number, (p, o) in given.items()]
+        return Act(operation, tuple(rows), limit)
+
+    @rule(operation=operations, given=given_rows, limit=limits)
+    def write(self, operation: str, given: dict[int, tuple[str, int]], limit: int) -> None:
+        act = self._act(operation, given, limit)
+        writer = act.open(self.table)
+        writer.__exit__(None, None, None)
+        self._landed(writer.result.version, act.applied(self.now, self.layout))
+
+    @rule(given=given_rows, limit=limits)
+    def transaction(self, given: dict[int, tuple[str, int]], limit: int) -> None:
+        act, then = self._act("upsert", given, limit), self._act("where", {}, limit)
+        with self.table.transaction() as tx:
+            tx.upsert(table_of(list(act.given)))
+            tx.delete(where=f"id < {limit}")
+        left = then.applied(act.applied(self.now, self.layout), self.layout)
+        self._landed(tx.result.version, left)
+
+    @precondition(lambda self: len(self.open) < 3)
+    @rule(operation=operations, given=given_rows, limit=limits)
+    def begin(self, operation: str, given: dict[int, tuple[str, int]], limit: int) -> None:
+        act, table = self._act(operation, given, limit), Table.open(self.uri)
+        base = table.version
+        self.open.append(Open(act.open(table), act, base, self.layouts[base]))
+
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 2))
+    def commit(self, at: int) -> None:
+        """A swap in the window makes no writer fail, but one that would mean something else."""
+        ours = self.open.pop(at % len(self.open))
+        then = self.past[ours.base]
+        idle = ours.act.applied(then, ours.layout) == then
+        try:
+            ours.writer.__exit__(None, None, None)
+        except IncompatibleConflictError:
+            assert any(version > ours.base for version in self.restores)
+            self._remember()
+        except RetryableConflictError:
+            assert ours.layout.partition_by != self.layout.partition_by
+            assert self._is_about_partitions(ours)
+            self._remember()
+        else:
+            if idle and ours.writer.result.version == ours.base:
+                self._remember()
+                return
+            self._landed(ours.writer.result.version, ours.act.applied(self.now, self.layout))
+
+    def _is_about_partitions(self, ours: Open) -> bool:
+        return ours.act.operation == "change"
+
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 2))
+    def take_for_dead(self, at: int) -> None:
+        """INV-03: whatever it staged, under whatever layout, goes."""
+        ours = self.open.pop(at % len(self.open))
+        self.table.rollback(ours.writer.instant)
+        self._remember()
+
+    # --- repushes --------------------------------------------------------------------------
+
+    @rule(layout=layouts, at=st.integers(8, 250), per_task=st.integers(1, 9))
+    def killed_repush(self, layout: Layout, at: int, per_task: int) -> None:
+        """INV-04: whatever it did, a reader sees the rows, under one of the two layouts."""
+        wanted = self.wanted or layout
+        fault = Fault("crash_before", nth=at)
+        with suppress(SimulatedCrashError, RepushRefusedError):
+            crashing, _ = open_wrapped(self.uri, lambda store: FaultStore(store, [fault]))
+            crashing.repush(**wanted.options(), rows_per_task=per_task)
+        self.table = Table.open(self.uri)
+        self._remember()
+        self._look_at(wanted)
+
+    @precondition(lambda self: self.wanted)
+    @rule()
+    def resumed_repush(self) -> None:
+        wanted = self.wanted
+        assert wanted is not None
+        self._repush(wanted)
+
+    @precondition(lambda self: not self.wanted)
+    @rule(layout=layouts)
+    def repush(self, layout: Layout) -> None:
+        self._repush(layout)
+
+    def _repush(self, wanted: Layout) -> None:
+        collided = self.collided
+        try:
+            report = self.table.repush(**wanted.options(), rows_per_task=3)
+        except RepushRefusedError:
+            assert collided or wanted.collides(self.now)
+            self._remember()
+            self._look_at(wanted)
+            assert self.wanted is not None
+            self.table.cancel_repush()
+            self._remember()
+            self._look_at(wanted)
+        else:
+            assert not wanted.collides(self.now), "INV-08"
+            assert report.version is not None
+            self._remember()
+            self._look_at(wanted)
+            assert self.layout == wanted
+        assert self.wanted is None
+
+    def _look_at(self, wanted: Layout) -> None:
+        """See how a repush stands."""
+        table = self.table.handle.cache.refresh().table
+        if table.repush is not None:
+            self.wanted = wanted
+            self.collided = self.collided or wanted.collides(self.now)
+            return
+        self.wanted, self.collided = None, False
+        spec = table.spec
+        found = Layout(
+            spec.partition_by, spec.ordering == "o", spec.table_type, spec.buckets.count
+        )
+        if found != self.layout:
+            assert found == wanted
+            swap = max(r.version for r in self.table.history() if r.operation == "repush")
+            self.layout = found
+            self.now = {found.identity(row): row for row in self.now.values()}
+            for version in range(swap, max(self.past) + 1):
+                self.past[version], self.layouts[version] = dict(self.now), found
+
+    @precondition(lambda self: self.wanted)
+    @rule()
+    def cancel(self) -> None:
+        self.table.cancel_repush()
+        self.wanted, self.collided = None, False
+        self._remember()
+
+    # --- services --------------------------------------------------------------------------
+
+    @rule(full=st.booleans())
+    def compact(self, *, full: bool) -> None:
+        self.table.compact(full=full)
+        self._remember()
+
+    @rule()
+    def clean(self) -> None:
+        self.table.clean()
+        self._remember()
+
+    @rule()
+    def archive(self) -> None:
+        self.table.archive()
+        self._remember()
+
+    @rule()
+    def reopen(self) -> None:
+        self.table = Table.open(self.uri)
+
+    @rule(back=st.integers(0, 8), name=st.sampled_from("ab"))
+    def savepoint(self, back: int, name: str) -> None:
+        self._remember()
+        version = max(0, self.table.version - back)
+        if name in self.saved:
+            self.table.drop_savepoint(name)
+            del self.saved[name]
+        else:
+            with suppress(InstantExpiredError):
+                self.table.savepoint(name, version=version)
+                self.saved[name] = version
+        self._remember()
+
+    @rule(back=st.integers(0, 8), saved=st.booleans())
+    def restore(self, back: int, *, saved: bool) -> None:
+        self._remember()
+        to = max(0, self.table.version - back)
+        if saved and self.saved:
+            to = min(self.saved.values())
+        try:
+            report = self.table.restore(version=to)
+        except InstantExpiredError:
+            assert self._may_be_gone(to)
+            return
+        if report.version is None:
+            assert self.now == self.past[to]
+            return
+        self.restores.append(report.version)
+        self.layout = self.layouts[to]
+        self._landed(report.version, dict(self.past[to]))
+        if self.wanted is not None:
+            self._look_at(self.wanted)
+
+    # --- what holds ------------------------------------------------------------------------
+
+    @invariant()
+    def the_table_is_what_the_model_says(self) -> None:
+        """INV-04, INV-08."""
+        if hasattr(self, "table"):
+            assert rows_of(self.table.scan()) == sorted(self.now.values())
+
+    @rule(back=st.integers(0, 12), limit=limits, p=st.sampled_from("xy"), o=st.integers(0, 3))
+    def travel(self, back: int, limit: int, p: str, o: int) -> None:
+        """INV-04, INV-05: a version is what it was, by key, partition and bounds too."""
+        version = max(0, self.table.version - back)
+        try:
+            found = rows_of(self.table.scan(version=version))
+        except InstantExpiredError:
+            assert self._may_be_gone(version)
+            return
+        self._remember()
+        rows = sorted(self.past[version].values())
+        assert found == rows
+        for where, holds in (
+            (f"id = {limit}", lambda row: row.id == limit),
+            (f"p = '{p}'", lambda row: row.p == p),
+            (f"g = {limit % 3} AND o >= {o}", lambda row: row.id % 3 == limit % 3 and row.o >= o),
+            (f"id < {limit} AND p = '{p}'", lambda row: row.id < limit and row.p == p),
+        ):
+            part = rows_of(self.table.scan(version=version, where=where))
+            assert part == [row for row in rows if holds(row)], where
+
+    def _may_be_gone(self, version: int) -> bool:
+        old = self.table.version - version >= RETAINED
+        return old and version not in self.saved.values()
+
+    @rule(back=st.integers(1, 12), until=st.integers(0, 3))
+    def changes(self, back: int, until: int) -> None:
+        """A repush shows nothing; whatever shows something leads from version to version."""
+        self._remember()
+        last = max(0, self.table.version - until)
+        since = max(0, last - back)
+        try:
+            found = self.table.changes(since, last).to_arrow().to_pylist()
+        except InstantExpiredError:
+            assert self._may_be_gone(since)
+            return
+        by_version = itertools.groupby(found, lambda change: change["_commit_version"])
+        met = {version: list(group) for version, group in by_version}
+        assert sorted(met) == list(met)
+        for version in range(since + 1, last + 1):
+            rows = Counter(self.past[version - 1].values())
+            for change in met.pop(version, []):
+                row = row_of(change)
+                gone = change["_change_type"] in ("delete", "update_preimage")
+                assert not gone or rows[row], "the row as it was"
+                rows[row] += -1 if gone else 1
+            assert +rows == Counter(self.past[version].values())
+        assert not met
+
+    def teardown(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        for each in self.open:
+            self.table.rollback(each.writer.instant)
+        for name in self.saved:
+            self.table.drop_savepoint(name)
+        self.table.cancel_repush()
+        self.table.rollback()
+        assert not self.table.verify(data=True).problems
+        assert not self.table.timeline.pending
+        self._nothing_is_left()
+        forget(self.uri)
+
+    def _nothing_is_left(self) -> None:
+        """A clean that keeps one version leaves its files and nothing else (INV-06)."""
+        store = self.table.handle.store
+        store.delete([info.path for info in store.list(paths.LEASES)])  # of those who were killed
+        self.table.set({"clean.retain.versions": 1})
+        self.table.clean()
+        self.table.clean()
+        assert rows_of(self.table.scan()) == sorted(self.now.values())
+        report = self.table.verify(data=True)
+        assert not report.problems
+        live = {*self.table.files()["path"].to_pylist()}
+        listed = {info.path for info in self.table.handle.store.list("")}
+        data = {path for path in listed if not path.startswith(".meta/")}
+        assert live <= data
+        extra = {path for path in data - live if ".dv." not in path and ".keys." not in path}
+        assert not extra
+
+    def _landed(self, version: int, content: Rows) -> None:
+        if version in self.past:  # it changed nothing at its base, and stands there (RFC 0016)
+            assert content == self.now
+            return
+        self._remember(until=version)
+        self.now = content
+        self._note(version)
+        self._remember()
+        if self.wanted is not None:
+            self.collided = self.collided or self.wanted.collides(content)
+
+    def _remember(self, until: int | None = None) -> None:
+        """Versions that services made show what the ones before them did."""
+        for version in range(max(self.past) + 1, (until or self.table.version + 1)):
+            self._note(version)
+
+    def _note(self, version: int) -> None:
+        self.past[version], self.layouts[version] = dict(self.now), self.layout
+
+
+TestRepushMachine = RepushMachine.TestCase
+TestRepushMachine.settings = settings(stateful_step_count=20, deadline=None)

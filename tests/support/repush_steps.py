@@ -1,0 +1,123 @@
+"""A repush that is disturbed at each of its phases in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from plait import Table
+from plait.repush import RepushReport
+from plait.timeline import paths
+from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
+
+_NAMES = itertools.count()
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
+PHASES_MAX = 200
+Content = dict[int, tuple[str, int]]
+
+
+def rows(*ids: int, p: str = "x", v: int = 0) -> pa.Table:
+    return pa.table({"id": ids, "p": [p] * len(ids), "v": [v] * len(ids)}, schema=SCHEMA)
+
+
+def make(**how: object) -> Table:
+    """Make a table of the keys 0 to 9, in three commits."""
+    options = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
+    asked: dict[str, object] = {"record_key": "id", "buckets": 2, "properties": options, **how}
+    uri = f"memory://repush-unit-{next(_NAMES)}"
+    table = Table.create(uri, SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
+    table.append(rows(*range(5)))
+    table.append(rows(*range(5, 10), p="y"))
+    table.delete(where="id = 3")
+    table.append(rows(3, v=1))
+    return table
+
+
+def content(table: Table, version: int | None = None) -> list[tuple[int, str, int]]:
+    """Return the rows, in order, with those that come twice."""
+    found = table.scan(version=version).to_arrow().to_pylist()
+    return sorted((row["id"], row["p"], row["v"]) for row in found)
+
+
+FIRST = sorted([(i, "x" if i < 5 else "y", int(i == 3)) for i in range(10)])
+"""What ``make`` leaves."""
+
+
+def again(table: Table) -> Table:
+    """Open it as another process does."""
+    return Table.open(str(table.describe()["uri"]))
+
+
+@dataclass
+class AtNth:
+    """An observer that does something once, at the nth phase."""
+
+    nth: int
+    act: Callable[[], object]
+    seen: list[str] = field(default_factory=list)
+
+    def phase(self, name: str, **facts: object) -> None:  # noqa: ARG002
+        self.seen.append(name)
+        if len(self.seen) == self.nth:
+            self.act()
+
+
+def disturbed(
+    make_table: Callable[[], Table], act: Callable[[Table, str], object]
+) -> Iterator[tuple[Table, Table, int]]:
+    """Yield a new table with a client that is disturbed one phase later each time.
+
+    The caller repushes with the client. It ends when the client met fewer phases than that.
+    """
+    for nth in range(1, PHASES_MAX):
+        table, client = make_table(), None
+        other = again(table)
+        observer = AtNth(nth, lambda other=other: act(other, observer.seen[-1]))  # type: ignore[misc]
+        client = again(table)
+        client._handle = replace(
+            client._handle, ports=replace(client.handle.ports, observer=observer)
+        )
+        yield table, client, nth
+        if len(observer.seen) < nth:
+            return
+    message = "the repush has no end"
+    raise AssertionError(message)
+
+
+def killed(table: Table, nth: int, run: Callable[[Table], object]) -> bool:
+    """Kill an operation before its nth storage call; return whether it came so far."""
+    with suppress(SimulatedCrashError):
+        dying, _ = open_wrapped(
+            str(table.describe()["uri"]), lambda s: FaultStore(s, [Fault("crash_before", nth=nth)])
+        )
+        run(dying)
+        return False
+    return True
+
+
+def is_laid_out(table: Table, report: RepushReport | None = None, *, buckets: int = 3) -> bool:
+    """Tell whether the repush is over and was swapped in."""
+    found = again(table).handle.cache.refresh().table
+    if report is not None and report.version is not None:
+        assert found.former
+    return found.repush is None and found.spec.buckets.count == buckets
+
+
+def nothing_is_left(table: Table) -> None:
+    """See that a clean leaves the files of the newest version and no other."""
+    table = again(table)
+    store = table.handle.store
+    store.delete([info.path for info in store.list(paths.LEASES)])  # the dead may have read
+    table.rollback()
+    table.clean()
+    table.clean()
+    assert not table.verify(data=True).problems
+    assert not table.timeline.pending
+    live = set(table.files()["path"].to_pylist())
+    data = {i.path for i in table.handle.store.list("") if not i.path.startswith(".meta/")}
+    assert live <= data
+    assert not {path for path in data - live if ".dv." not in path and ".keys." not in path}
