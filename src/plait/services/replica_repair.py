@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.engine import ArrowStaging, Task
+from plait.arrow.engine import ArrowStaging
 from plait.arrow.ingest import split
+from plait.arrow.task import Task
 from plait.errors import OptionError
 from plait.files.data_file import LiveFile, bucket_pairs, files_in, live_files
 from plait.model.bucket import BucketId, partition_path, partition_text
