@@ -188,8 +188,8 @@ MEANING = {
     "where they are now, and continues. If rows expired where a copy-on-write commit replaces "
     "files, these buckets are redone instead.",
     Verdict.REBASE: "the shared buckets are redone on the new version, automatically.",
-    Verdict.RESTAGE: "a repush gave the table another layout: the commit stages its rows again under "
-    "the new one, automatically.",
+    Verdict.RESTAGE: "a repush gave the table another layout: the commit stages its rows again "
+    "under the new one, automatically.",
     Verdict.RETRY: "`RetryableConflictError`, or redone with `on_conflict='retry'`.",
     Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",
 }

@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from plait.services.rebuild import RebuildPlan, RebuildReport
     from plait.services.repair import Finding, RepairPlan, RepairReport
     from plait.services.replay import ReplayPlan, ReplayReport
-    from plait.services.replica_repair import ReplicaRepairReport
+    from plait.services.replica_repair import DamagedBucket, ReplicaRepairReport
     from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
     from plait.services.runner import OptimizeReport
     from plait.services.verify.report import Note, Problem, VerifyReport
@@ -143,6 +143,7 @@ __all__ = [
     "Coordinator",
     "CoordinatorFencedError",
     "CorruptMetadataError",
+    "DamagedBucket",
     "Delete",
     "DeletedRowsError",
     "Digest",
@@ -303,6 +304,7 @@ _LAZY = {
     "RebuildReport": "plait.services.rebuild",
     "ReplayPlan": "plait.services.replay",
     "ReplayReport": "plait.services.replay",
+    "DamagedBucket": "plait.services.replica_repair",
     "ReplicaRepairReport": "plait.services.replica_repair",
     "Replication": "plait.write.replication",
     "RestorePlan": "plait.services.restore",

@@ -18,11 +18,13 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/restores.py:savepoint": "one for each option of the command",
     "src/plait/cli/commands/services.py:rollback": "one for each option of the command",
     "src/plait/cli/commands/services.py:clean": "one for each option of the command",
+    "src/plait/cli/commands/repush.py:repush": "one for each option of the command",
     "src/plait/cli/commands/sink.py:sink": "one for each option of the command",
     "src/plait/cli/commands/stream.py:stream": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
     "src/plait/table.py:Table.writer": "one argument for each thing a write can be told",
     "src/plait/spark/stream.py:foreach_batch": "what a stream is told, by name, in one call",
+    "src/plait/repush/operations.py:Repushing.repush": "each part of a layout by name, in one call",
     "src/plait/write/operations.py:Writes.merge": "each list of clauses by name, as every write",
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
 }

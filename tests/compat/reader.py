@@ -16,7 +16,7 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -25,17 +25,11 @@ import pyarrow.parquet as pq
 import pyroaring
 import xxhash
 
-from tests.compat.values import bucket_of, key_hashes, text_of
+from tests.compat.values import arrow_field, bucket_of, field_id, fitting, key_hashes, text_of
 
 FEATURES = {
     "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
-    "ttl-1", "archive-1",
-}  # fmt: skip
-PLAIN = {
-    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
-    "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
+    "ttl-1", "archive-1", "repush-1",
 }  # fmt: skip
 _ADDED = [
     "path", "partition", "bucket", "kind", "rows", "bytes", "order", "schema_id", "footer",
@@ -247,7 +241,8 @@ class Reader:
             self.removed.setdefault(row["path"], []).append(version)
         for row in changes["masked"]:
             self.masked.setdefault(row["path"], []).append({**row, "version": version})
-        self.touched += [*changes["touched"], *changes["lookups"]]
+        touched = [*changes["touched"], *changes["lookups"]]
+        self.touched += [{**row, "version": version} for row in touched]
         if cleaned := decision.get("cleaned"):
             self._clean(cleaned, version)
             self.condemned |= {path for path, _ in cleaned["condemned"]}
@@ -299,6 +294,13 @@ class Reader:
             row |= {each: None for each in SECTIONS[name] if each not in row}
         return rows
 
+    def layout(self, version: int) -> Row:
+        """Return the part of the definition that says where rows lie at a version."""
+        former = self.table.get("former_layouts", [])
+        ends = [each["until"] for each in former]
+        require(ends == sorted(set(ends)), "former layouts are out of order")
+        return next((each for each in former if version <= each["until"]), self.table)
+
     def live(self, version: int) -> list[tuple[Row, Row | None]]:
         """Return the files that are live at a version, each with its deletion vector."""
         saved = version in self.savepoints.values()
@@ -324,6 +326,9 @@ class Reader:
         version = self.version if version is None else version
         rows: list[Row] = []
         seen: set[tuple[object, ...]] = set()
+        layout = self.layout(version)
+        same = self.commits[version].get("bucket_spec_id", layout["bucket_spec"]["id"])
+        require(same == layout["bucket_spec"]["id"], f"version {version} has another layout")
         for file, mask in self.live(version):
             try:
                 table = self._data(file, self.commits[version]["schema_id"])
@@ -331,10 +336,10 @@ class Reader:
             except (pa.ArrowException, OSError, ValueError, struct.error) as error:
                 message = f"{file['path']} is damaged: {error}"
                 raise RefusedError(message) from error
-            self._check_places(table, file)
+            self._check_places(table, file, layout)
             for position, row in enumerate(table.to_pylist()):
                 if position not in hidden:
-                    key = tuple(row[name] for name in self.table["bucket_spec"]["key"])
+                    key = tuple(row[name] for name in layout["bucket_spec"]["key"])
                     require(not key or (file["partition"], *key) not in seen, f"{key} twice")
                     seen.add((file["partition"], *key))
                     rows.append(row)
@@ -369,9 +374,9 @@ class Reader:
         require(fits, f"another deletion vector than that of {mask['path']}")
         return hidden
 
-    def _check_places(self, table: pa.Table, file: Row) -> None:
+    def _check_places(self, table: pa.Table, file: Row, layout: Row) -> None:
         """Check that every row, hidden or not, lies in the partition and bucket of its file."""
-        names, spec, path = self.table["partition_by"], self.table["bucket_spec"], file["path"]
+        names, spec, path = layout["partition_by"], layout["bucket_spec"], file["path"]
         values = {tuple(map(text_of, row.values())) for row in table.select(names).to_pylist()}
         for each in values:
             text = json.dumps(each, separators=(",", ":"), ensure_ascii=False)
@@ -384,7 +389,8 @@ class Reader:
     def key_digests(self) -> Iterator[tuple[Row, list[int]]]:
         """Give the key hashes that decisions say they touched or looked up, checked."""
         for row in self.touched:
-            body, count = row["key_inline"] or b"", self.table["bucket_spec"]["count"]
+            body = row["key_inline"] or b""
+            count = self.layout(row["version"])["bucket_spec"]["count"]
             if row["keys"] == "sidecar":
                 data = self._read(row["key_path"])
                 head, body = data[:24], data[24:]
@@ -439,30 +445,6 @@ def known(features: list[str]) -> None:
 # --- types -------------------------------------------------------------------------------------
 
 
-def arrow_field(field: Row) -> pa.Field:
-    """Return a field of a schema as an Arrow field."""
-    meta = {"PARQUET:field_id": str(field["id"])}
-    return pa.field(field["name"], arrow_type(field["type"]), field["nullable"], meta)
-
-
-def arrow_type(kind: Any) -> pa.DataType:
-    """Return a type as an Arrow type."""
-    if isinstance(kind, str):
-        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
-        return pa.decimal128(int(match[1]), int(match[2])) if match else PLAIN[kind]
-    if "struct" in kind:
-        return pa.struct([arrow_field(child) for child in kind["struct"]])
-    if "list" in kind:
-        return pa.list_(arrow_field(kind["list"]))
-    return pa.map_(*(arrow_field(child) for child in kind["map"]))
-
-
-def field_id(field: pa.Field) -> int | None:
-    """Return the id of a field in a Parquet file."""
-    text = (field.metadata or {}).get(b"PARQUET:field_id")
-    return None if text is None else int(text)
-
-
 def fitted(found: pa.Table, wanted: list[pa.Field], written: dict[int, str]) -> pa.Table:
     """Return the columns of a schema, by field id, from those of a file."""
     names = {field_id(field): field.name for field in found.schema}
@@ -481,20 +463,3 @@ def fitted(found: pa.Table, wanted: list[pa.Field], written: dict[int, str]) -> 
         else:
             columns.append(values.cast(field.type))
     return pa.table(columns, schema=pa.schema(wanted))
-
-
-def fitting(found: pa.Field, wanted: pa.Field) -> Callable[[Any], Any]:
-    """Return what turns a value of a field in a file into one of the schema."""
-    old, new = found.type, wanted.type
-    if pa.types.is_struct(new):
-        there = {field_id(child): child for child in old.fields}
-        pairs = [(there[field_id(c)], c) for c in new.fields if field_id(c) in there]
-        fits = [(before.name, after.name, fitting(before, after)) for before, after in pairs]
-        return lambda value: value and {name: fit(value[before]) for before, name, fit in fits}
-    if pa.types.is_map(new):
-        key, item = fitting(old.key_field, new.key_field), fitting(old.item_field, new.item_field)
-        return lambda value: value and [(key(k), item(v)) for k, v in value]
-    if pa.types.is_list(new):
-        each = fitting(old.value_field, new.value_field)
-        return lambda value: value and [each(item) for item in value]
-    return lambda value: value

@@ -1,4 +1,4 @@
-"""Golden tables of services that change rows: restores and expiries (see ``make_v1``)."""
+"""Golden tables of services: restores, expiries, archives and repushes (see ``make_v1``)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from plait import Ttl
+from plait.repush.begin import NewLayout, begin
 from plait.timeline import paths
 from tests.compat.golden import Golden, Row
 
@@ -166,4 +167,54 @@ def archived() -> Golden:
     store.put(last, body)  # as if the archive had been killed before its last slot
     golden.shows(rows.values())
     put("last", 1_000)
+    return golden
+
+
+def repushed() -> Golden:
+    """Three layouts: a repush beside a writer, a restore over it, one cancelled, one open."""
+    golden = Golden(
+        "repushed",
+        "id bigint, day string, v string",
+        record_key=("id",),
+        buckets=2,
+        properties={"checkpoint.interval": "4"},
+    )
+    table = golden.table
+    rows: dict[int, Row] = {}
+
+    def put(text: str, *ids: int) -> None:
+        rows.update({n: {"id": n, "day": "ab"[n % 2], "v": text} for n in ids})
+        table.upsert(golden.arrow(rows[n] for n in ids))
+        golden.shows(rows.values())
+
+    def remove(*ids: int) -> None:
+        keys = [{"id": n, "day": rows.pop(n)["day"]} for n in ids]
+        wanted = ("id", *table.handle.cache.refresh().table.spec.partition_by)
+        table.delete(keys=golden.arrow({**each, "v": None} for each in keys).select(wanted))
+        golden.shows(rows.values())
+
+    put("first", *range(12))
+    before = dict(rows)
+    begin(table.handle, NewLayout(3, ("day",), table_type="mor", rows_per_task=4))
+    put("meanwhile", 1, 20)
+    remove(2)
+    table.repush(buckets=3, partition_by="day", table_type="mor", rows_per_task=4)
+    golden.shows(rows.values())
+    put("partitioned", 3, 21)
+    remove(4)
+    swapped = dict(rows)
+    table.restore(version=1)
+    rows = before
+    golden.shows(rows.values())
+    put("restored", 5)
+    table.restore(version=table.version - 2)
+    rows = swapped
+    golden.shows(rows.values())
+    begin(table.handle, NewLayout(1))
+    table.cancel_repush()
+    put("cancelled", 6)
+    table.repush(partition_by=(), buckets=1)
+    golden.shows(rows.values())
+    begin(table.handle, NewLayout(4, table_type="cow", properties={"file.size.target": "64MiB"}))
+    put("open", 7)
     return golden

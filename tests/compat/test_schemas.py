@@ -34,8 +34,10 @@ from plait.model.decision import (
 )
 from plait.model.instant import Action, Instant, Operation
 from plait.model.replicas import SinkLedger, TaskLedger
+from plait.model.repush import FormerLayout, OpenRepush, repush_directory
 from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
+from plait.state.definition import TableDef
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
 from plait.timeline import codec, paths
@@ -113,6 +115,13 @@ PREDICATE = {"null": ["id"], "negated": False}
 SCOPE = Scope("partitions", (("a", None),), PREDICATE)
 
 
+def laid_out(table: TableDef) -> TableDef:
+    """Return a definition that has an older layout and an open repush."""
+    layout, directory = table.layout, repush_directory("0" * 16)
+    opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"})
+    return replace(table, former=(FormerLayout(layout, 0),), repush=opened, repushed=(directory,))
+
+
 def whole(**changes: object) -> dict[str, object]:
     """Write a decision that has everything, and read its JSON."""
     path = "data/00000-20260101000000000-0123456789abcdef-0-0001.base.parquet"
@@ -147,7 +156,7 @@ def whole(**changes: object) -> dict[str, object]:
         archived=(ArchiveFile(paths.archive(0, 0, NOBODY), 0, 0, 1, "0" * 64),),
         replicas=SinkLedger(("eu",), (TaskLedger("0", 1, Digest(1, 1), ("a", None)),)),
         live=Sums(1, 1, 1),
-        table=table.handle.cache.known().table.to_dict(),
+        table=laid_out(table.handle.cache.known().table).to_dict(),
     )
     changes = {"changes": replace(decision.changes, **sections), **changes}
     return json.loads(codec.encode(replace(decision, **changes)))
@@ -174,6 +183,9 @@ def test_keys_of_a_decision_are_those_of_its_schema() -> None:
         "stats": decision["stats"],
         "table": decision["table"],
         "ttl": decision["table"]["ttl"],
+        "formerLayout": decision["table"]["former_layouts"][0],
+        "openRepush": decision["table"]["repush"],
+        "layout": decision["table"]["repush"]["layout"],
         "bucketSpec": decision["table"]["bucket_spec"],
         "contract": decision["table"]["contract"],
         "schema": decision["table"]["schemas"][0],

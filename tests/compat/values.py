@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
+PLAIN = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
+    "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
 EPOCH = dt.datetime.fromisoformat("1970-01-01")
 
 
@@ -127,3 +135,44 @@ def key_index(body: bytes, directory: bytes | None, rows: int) -> dict[int, set[
             found.setdefault(entry >> 32, set()).add(entry & 0xFFFFFFFF)
             last = entry
     return found
+
+
+def arrow_field(field: dict[str, Any]) -> pa.Field:
+    """Return a field of a schema as an Arrow field."""
+    meta = {"PARQUET:field_id": str(field["id"])}
+    return pa.field(field["name"], arrow_type(field["type"]), field["nullable"], meta)
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """Return a type as an Arrow type."""
+    if isinstance(kind, str):
+        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+        return pa.decimal128(int(match[1]), int(match[2])) if match else PLAIN[kind]
+    if "struct" in kind:
+        return pa.struct([arrow_field(child) for child in kind["struct"]])
+    if "list" in kind:
+        return pa.list_(arrow_field(kind["list"]))
+    return pa.map_(*(arrow_field(child) for child in kind["map"]))
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Return the id of a field in a Parquet file."""
+    text = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if text is None else int(text)
+
+
+def fitting(found: pa.Field, wanted: pa.Field) -> Callable[[Any], Any]:
+    """Return what turns a value of a field in a file into one of the schema."""
+    old, new = found.type, wanted.type
+    if pa.types.is_struct(new):
+        there = {field_id(child): child for child in old.fields}
+        pairs = [(there[field_id(c)], c) for c in new.fields if field_id(c) in there]
+        fits = [(before.name, after.name, fitting(before, after)) for before, after in pairs]
+        return lambda value: value and {name: fit(value[before]) for before, name, fit in fits}
+    if pa.types.is_map(new):
+        key, item = fitting(old.key_field, new.key_field), fitting(old.item_field, new.item_field)
+        return lambda value: value and [(key(k), item(v)) for k, v in value]
+    if pa.types.is_list(new):
+        each = fitting(old.value_field, new.value_field)
+        return lambda value: value and [each(item) for item in value]
+    return lambda value: value

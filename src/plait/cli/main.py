@@ -55,6 +55,9 @@ ENTRIES = {
         _COMPACTION,
         "Merge log files, small files, and files with many hidden rows.",
     ),
+    "repush": CommandEntry(
+        "plait.cli.commands.repush", "Lay a table out anew while others read and write it."
+    ),
     "expire": CommandEntry(
         "plait.cli.commands.expiry", "Take rows away whose time to live is over."
     ),

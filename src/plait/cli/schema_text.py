@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -16,3 +17,22 @@ def schema_text(text: str) -> str:
     except OSError as error:
         message = f"{text}: {error.strerror}"
         raise click.UsageError(message) from error
+
+
+def layout_text(layout: Mapping[str, object]) -> str:
+    """Write the layout of a table, as decisions and ``describe`` have it.
+
+    >>> spec = {"id": 0, "key": ["id"], "count": 8}
+    >>> layout = {"partition_by": ["day"], "bucket_spec": spec, "ordering": None}
+    >>> layout_text({**layout, "table_type": "mor"})
+    'mor; 8 buckets by id; partitioned by day; no ordering'
+    """
+    spec, places = layout["bucket_spec"], layout["partition_by"]
+    buckets = "no buckets"
+    if isinstance(spec, Mapping) and spec["key"]:
+        buckets = f"{spec['count']} buckets by {', '.join(spec['key'])}"
+    named = isinstance(places, Sequence) and ", ".join(map(str, places))
+    partitions = f"partitioned by {named}" if named else "not partitioned"
+    ordering = layout["ordering"]
+    order = "no ordering" if ordering is None else f"ordered by {ordering}"
+    return f"{layout['table_type']}; {buckets}; {partitions}; {order}"

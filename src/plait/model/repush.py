@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from plait.model.bucket import BucketSpec
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import Schema
 
+REPUSH_STREAM: Final = "repush"
+"""The application of whose tokens the table in the directory tells how far it is."""
 _DIRECTORY = re.compile(r"repush-[0-9a-f]{16}", re.ASCII)
 
 

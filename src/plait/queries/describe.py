@@ -7,14 +7,16 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
-from plait.errors import redacted
+from plait.errors import TableNotFoundError, redacted
 from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
+from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.read.wanted import everything
 from plait.state.state import TableState
+from plait.storage.nested import NestedStore
 from plait.txn.recovery import show_pending
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import TableHandle, open_handle
 
 
 def load_timeline(handle: TableHandle) -> TimelineView:
@@ -56,6 +58,9 @@ def describe(handle: TableHandle) -> dict[str, object]:
     rows, masked, size = (pc.sum(files[n]).as_py() or 0 for n in ("rows", "masked", "bytes"))
     table = state.table.to_dict()
     del table["schemas"]
+    opened = state.table.repush
+    if opened is not None:
+        table["repush"] = {**opened.to_dict(), "position": _position(handle, opened)}
     return {
         "uri": redacted(handle.store.spec.uri),
         "version": snapshot.version,
@@ -66,6 +71,16 @@ def describe(handle: TableHandle) -> dict[str, object]:
         **table,
         "schema": snapshot.spec.schema.to_dict(),
     }
+
+
+def _position(handle: TableHandle, opened: OpenRepush) -> str | None:
+    """Tell how far an open repush is: ``load 3`` (tasks) or ``version 17``; None: not begun."""
+    try:
+        inner = open_handle(NestedStore(handle.plain_store, opened.directory), handle.ports)
+    except TableNotFoundError:
+        return None
+    position = inner.cache.refresh().streams.get(REPUSH_STREAM)
+    return None if position is None else position.end
 
 
 def _entry(row: Mapping[str, object], state: TableState) -> HistoryEntry:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from plait.errors import OptionError, RepushOpenError
+from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Instant, Operation
 from plait.model.repush import OpenRepush, TableLayout, repush_directory
@@ -20,7 +21,7 @@ ROWS_PER_TASK = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NewLayout:
     """What a table is to become; None: as it is."""
 
     buckets: int | None = None
@@ -31,6 +32,10 @@ class Wanted:
     properties: Mapping[str, object] = field(default_factory=dict)
     """Options that change with it, such as the compression of files."""
     rows_per_task: int = ROWS_PER_TASK
+
+    def chosen(self) -> dict[str, str]:
+        """Return the options that change with it, as the table keeps them."""
+        return Options.of(self.properties).to_dict()
 
     def layout(self, table: TableDef) -> TableLayout:
         """Return the layout that it leads to, with an id of its own.
@@ -60,7 +65,20 @@ class Wanted:
         return replace(TableLayout.of(new), buckets=buckets)
 
 
-def begin(handle: TableHandle, wanted: Wanted) -> OpenRepush:
+def resumed(opened: OpenRepush) -> NewLayout:
+    """Return what leads to an open repush, to go on with it."""
+    layout = opened.layout
+    return NewLayout(
+        layout.buckets.count or None,
+        layout.partition_by,
+        layout.ordering or "",
+        layout.table_type,
+        opened.properties,
+        opened.rows_per_task,
+    )
+
+
+def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
     """Begin a repush, or go on with the one that is open if it leads to the same.
 
     Raises:
@@ -82,7 +100,7 @@ def begin(handle: TableHandle, wanted: Wanted) -> OpenRepush:
             state.version,
             layout,
             wanted.rows_per_task,
-            dict(wanted.properties),
+            wanted.chosen(),
         )
         met[:] = [opened]
         return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
@@ -123,8 +141,8 @@ def _draft(instant: Instant, operation: Operation, state: TableState, table: Tab
     )
 
 
-def _require_same(there: OpenRepush, layout: TableLayout, wanted: Wanted) -> None:
-    same = there.layout.same_place(layout) and dict(there.properties) == dict(wanted.properties)
+def _require_same(there: OpenRepush, layout: TableLayout, wanted: NewLayout) -> None:
+    same = there.layout.same_place(layout) and dict(there.properties) == wanted.chosen()
     if same:
         return
     message = f"another repush is open, in {there.directory}"

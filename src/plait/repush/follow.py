@@ -13,7 +13,7 @@ from plait.model.plan import TableSpec
 from plait.queries.pins import pin, pin_changes
 from plait.read.changes import TYPE, ChangeScan
 from plait.read.scan import Scan
-from plait.repush.shadow import Progress, Shadow
+from plait.repush.shadow import Shadow, ShadowProgress
 from plait.state.state import TableState
 from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle
@@ -35,13 +35,13 @@ def changing(state: TableState, handle: TableHandle, since: int) -> frozenset[st
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class FollowRound:
     """One step of the shadow to a newer version."""
 
     handle: TableHandle
     shadow: Shadow
 
-    def run(self, progress: Progress, until: int) -> int:
+    def run(self, progress: ShadowProgress, until: int) -> int:
         """Bring the shadow to a version; return how many rows were moved.
 
         Raises:
@@ -57,7 +57,7 @@ class Round:
             return self._reload(progress, until)  # no key tells which of its rows have gone
         return self._upsert(progress, since, until)
 
-    def _reload(self, progress: Progress, until: int) -> int:
+    def _reload(self, progress: ShadowProgress, until: int) -> int:
         snapshot, lease = pin(self.handle, until, None)
         try:
             rows = 0
@@ -69,7 +69,7 @@ class Round:
         finally:
             lease.release()
 
-    def _upsert(self, progress: Progress, since: int, until: int) -> int:
+    def _upsert(self, progress: ShadowProgress, since: int, until: int) -> int:
         window, lease = pin_changes(self.handle, since, until)
         try:
             scan = ChangeScan(self.handle.store, window)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from plait.errors import DuplicateKeyError, RepushRefusedError
 from plait.model.plan import Snapshot
 from plait.read.scan import Scan
-from plait.repush.shadow import Progress, Shadow
+from plait.repush.shadow import Shadow, ShadowProgress
 from plait.txn.table_handle import TableHandle
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Load:
         tasks = _cut(snapshot.files.sort_by(_IN_ORDER), rows_per_task)
         return cls(handle, snapshot, tuple(tasks), spark)
 
-    def run(self, shadow: Shadow, progress: Progress) -> int:
+    def run(self, shadow: Shadow, progress: ShadowProgress) -> int:
         """Load the next task; return how many rows it had.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plait.model.decision import CommitResult
 from plait.model.schema import names_of
-from plait.repush.begin import ROWS_PER_TASK, Wanted, cancel
+from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel
 from plait.repush.run import RepushReport, repush
 from plait.repush.undo import undo
 from plait.txn.table_handle import TableHandle
@@ -63,7 +63,7 @@ class Repushing:
         """
         places = None if partition_by is None else names_of(partition_by, "partition_by")
         values = dict(properties or {})
-        wanted = Wanted(buckets, places, ordering, table_type, values, rows_per_task)
+        wanted = NewLayout(buckets, places, ordering, table_type, values, rows_per_task)
         return repush(self._handle, wanted, spark=spark)
 
     def undo_repush(self) -> RepushReport:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
-from plait.repush.begin import Wanted, begin
-from plait.repush.follow import Round, changing
+from plait.repush.begin import NewLayout, begin
+from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.swap import Swap, reserved
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+PROGRESS: Final = "repush-progress"
+"""The phase of which an observer hears after each task and each round."""
 PAUSE_S: Final = 5.0
 """A round that took less may be the last but one: writers wait about so long for the last."""
 
@@ -55,7 +57,7 @@ class RepushReport:
 
 
 def repush(
-    handle: TableHandle, wanted: Wanted, *, spark: SparkSession | None = None
+    handle: TableHandle, wanted: NewLayout, *, spark: SparkSession | None = None
 ) -> RepushReport:
     """Lay a table out anew beside its writers; go on with a repush that is open.
 
@@ -124,6 +126,7 @@ class _Work:
         while (progress := shadow.progress()).version is None and self._is_open():
             try:
                 self.report.rows_loaded += load.run(shadow, progress)
+                self._tell()
             except StreamError:
                 _log.info("another process loads %s", self.opened.directory)
 
@@ -134,13 +137,22 @@ class _Work:
         with self._timed("follow"):
             progress, state = shadow.progress(), self.handle.cache.refresh()
             if progress.version is not None and changing(state, self.handle, progress.version):
-                one = Round(self.handle, shadow)
+                one = FollowRound(self.handle, shadow)
                 try:
                     self.report.rows_followed += one.run(progress, state.version)
                     self.report.rounds += 1
+                    self._tell()
                 except StreamError:
                     _log.info("another process follows for %s", self.opened.directory)
         return clock.monotonic() - began
+
+    def _tell(self) -> None:
+        self.handle.ports.observer.phase(
+            PROGRESS,
+            rows_loaded=self.report.rows_loaded,
+            rows_followed=self.report.rows_followed,
+            rounds=self.report.rounds,
+        )
 
     def _swap(self, shadow: Shadow) -> Decision | None:
         """Do the last round while writers wait, and swap; None if it took too long."""

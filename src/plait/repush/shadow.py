@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from plait.errors import TableExistsError
 from plait.model.changes import ADDED, MASKED
 from plait.model.plan import Snapshot
-from plait.model.repush import OpenRepush
+from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.model.stream import Position
 from plait.state.definition import TableDef
 from plait.storage.nested import NestedStore
@@ -21,12 +21,11 @@ from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle, make_handle, open_handle
 from plait.write.writer import Writer
 
-APPLICATION: Final = "repush"
 _LOAD, _VERSION = "load ", "version "
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ShadowProgress:
     """How far a shadow is."""
 
     position: Position | None
@@ -67,25 +66,26 @@ class Shadow:
         with contextlib.suppress(TableExistsError):
             create_table(inner.store, outer.ports, _definition(table, repush))
         handle = open_handle(store, outer.ports)
-        return cls(handle, repush, Stream(handle, APPLICATION))
+        return cls(handle, repush, Stream(handle, REPUSH_STREAM))
 
-    def progress(self) -> Progress:
+    def progress(self) -> ShadowProgress:
         """Return how far it is now."""
-        return Progress.of(self.stream.position)
+        return ShadowProgress.of(self.stream.position)
 
-    def load_writer(self, before: Progress, task: int, *, last: bool) -> Writer:
+    def load_writer(self, before: ShadowProgress, task: int, *, last: bool) -> Writer:
         """Open the writer of one task of the load; a key that is there already is refused."""
         end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{task + 1}"
         return self.stream.writer("append", after=before.position, end=end)
 
-    def round_writer(self, before: Progress, version: int, operation: str) -> Writer:
+    def round_writer(self, before: ShadowProgress, version: int, operation: str) -> Writer:
         """Open the writer of a round that brings the shadow to a version."""
         return self.stream.writer(operation, after=before.position, end=f"{_VERSION}{version}")
 
-    def newest(self) -> tuple[Progress, Snapshot]:
+    def newest(self) -> tuple[ShadowProgress, Snapshot]:
         """Return its files now, and how far they are."""
         state = self.handle.cache.refresh()
-        return Progress.of(state.streams.get(APPLICATION)), state.snapshot(self.handle.store)
+        position = state.streams.get(REPUSH_STREAM)
+        return ShadowProgress.of(position), state.snapshot(self.handle.store)
 
     def outside(self, files: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return its files (ADDED) and masks (MASKED) under their names in the outer table."""

@@ -9,7 +9,7 @@ from plait.model.changes import WriteStats
 from plait.model.decision import SCOPE_TABLE, Draft, Scope
 from plait.model.instant import Action, Operation
 from plait.model.repush import FormerLayout
-from plait.repush.begin import Wanted
+from plait.repush.begin import NewLayout
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
 from plait.services.restore import changes_between
@@ -34,7 +34,7 @@ def undo(handle: TableHandle) -> RepushReport:
     if decision is not None:
         return RepushReport("", before.until, decision.version)
     layout = before.layout
-    wanted = Wanted(
+    wanted = NewLayout(
         layout.buckets.count or None, layout.partition_by, layout.ordering or "", layout.table_type
     )
     return repush(handle, wanted)

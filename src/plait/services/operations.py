@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from plait.model.decision import CommitResult
@@ -21,18 +21,16 @@ from plait.services.expiry import ExpiryPlan, ExpiryReport, expire, plan_expiry
 from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.services.leftovers import count_kept
 from plait.services.maintenance import Maintenance
-from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
-from plait.services.replica_repair import ReplicaRepairReport, repair_from_replica
+from plait.services.mends import Mends
 from plait.services.restores import Restores
 from plait.services.verify import VerifyReport, verify
-from plait.storage import open_store
 from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed
-from plait.txn.table_handle import TableHandle, open_handle
+from plait.txn.table_handle import TableHandle
 
 
-class Services(Restores, Maintenance):
+class Services(Restores, Maintenance, Mends):
     """One-call table services. Only a restore and an expiry change rows."""
 
     _handle: TableHandle
@@ -160,62 +158,3 @@ class Services(Restores, Maintenance):
             history: check only the timeline: isolation, lost updates, double decisions.
         """
         return verify(self._handle, data=data, history=history)
-
-    def plan_repair(
-        self,
-        *,
-        source: str | None = None,
-        storage_options: Mapping[str, object] | None = None,
-        accept_loss: Sequence[str] = (),
-    ) -> RepairPlan:
-        """Verify the table and say what can be done about each finding; write nothing.
-
-        Args:
-            source: the URI of a copy of the table, such as a backup.
-            storage_options: options of the copy's store.
-            accept_loss: ids of findings of lost files. Their rows in the newest version are given
-                up by a delete, so that the rest can be read and written again.
-
-        Raises:
-            OptionError: ``source`` is not a copy of this table, or ``accept_loss`` names no file
-                that the newest version has lost.
-        """
-        copy = None if source is None else open_store(source, storage_options)
-        return plan_repair(self._handle, copy, accept_loss=accept_loss)
-
-    def repair_from_replica(
-        self,
-        replica: str,
-        *,
-        storage_options: Mapping[str, object] | None = None,
-        dry_run: bool = False,
-    ) -> ReplicaRepairReport:
-        """Take the rows of buckets whose files are lost or damaged from another table.
-
-        Only these buckets are read there, if it is laid out alike, and only they are written here,
-        in one decision. There must be as many rows as this table's metadata says, and every row
-        that can still be read here must be among them. A change read shows nothing of it.
-
-        Args:
-            replica: the URI of a table with the same rows, such as a sink of a dual write.
-            storage_options: options of its store.
-            dry_run: only say what is damaged.
-
-        Raises:
-            OptionError: it is no replica, or its rows are others; nothing was written.
-            RetryableConflictError: somebody else changed one of the buckets meanwhile.
-        """
-        theirs = open_handle(open_store(replica, storage_options), self._handle.ports)
-        return repair_from_replica(self._handle, theirs, dry_run=dry_run)
-
-    def repair(
-        self, plan: RepairPlan, *, storage_options: Mapping[str, object] | None = None
-    ) -> RepairReport:
-        """Make the mends of a plan; each is provably right, and each is judged again first.
-
-        Args:
-            plan: it names the copy from which bytes are taken.
-            storage_options: options of the copy's store.
-        """
-        copy = None if plan.source is None else open_store(plan.source, storage_options)
-        return repair(self._handle, plan, copy)

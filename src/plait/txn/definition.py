@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -41,6 +42,8 @@ from plait.txn.table_handle import TableHandle, client
 _BUCKETS_UNPARTITIONED = 8
 _BUCKETS_MAX = 100_000
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
+_BY_REPUSH: Final = frozenset({"buckets", "partition_by", "ordering", "table_type"})
+"""What people take for options, and only a repush can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +272,12 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
     """Set options; those not named stay as they are.
 
     Raises:
-        OptionError: a key or value that is not known; nothing was written.
+        OptionError: a key or value that is not known, or part of the layout; nothing was written.
     """
+    for key in _BY_REPUSH.intersection(values):
+        message = f"{key!r} is part of the table's layout, not an option"
+        hint = f"a repush changes it: table.repush({key}=...), or tablectl repush"
+        raise OptionError(message, hint=hint, key=key, value=values[key])
 
     def changed(table: TableDef) -> TableDef:
         options = table.options.merged(values)

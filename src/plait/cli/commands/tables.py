@@ -10,7 +10,7 @@ import click
 from plait.cli.application import Application
 from plait.cli.command import command, pairs_option, parse_pairs
 from plait.cli.opening import open_table
-from plait.cli.schema_text import schema_text
+from plait.cli.schema_text import layout_text, schema_text
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
 from plait.model.schema import type_name
@@ -85,6 +85,12 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
             pairs.append(("columns", len(value.get("fields", ()))))
         elif name == "bytes" and isinstance(value, int):
             pairs.append((name, f"{size(value)} ({value:,} bytes)"))
+        elif name == "former_layouts" and isinstance(value, list):
+            pairs += [(f"until version {each['until']}", layout_text(each)) for each in value]
+        elif name == "repush" and isinstance(value, dict):
+            pairs += [(f"repush.{key}", value[key]) for key in ("directory", "base", "position")]
+            pairs += [("repush.layout", layout_text(value["layout"]))]
+            pairs += [(f"repush.{key}", each) for key, each in value["properties"].items()]
         elif isinstance(value, dict):
             pairs += [(f"{name}.{key}", item) for key, item in value.items()]
         elif isinstance(value, int) and name in ("rows", "files"):

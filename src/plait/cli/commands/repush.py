@@ -1,0 +1,173 @@
+"""Lay a table out anew under its writers: repush."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command, dry_run_option, pairs_option
+from plait.cli.opening import open_table
+from plait.cli.schema_text import layout_text
+from plait.cli.view import Facts, duration, number, size
+from plait.model.plan import COW, MOR
+from plait.repush import NewLayout, RepushReport
+from plait.repush.begin import ROWS_PER_TASK, resumed
+from plait.repush.run import PROGRESS
+from plait.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Teller:
+    """Tells a person how far the copy is."""
+
+    app: Application
+
+    def phase(self, name: str, **facts: object) -> None:
+        """Write a line for each task of the copy and each round."""
+        if name == PROGRESS:
+            loaded, followed, rounds = (
+                number(int(str(facts[key]))) for key in ("rows_loaded", "rows_followed", "rounds")
+            )
+            self.app.note(f"{loaded} rows copied; {followed} rows followed in {rounds} rounds")
+
+
+@command(
+    "repush",
+    "repush ./flights --buckets 64",
+    "repush ./flights --partition-by day --type mor --dry-run",
+    "repush ./flights --cancel",
+)
+@click.option("--buckets", type=click.IntRange(min=1), help="Buckets in each partition.")
+@click.option("--partition-by", help="The partition columns, with commas.")
+@click.option("--no-partitions", is_flag=True, help="Without partitions.")
+@click.option("--ordering", help="The ordering column.")
+@click.option("--no-ordering", is_flag=True, help="Without an ordering column.")
+@click.option("--type", "table_type", type=click.Choice([COW, MOR]), help="The type of the table.")
+@pairs_option("--set", "properties", "A property that changes with the swap; repeatable.")
+@click.option(
+    "--rows-per-task",
+    type=click.IntRange(min=1),
+    default=ROWS_PER_TASK,
+    show_default=True,
+    help="Rows in one commit of the copy; a kill repeats one at most.",
+)
+@click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
+@click.option("--undo", is_flag=True, help="Give the table its former layout back.")
+@dry_run_option
+def repush(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    buckets: int | None,
+    partition_by: str | None,
+    no_partitions: bool,
+    ordering: str | None,
+    no_ordering: bool,
+    table_type: str | None,
+    properties: dict[str, str],
+    rows_per_task: int,
+    cancel: bool,
+    undo: bool,
+    dry_run: bool,
+) -> None:
+    """Lay a table out anew while others read and write it.
+
+    Rows are copied into new files, which follow what others commit meanwhile. Then one decision
+    swaps them in. What is not named stays as it is. If the command is killed, run it again: it goes
+    on where it was, and without options it goes on with the open repush. Old versions stay
+    readable, each under its own layout.
+    """
+    if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
+        message = "a --no- option excludes the option that it takes back"
+        raise click.UsageError(message)
+    names = [name.strip() for name in (partition_by or "").split(",") if name.strip()]
+    wanted = NewLayout(
+        buckets,
+        tuple(names) if no_partitions or partition_by is not None else None,
+        "" if no_ordering else ordering,
+        table_type,
+        properties,
+        rows_per_task,
+    )
+    named = wanted != NewLayout(rows_per_task=rows_per_task)
+    if (cancel and undo) or ((cancel or undo) and (named or dry_run)):
+        message = "--cancel and --undo take no other option"
+        raise click.UsageError(message)
+    table = open_table(app, uri, storage)
+    if cancel:
+        _cancel(app, table)
+    elif undo:
+        _show(app, _told(app, table).undo_repush(), None)
+    else:
+        _run(app, table, wanted if named else _open_one(table), dry_run=dry_run)
+
+
+def _open_one(table: Table) -> NewLayout:
+    opened = table.handle.cache.refresh().table.repush
+    if opened is None:
+        message = "name what is to change, such as --buckets 64; no repush is open to go on with"
+        raise click.UsageError(message)
+    return resumed(opened)
+
+
+def _cancel(app: Application, table: Table) -> None:
+    result = table.cancel_repush()
+    version = None if result is None else result.version
+    if version is None:
+        app.note("no repush is open")
+    app.show({"cancelled": version is not None, "version": version}, Facts((("version", version),)))
+
+
+def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) -> None:
+    described = table.describe()
+    layout = wanted.layout(table.handle.cache.known().table).to_dict()
+    plan = {
+        "now": {name: described[name] for name in layout},
+        "then": layout,
+        "properties": dict(wanted.properties),
+        "open": "repush" in described,
+        **{name: described[name] for name in ("rows", "files", "bytes")},
+    }
+    if dry_run:
+        facts: tuple[tuple[str, object], ...] = (
+            ("now", layout_text(described)),
+            ("then", layout_text(layout)),
+            *wanted.properties.items(),
+            ("rows to copy", number(int(str(described["rows"])))),
+            ("bytes to copy", size(int(str(described["bytes"])))),
+            ("open already", plan["open"]),
+        )
+        app.show({"plan": plan, "dry_run": True, "report": None}, Facts(facts))
+        return
+    report = _told(app, table).repush(
+        buckets=wanted.buckets,
+        partition_by=wanted.partition_by,
+        ordering=wanted.ordering,
+        table_type=wanted.table_type,
+        properties=wanted.properties,
+        rows_per_task=wanted.rows_per_task,
+    )
+    _show(app, report, plan)
+
+
+def _told(app: Application, table: Table) -> Table:
+    """Return the table as a client that tells how far it is."""
+    handle = table.handle
+    return Table(replace(handle, ports=replace(handle.ports, observer=_Teller(app))))
+
+
+def _show(app: Application, report: RepushReport, plan: object) -> None:
+    if report.version is None:
+        app.note("another process ended this repush")
+    facts = (
+        ("swapped in version", report.version),
+        ("rows loaded", number(report.rows_loaded)),
+        ("rows followed", number(report.rows_followed)),
+        ("rounds", number(report.rounds)),
+        *((f"{name} took", duration(int(spent * 1000))) for name, spent in report.seconds.items()),
+    )
+    data = {"dry_run": False, "report": report.to_dict()}
+    app.show(data if plan is None else {"plan": plan, **data}, Facts(facts))

@@ -1,0 +1,128 @@
+"""repush on real tables, and what describe shows of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait import Table
+from plait.repush.begin import NewLayout, begin
+from tests.unit.cli.conftest import rows
+
+
+@pytest.fixture(name="opened")
+def opened_fixture(table):
+    """A table with an open repush of which nothing is copied yet."""
+    begin(Table.open(table).handle, NewLayout(5, properties={"clean.grace": 3600}))
+    return table
+
+
+def test_repush_dry_run_shows_the_layouts_and_writes_nothing(tablectl, table):
+    before = Table.open(table).version
+    planned = tablectl("repush", table, "--buckets", "5", "--dry-run", "--json").data
+    assert planned["report"] is None
+    now, then = planned["plan"]["now"], planned["plan"]["then"]
+    assert (now["bucket_spec"]["count"], then["bucket_spec"]["count"]) == (1, 5)
+    assert (then["partition_by"], then["ordering"]) == (["day"], "x")
+    assert "5 buckets by id" in tablectl("repush", table, "--buckets", "5", "--dry-run").out
+    assert Table.open(table).version == before
+
+
+def test_repush_changes_what_is_named_and_nothing_else(tablectl, table):
+    options = ("--no-partitions", "--type", "mor", "--set", "clean.grace=2h", "--rows-per-task", 2)
+    ran = tablectl("repush", table, *options, "--json")
+    held = Table.open(table)
+    assert ran.data["report"]["version"] == held.version
+    assert ran.data["report"]["rows_loaded"] == 4
+    assert set(ran.data["report"]["seconds"]) == {"load", "follow", "swap", "delete"}
+    described = held.describe()
+    assert (described["partition_by"], described["table_type"]) == ([], "mor")
+    assert described["properties"]["clean.grace"] == "2h"
+    assert (described["bucket_spec"]["count"], described["ordering"]) == (1, "x")
+    assert sorted(held.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert "until version 3" in tablectl("describe", table).out
+
+
+def test_repush_tells_on_stderr_how_far_it_is(tablectl, table):
+    ran = tablectl("repush", table, "--buckets", "3", "--rows-per-task", "1")
+    assert ran.code == 0
+    assert "4 rows copied" in ran.err
+    assert "swapped in version" in ran.out
+    assert tablectl("repush", table, "--buckets", "2", "--quiet").err == ""
+
+
+def test_describe_shows_an_open_repush_and_how_far_it_is(tablectl, opened):
+    shown = tablectl("describe", opened, "--json").data["repush"]
+    assert (shown["base"], shown["position"]) == (2, None)
+    assert shown["layout"]["bucket_spec"]["count"] == 5
+    text = tablectl("describe", opened).out
+    assert shown["directory"] in text
+    assert "cow; 5 buckets by id; partitioned by day; ordered by x" in text
+
+
+def test_repush_without_options_goes_on_with_the_open_one(tablectl, opened):
+    Table.open(opened).upsert(rows(9, x=3.0))
+    done = tablectl("repush", opened, "--json").data
+    assert done["plan"]["open"]
+    held = Table.open(opened)
+    assert held.describe()["bucket_spec"]["count"] == 5
+    assert held.properties["clean.grace"] == "3600"
+    assert held.scan().count() == 5
+    assert tablectl("repush", opened).code == 2
+
+
+def test_repush_refuses_another_layout_while_one_is_open(tablectl, opened):
+    ran = tablectl("repush", opened, "--buckets", "7", "--json")
+    assert (ran.code, ran.error["error"]) == (9, "repush_open")
+    same = ("--buckets", "5", "--set", "clean.grace=3600")
+    assert tablectl("repush", opened, *same).code == 0
+
+
+def test_repush_cancel_ends_the_open_one_and_may_be_repeated(tablectl, opened):
+    assert tablectl("repush", opened, "--cancel", "--json").data["cancelled"]
+    assert "repush" not in Table.open(opened).describe()
+    again = tablectl("repush", opened, "--cancel")
+    assert (again.code, "no repush is open" in again.err) == (0, True)
+
+
+def test_repush_undo_gives_the_layout_back(tablectl, table):
+    assert tablectl("repush", table, "--no-ordering", "--buckets", "3").code == 0
+    assert tablectl("repush", table, "--undo").code == 0
+    described = Table.open(table).describe()
+    assert (described["ordering"], described["bucket_spec"]["count"]) == ("x", 1)
+
+
+def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
+    Table.open(table).upsert(rows(1, day="b"))
+    ran = tablectl("repush", table, "--no-partitions", "--json")
+    assert (ran.code, ran.error["error"]) == (9, "repush_refused")
+    assert Table.open(table).scan().count() == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--cancel", "--undo"),
+        ("--cancel", "--buckets", "3"),
+        ("--undo", "--dry-run"),
+        ("--ordering", "x", "--no-ordering"),
+        ("--partition-by", "day", "--no-partitions"),
+        ("--buckets", "0"),
+    ],
+)
+def test_repush_refuses_options_that_contradict_each_other(tablectl, table, options):
+    assert tablectl("repush", table, *options).code == 2
+    assert Table.open(table).version == 2
+
+
+@pytest.mark.parametrize("key", ["buckets", "partition_by", "table_type", "ordering"])
+def test_set_names_repush_when_it_is_asked_for_a_layout(tablectl, table, key):
+    ran = tablectl("set", table, f"{key}=4", "--json")
+    assert (ran.code, ran.error["error"]) == (2, "option")
+    assert "repush" in ran.error["hint"]
+
+
+def test_create_does_not_name_repush_for_a_layout_in_its_properties(tmp_path):
+    with pytest.raises(ValueError, match="buckets") as caught:
+        Table.create(str(tmp_path / "t"), "id bigint", properties={"buckets": 4})
+    assert "repush" not in str(caught.value.hint)
