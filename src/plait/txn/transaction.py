@@ -258,7 +258,7 @@ class OptimisticTransaction:
             check_alive=self.check_alive,
             rests_on=self.base.version,
             wants=self.wants,
-            ledger=self.ledger,
+            ledger=lambda: self.ledger,
         )
         try:
             decision = commit.run(status, redo)

@@ -24,6 +24,8 @@ from plait.errors import (
     TransactionClosedError,
 )
 from plait.expr import from_json
+from plait.model.bucket import BucketId
+from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
@@ -31,7 +33,7 @@ from plait.model.request import WritePlan, WriteRequest
 from plait.read.wanted import Wants, everything, wanted_in, wanted_where
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.write.replication import ReplicatedStaging, Replication
+from plait.write.replication import Relaying, ReplicatedStaging, Replication
 from plait.write.request import plan_of, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
@@ -241,7 +243,8 @@ class Writer:
 
     def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
         txn.wants = self._wants(staging)
-        status = staging.stage(self._snapshot(txn), None)
+        stage = functools.partial(self._stage, txn, staging)
+        status = stage(self._snapshot(txn), None)
         read_set = self._request.read_set or read_by(staging)
         if read_set is not None:
             read_set = replace(read_set, version=min(read_set.version, txn.base.version))
@@ -249,7 +252,20 @@ class Writer:
         if idle is not None:
             return idle
         scope = write_scope(self._request, txn.base.table.spec, status)
-        return txn.commit(status, scope, staging.stage, read_set)
+        return txn.commit(status, scope, stage, read_set)
+
+    def _stage(
+        self,
+        txn: OptimisticTransaction,
+        staging: Staging,
+        snapshot: Snapshot,
+        buckets: frozenset[BucketId] | None,
+    ) -> WriteStatus:
+        """Stage, and tell the transaction what the sinks hold of what was staged last."""
+        status = staging.stage(snapshot, buckets)
+        if self._replicated is not None:
+            txn.ledger = self._replicated.ledger
+        return status
 
     def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
         """Return the snapshot that the operation works on; rows without keys need none."""
@@ -290,9 +306,11 @@ class Writer:
         """Put the sinks before a staging, if there are any."""
         if self._replicas is None:
             return staging
-        if engine.name != self._default.name:
-            message = f"replicas do not take data for {engine.name}"
-            hint = "write Arrow data, or write without replicas and repair the sinks"
+        if engine.name != self._default.name and not isinstance(staging, Relaying):
+            message = f"the engine {engine.name} cannot send rows to replicas"
+            hint = (
+                "write Arrow data or a Spark DataFrame, or without replicas, and repair the sinks"
+            )
             raise OptionError(message, hint=hint, key="replicas", value=engine.name)
         self._replicated = self._replicas.staging(staging, plan, self._require_open())
         return self._replicated
