@@ -38,7 +38,7 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Fence:
+class TaskFence:
     """Stops an attempt of a task whose instant was decided without it.
 
     It looks before a batch if the last look is a second old, so a process that was paused looks
@@ -78,7 +78,7 @@ class TaskRelay:
             RolledBackError: the commit was decided without this attempt.
         """
         store, ports = open_store(plan.store), Ports()
-        fence = Fence(store, plan.instant, ports)
+        fence = TaskFence(store, plan.instant, ports)
         sender = Sender(store, plan.instant, ports, fence.check, plan.label(task))
         staging, whole = DualStaging(inner, plan, sender, self.sinks, self.pace), False
         try:

@@ -15,7 +15,7 @@ from plait.model.changes import WriteStatus
 from plait.model.replicas import SinkLedger, TaskLedger
 from plait.replicate import Retries, repair, status
 from plait.replicate.fan_out import Pace
-from plait.replicate.relay import Fence, TaskRelay
+from plait.replicate.relay import TaskFence, TaskRelay
 from plait.testing import sim_ports
 from plait.timeline.replica_records import delete_attempts, load_attempts
 from plait.txn.recovery import roll_back_failed
@@ -139,7 +139,7 @@ def test_a_late_attempt_sends_nothing_after_its_commit(t, sink) -> None:
 
 def test_an_attempt_looks_for_the_end_of_its_instant_at_most_once_a_second(t, sink) -> None:
     job, ports = Job(t, sink), sim_ports()
-    fence = Fence(t.handle.store, job.txn.instant, ports)
+    fence = TaskFence(t.handle.store, job.txn.instant, ports)
     fence.check()
     roll_back_failed(t.handle, reason="taken for dead", everything=True)
     ports.clock.sleep(0.9)
