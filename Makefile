@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka fuzz schedules histories spec spec-long bench bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas fuzz schedules histories spec spec-long bench bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -31,6 +31,10 @@ quickstart-kafka: ## A Kafka topic into one table by three processes, one is kil
 	$(call ready,test)
 	@$(PY) -m tests.services.jars
 	@$(PY) -m examples.quickstart_kafka $(ARGS)
+
+quickstart-replicas: ## A table and two regions: one dies, comes back, is repaired and compared
+	$(call ready,quickstart)
+	@$(PY) -m examples.quickstart_replicas $(ARGS)
 
 #@ Check it
 test: ## Everything that CI runs, in order, each with its time
@@ -98,6 +102,11 @@ stress-kafka: ## The Kafka sink: kills, stops, a damaged control topic, two coor
 	@$(PY) -m tests.services.jars
 	@$(PY) -m tests.processes.kafka $(ARGS)
 	@$(PY) -m tests.processes.kafka.claims
+
+stress-replicas: ## The dual write: four sinks in trouble, writers killed (ARGS="--rows 100000 --seed 1")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.services.jars
+	@$(PY) -m tests.processes.replicas $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

@@ -17,6 +17,8 @@ class Place:
     """A directory that holds a quickstart table, and while it runs its workspace."""
 
     directory: Path
+    others: tuple[str, ...] = ()
+    """What else the quickstart makes in it."""
 
     @property
     def table(self) -> Path:
@@ -36,16 +38,19 @@ class Place:
 
         """
         names = {entry.name for entry in self.directory.iterdir()} if self._there() else set()
-        foreign = sorted(names - {MARKER, _TABLE, _RUN})
+        foreign = sorted(names - {MARKER, _TABLE, _RUN, *self.others})
         if foreign or (names and MARKER not in names):
             message = f"{self.directory} holds what no quickstart made: {_some(foreign or names)}"
             raise RefusedError(message, hint="choose another --directory")
         if names and not force:
             message = f"{self.directory} holds a previous quickstart"
             raise RefusedError(message, hint="--force removes it; or choose another --directory")
-        for name in (_TABLE, _RUN):
-            if name in names:
-                shutil.rmtree(self.directory / name)
+        for name in names & {_TABLE, _RUN, *self.others}:
+            path = self.directory / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         self.workspace.mkdir(parents=True)
         (self.directory / MARKER).write_text("made by tablectl quickstart\n", encoding="utf-8")
 

@@ -33,7 +33,7 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
-from plait.model.replicas import SinkLedger, TaskLedger
+from plait.model.replicas import Attempt, SinkLedger, TaskLedger
 from plait.model.repush import FormerLayout, OpenRepush, repush_directory
 from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
@@ -41,6 +41,7 @@ from plait.state.definition import TableDef
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
 from plait.timeline import codec, paths
+from plait.timeline.replica_records import write_attempt
 from tests.support.sinks import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,6 +245,7 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     with table.writer("upsert", replicas=Replicas([fresh("eu")])) as writer:
         writer.write(pa.table({"id": [2]}))
         repair(table, fresh("eu"))
+        write_attempt(store, Attempt(writer.instant, ("eu",), 1, "host", 1, "3-17"))
         scan = table.scan()
         for info in store.list(".meta"):
             name, body = kind_of(info.path), store.find(info.path)

@@ -76,7 +76,7 @@ BROKEN = (
         "a writer that meets a restore goes on",
         ((Intent, "cell"),),
         _overlooks_restores,
-        10,
+        39,
         frozenset({"writers meet a restore"}),
     ),
     Broken(
@@ -90,7 +90,7 @@ BROKEN = (
         "an epoch that was undone is reported as applied",
         ((tokens, "contains"), (tokens, "find_lost"), (results, "require_contained")),
         _contains_all,
-        0,
+        33,
         frozenset({"INV-16"}),
     ),
     Broken(

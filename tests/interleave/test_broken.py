@@ -46,8 +46,8 @@ from tests.scheduler import (
     replay,
 )
 
-SOUND_MAX = 400
-"""So many of the same seeds the sound code runs; test_seeds.py runs it far longer."""
+SOUND_MAX = 100
+"""So many of the same seeds the sound code runs; test_seeds.py runs it longer."""
 
 
 @dataclass(frozen=True)

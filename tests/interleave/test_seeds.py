@@ -1,11 +1,13 @@
-"""Many schedules with everything that may happen: 10,000 each time, hours of them on request.
+"""Many schedules with everything that may happen: thousands each time, hours of them on request.
 
-INV-01 to INV-07, INV-10, INV-11 and that the table goes on, after each of them. The long run is
-``make schedules MINUTES=60``; a failure prints how to replay it.
+INV-01 to INV-07, INV-10, INV-11 and that the table goes on, after each of them. ``make soak`` draws
+three times as many, and the long run is ``make schedules MINUTES=60``; a failure prints how to
+replay it.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -17,29 +19,30 @@ from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import End, Report, each_schedule, explore, explore_all
 from tests.scheduler.memo import Memo
 
-SEEDS = 300
+MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+SEEDS = 300 if MORE else 100
 FEWER = {
-    "checkpoints and a newcomer": 75,
-    "two writers, a recoverer, a cleaner, an archive": 75,
-    "a stale writer, a recoverer, two archives": 75,
-    "real cow writers": 75,
-    "real mor writers": 75,
-    "compactions beside writers": 75,
-    "restores beside writers and a compaction": 75,
-    "expiries beside cow writers": 75,
-    "expiries beside mor writers": 75,
-    "rebuilds beside cow writers": 30,
-    "rebuilds beside mor writers": 30,
+    "checkpoints and a newcomer": 75 if MORE else 40,
+    "two writers, a recoverer, a cleaner, an archive": 75 if MORE else 40,
+    "a stale writer, a recoverer, two archives": 75 if MORE else 40,
+    "real cow writers": 75 if MORE else 40,
+    "real mor writers": 75 if MORE else 40,
+    "compactions beside writers": 75 if MORE else 40,
+    "restores beside writers and a compaction": 75 if MORE else 40,
+    "expiries beside cow writers": 75 if MORE else 40,
+    "expiries beside mor writers": 75 if MORE else 40,
+    "rebuilds beside cow writers": 30 if MORE else 20,
+    "rebuilds beside mor writers": 30 if MORE else 20,
     **{each.name: 25 for each in stream_scenarios()},
 }
 """Real Parquet takes its time, and so does a stream: every message is a step."""
 SHORT = {
     "two writers": (1, 1),
-    "a writer and a recoverer": (2, 1),
+    "a writer and a recoverer": (1 + MORE, 1),
     "a writer that falls silent": (1, 2),
     "a stale writer and a recoverer": (1, 1),
     "a reader of an old version and a cleaner": (1, 1),
-    "two appends": (2, 1),
+    "two appends": (1 + MORE, 1),
     "a writer and a cleaner": (1, 1),
     "a cleaner and an undo": (1, 1),
     "a writer and a remover of foreign files": (1, 1),
@@ -51,7 +54,7 @@ SHORT = {
     "a writer and a restorer": (1, 1),
     "a cleaner and a savepoint": (1, 1),
 }
-"""How many switches and how many events."""
+"""How many switches and how many events; test_commits.py runs two switches without events."""
 
 
 @pytest.mark.parametrize("name", scenarios().keys())

@@ -31,7 +31,7 @@ from tests.support.protocol import client, create, memory
 
 FAILED = ("lazy", "eager")
 MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
-SEEDS = 10_000 if MORE else 300
+SEEDS = 10_000 if MORE else 100
 
 
 def single(failed_writes: str) -> Start:

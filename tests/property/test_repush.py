@@ -26,7 +26,17 @@ from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
 from plait.write.writer import Writer
 from tests.support.memory import forget
-from tests.support.repushing import PLACES, SCHEMA, Act, Layout, Row, Rows, row_of, rows_of, table_of
+from tests.support.repushing import (
+    PLACES,
+    SCHEMA,
+    Act,
+    Layout,
+    Row,
+    Rows,
+    row_of,
+    rows_of,
+    table_of,
+)
 
 _NAMES = itertools.count()
 RETAINED = 6
@@ -34,7 +44,11 @@ RETAINED = 6
 OPERATIONS = ("upsert", "insert", "overwrite", "where", "update", "delete", "partial", "merge")
 
 layouts = st.builds(
-    Layout, st.sampled_from(PLACES), st.booleans(), st.sampled_from(["cow", "mor"]), st.integers(1, 3)
+    Layout,
+    st.sampled_from(PLACES),
+    st.booleans(),
+    st.sampled_from(["cow", "mor"]),
+    st.integers(1, 3),
 )
 places = st.tuples(st.sampled_from("xy"), st.integers(0, 3))
 """The columns that the key does not decide."""
@@ -206,9 +220,7 @@ class RepushMachine(RuleBasedStateMachine):
             return
         self.wanted, self.collided = None, False
         spec = table.spec
-        found = Layout(
-            spec.partition_by, spec.ordering == "o", spec.table_type, spec.buckets.count
-        )
+        found = Layout(spec.partition_by, spec.ordering == "o", spec.table_type, spec.buckets.count)
         if found != self.layout:
             assert found == wanted
             swap = max(r.version for r in self.table.history() if r.operation == "repush")

@@ -83,7 +83,10 @@ def _executor_python(folder: Path) -> Path:
 
 
 class Cluster(Service):
-    """One master and two workers of one core each, whose executors have no Plait."""
+    """One master and two workers of one core each, whose executors have no Plait.
+
+    Each worker has an address of its own, because Spark runs no copy of a task on the same host.
+    """
 
     def __init__(self, folder: Path, *, workers: int = 2) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +98,8 @@ class Cluster(Service):
             self.master = self._start(_MASTER, "master", command, "Starting Spark master at ")
             for number in range(workers):
                 place = folder / f"work-{number}"
-                command = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+                host = f"127.0.0.{number + 1}"
+                command = ["--host", host, "--cores", "1", "--memory", "1g"]
                 command += ["--webui-port", "0", "--work-dir", str(place), self.master]
                 self._start(_WORKER_MAIN, f"worker-{number}", command, None)
             for process in self._processes[1:]:

@@ -83,10 +83,13 @@ class Attempt:
     began_ms: int
     host: str
     pid: int
+    task: str = ""
+    """Which attempt of which task of a distributed writer this is; empty: the writer itself."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
+        task = {"task": self.task} if self.task else {}
+        return task | {
             "instant": str(self.instant),
             "sinks": list(self.sinks),
             "began_ms": self.began_ms,
@@ -103,6 +106,7 @@ class Attempt:
             _count(value["began_ms"]),
             _typed(value["host"], str),
             _count(value["pid"]),
+            _typed(value.get("task", ""), str),
         )
 
 

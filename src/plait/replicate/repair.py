@@ -214,10 +214,11 @@ class _Records:
             if attempt not in now:
                 continue
             rest = tuple(name for name in attempt.sinks if name != self.sink)
-            if rest and state.find_instant(store, attempt.instant) is None:
+            # A task whose attempt did not count is told of by nothing else, commit or not.
+            if rest and (attempt.task or state.find_instant(store, attempt.instant) is None):
                 write_attempt(store, replace(attempt, sinks=rest))
             else:
-                delete_attempts(store, [attempt.instant])
+                delete_attempts(store, attempt.instant, [attempt.task])
 
     def _ended(self) -> list[Attempt]:
         return [each for each in self.attempts if each.instant.nonce not in self.pending]

@@ -13,11 +13,14 @@ from plait.model.replicas import is_sink_name
 from plait.model.request import WritePlan, WriteRequest
 from plait.replicate.fan_out import Pace
 from plait.replicate.lane import Retries
+from plait.replicate.relay import RelayedStaging
+from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink
 from plait.replicate.staging import DualStaging
 from plait.state.definition import TableDef
 from plait.txn.matrix import FILE_GROUP, KEY
 from plait.txn.transaction import OptimisticTransaction
+from plait.write.replication import Relaying, ReplicatedStaging
 
 _ORDERED: Final = (KEY, FILE_GROUP)
 """Policies under which two commits of one key never both succeed unless one followed the other."""
@@ -82,10 +85,15 @@ class Replicas:
             hint = "nothing was written; delete without replicas, then repair the sinks"
             raise OptionError(message, hint=hint, key="replicas", value=keeping[0])
 
-    def staging(self, staging: Staging, plan: WritePlan, txn: OptimisticTransaction) -> DualStaging:
+    def staging(
+        self, staging: Staging, plan: WritePlan, txn: OptimisticTransaction
+    ) -> ReplicatedStaging:
         """Return a staging that sends rows to the sinks first, then to ``staging``."""
         pace = Pace(self.batch_size, self.retries, self.patience_s)
-        return DualStaging(staging, plan, txn, self.sinks, pace)
+        sender = Sender(txn.handle.store, txn.instant, txn.handle.ports, txn.check_alive)
+        if isinstance(staging, Relaying):
+            return RelayedStaging(staging, plan, sender, self.sinks, pace)
+        return DualStaging(staging, plan, sender, self.sinks, pace)
 
 
 def _problem(request: WriteRequest, table: TableDef) -> tuple[str, str, str] | None:

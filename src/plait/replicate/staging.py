@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -19,13 +17,13 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
-from plait.model.replicas import Attempt
+from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
+from plait.replicate.sender import Sender
 from plait.replicate.sink import Layout, Sink
-from plait.timeline.replica_records import delete_attempts, write_attempt
-from plait.txn.transaction import OptimisticTransaction
+from plait.timeline.replica_records import delete_attempts
 
 _log = logging.getLogger(__name__)
 _TASK: Final = "0"
@@ -69,7 +67,7 @@ class DualStaging:
         self,
         inner: Staging,
         plan: WritePlan,
-        txn: OptimisticTransaction,
+        sender: Sender,
         sinks: Sequence[Sink],
         pace: Pace,
     ) -> None:
@@ -78,11 +76,11 @@ class DualStaging:
         Args:
             inner: stages the rows that all sinks hold.
             plan: what the writer does.
-            txn: the transaction, which gets the ledger.
+            sender: who sends.
             sinks: get each batch first.
             pace: how batches are cut and sent.
         """
-        self._inner, self._plan, self._txn = inner, plan, txn
+        self._inner, self._plan, self._sender = inner, plan, sender
         self._sinks, self._pace = sinks, pace
         self._layout = Layout.of(plan.spec)
         self._cutter = Cutter(pace.batch_size)
@@ -129,12 +127,16 @@ class DualStaging:
         return reached_by(self._inner)
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
-        """Stage what all sinks hold, and give the transaction its ledger."""
+        """Stage what all sinks hold."""
         self._drain()
         self._require_whole()
-        if self._fan_out is not None:
-            self._txn.ledger = self._fan_out.ledger(self._plan.label(_TASK))
         return self._inner.stage(snapshot, buckets)
+
+    @property
+    def ledger(self) -> SinkLedger | None:
+        """What every sink holds; None if no row came."""
+        task = self._sender.task or self._plan.label(_TASK)
+        return None if self._fan_out is None else self._fan_out.ledger(task)
 
     @property
     def wrote(self) -> bool:
@@ -154,14 +156,14 @@ class DualStaging:
         """Remove the attempt record after a commit; write it again after anything else."""
         if self._fan_out is None:
             return  # nothing was sent, and there is no record
-        store = self._txn.handle.store
+        sender = self._sender
         try:
             if result is None:
-                write_attempt(store, self._attempt())
+                sender.write_record(self._sinks)
             else:
-                delete_attempts(store, [self._txn.instant])
+                delete_attempts(sender.store, sender.instant, [sender.task])
         except StorageError:
-            _log.warning("the attempt record of %s is as it was", self._txn.instant, exc_info=True)
+            _log.warning("the attempt record of %s is as it was", sender.instant, exc_info=True)
 
     def _put(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -184,7 +186,7 @@ class DualStaging:
         """Send a batch; if that fails, whatever the reason, the writer cannot commit any more."""
         self._require_whole()
         self._whole = False
-        self._txn.check_alive()
+        self._sender.check_alive()
         if self._fan_out is None:
             self._fan_out = self._connect()
         self._fan_out.send(batch)
@@ -192,11 +194,11 @@ class DualStaging:
 
     def _connect(self) -> FanOut:
         """Open every sink; then, and before anything is sent, write the record of the attempt."""
-        ports, instant = self._txn.handle.ports, str(self._txn.instant)
-        fan_out = FanOut(self._sinks, self._layout, self._pace, ports, instant)
+        sender = self._sender
+        fan_out = FanOut(self._sinks, self._layout, self._pace, sender.ports, str(sender.instant))
         try:
             fan_out.connect()
-            write_attempt(self._txn.handle.store, self._attempt())
+            sender.write_record(self._sinks)
         except BaseException:
             fan_out.close()
             raise
@@ -210,12 +212,7 @@ class DualStaging:
             self._fan_out.check()
         message = "an earlier batch failed, so this writer cannot commit"
         hint = "let the error of the earlier batch end the writer, and write again"
-        raise ReplicationError(message, hint=hint, instant=str(self._txn.instant), outcomes=[])
-
-    def _attempt(self) -> Attempt:
-        now_ms, host = self._txn.handle.ports.clock.now_ms(), platform.node()
-        names = tuple(sink.name for sink in self._sinks)
-        return Attempt(self._txn.instant, names, now_ms, host, os.getpid())
+        raise ReplicationError(message, hint=hint, instant=str(self._sender.instant), outcomes=[])
 
     def _drain(self) -> None:
         self._put(self._cutter.rest())

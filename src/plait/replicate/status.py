@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,9 +71,10 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
     attempts, positions = load_attempts(handle.store), load_positions(handle.store)
     pending = frozenset(each.instant.nonce for each in load_pending(handle.store))
     head = handle.cache.refresh().version
-    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1))
+    asked = frozenset(each.instant.nonce for each in attempts if each.task)
+    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1), asked)
     known = {position.sink: position for position in positions}
-    open_attempts = [each for each in attempts if each.instant.nonce not in history.committed]
+    open_attempts = history.unsettled(attempts)
     named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
     divided = {
         at_work: [each for each in open_attempts if (each.instant.nonce in pending) is at_work]
@@ -100,15 +102,25 @@ class History:
     """Oldest first."""
     committed: set[str] = field(default_factory=set)
     """Nonces of the instants that were committed."""
+    counted: set[tuple[str, str]] = field(default_factory=set)
+    """Nonces of instants, and the attempts of tasks that counted in them."""
 
     @classmethod
-    def of(cls, decisions: Iterable[Decision]) -> History:
-        """Read decisions, oldest first; nothing but what is needed is kept."""
+    def of(cls, decisions: Iterable[Decision], asked: AbstractSet[str] = frozenset()) -> History:
+        """Read decisions, oldest first; nothing but what is needed is kept.
+
+        Args:
+            decisions: the decisions.
+            asked: nonces of the instants of which it matters which attempts counted.
+        """
         history = cls()
         for decision in decisions:
             history.committed.add(decision.instant.nonce)
             stats, ledger = decision.stats, decision.replicas
             rows = stats.rows_inserted + stats.rows_updated + stats.rows_deleted
+            if ledger is not None and decision.instant.nonce in asked:
+                nonce = decision.instant.nonce
+                history.counted.update((nonce, each.task) for each in ledger.tasks)
             if rows or ledger or decision.action in _REPLACES:
                 sinks = frozenset[str](() if ledger is None else ledger.sinks)
                 history.changes.append(Change(decision.version, decision.instant, sinks, rows))
@@ -118,6 +130,23 @@ class History:
     def sinks(self) -> set[str]:
         """The sinks that any commit names."""
         return {sink for change in self.changes for sink in change.sinks}
+
+    def unsettled(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return the attempts whose rows no commit accounts for.
+
+        The record of a writer that did not commit tells of its tasks too.
+        """
+        writers = {each.instant.nonce for each in attempts if not each.task} - self.committed
+        return [
+            each
+            for each in attempts
+            if (
+                (each.instant.nonce, each.task) not in self.counted
+                and each.instant.nonce not in writers
+                if each.task
+                else each.instant.nonce in writers
+            )
+        ]
 
 
 def _status(

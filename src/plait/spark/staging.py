@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.arrow.check import prepare_removals
 from plait.arrow.clauses import check_again, rows_spec
 from plait.arrow.engine import ArrowStaging
 from plait.arrow.existing import Existing, Matching
@@ -29,6 +30,7 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
+from plait.model.replicas import TaskLedger
 from plait.model.request import WritePlan
 from plait.read.scan import Scan
 from plait.spark.exchange import Exchange, goes_through_files
@@ -54,6 +56,7 @@ from plait.write.combine import (
     places_of,
     with_garbage,
 )
+from plait.write.replication import Relay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +99,7 @@ class SparkStaging:
         self._rows: dict[int, TaskReport] = {}
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
+        self._relay: Relay | None = None
         self._rounds = 0
         self._expected: tuple[int, int] | None = None
         """What came under an older layout of the table, and is to come again."""
@@ -128,6 +132,9 @@ class SparkStaging:
                 self._source = source
             check_again(self._source, schema.names)
         check_frame(schema, self._layout, plan.request.operation)
+        if self._relay is not None and request.operation is Operation.DELETE:
+            for _ in prepare_removals(schema.empty_table(), plan.spec):
+                pass  # the key of a row in a sink has its partition columns
         self._scans += find_reads(data, plan.store.uri)
         if self._scans:
             self._plan = replace(plan, claims=True)
@@ -204,6 +211,16 @@ class SparkStaging:
             return None
         return frozenset(map(self._route.task_of, buckets))
 
+    def relay_through(self, relay: Relay) -> None:
+        """Have each task send its rows to sinks through this, before it stages them."""
+        self._relay = relay
+
+    @property
+    def relayed(self) -> list[TaskLedger]:
+        """What the attempts that count sent to sinks, a task each."""
+        ledgers = (self._rows[task].ledger for task in sorted(self._rows))
+        return [ledger for ledger in ledgers if ledger is not None]
+
     @property
     def read_set(self) -> ReadSet | None:
         """What the DataFrames read of this table, where Spark tells; see ``find_reads``."""
@@ -237,7 +254,7 @@ class SparkStaging:
             self._replace(run(numbered(frame), work), only)
             return
         route = self._route = self._route or self._plan_route(frame, snapshot)
-        work = StageRows(plan, route, PackedSnapshot.pack(snapshot), columns)
+        work = StageRows(plan, route, PackedSnapshot.pack(snapshot), columns, self._relay)
         if not goes_through_files(frame.sparkSession):
             self._replace(run(numbered(routed(frame, route, only)), work), only)
             return
@@ -255,8 +272,10 @@ class SparkStaging:
 
     def _replace(self, reports: list[TaskReport], only: frozenset[int] | None) -> None:
         found = {report.task: report for report in reports}
-        if only is not None:
-            for task in only:
+        # What a sink got of the first evaluation has no other record than that of the second.
+        relayed = self._rows.keys() | found if self._relay and self._rounds else None
+        if (same := only if only is not None else relayed) is not None:
+            for task in same:
                 before, after = self._rows.get(task), found.get(task)
                 if _came(before) != _came(after):
                     raise _changed(_came(before), _came(after))
@@ -375,8 +394,10 @@ def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
     return replace(snapshot, files=files_in(snapshot.files, found))
 
 
-def _came(report: TaskReport | None) -> tuple[int, int]:
-    return (0, 0) if report is None else (report.rows, report.digest)
+def _came(report: TaskReport | None) -> tuple[int, int, Digest | None]:
+    if report is None:
+        return 0, 0, None
+    return report.rows, report.digest, None if report.ledger is None else report.ledger.digest
 
 
 def _sum_of(reports: Iterable[TaskReport]) -> tuple[int, int]:

@@ -10,9 +10,11 @@ import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,9 @@ from plait.model.request import WritePlan
 from plait.spark.route import Route, typed
 from plait.spark.transfer import PackedSnapshot, TaskReport, marked
 from plait.storage import open_store
+
+if TYPE_CHECKING:
+    from plait.write.replication import Relay
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -78,6 +83,8 @@ class StageRows:
     snapshot: PackedSnapshot
     columns: tuple[str, ...] = ()
     """Names of the columns, by position."""
+    relay: Relay | None = None
+    """Sends the rows to sinks first, in a dual write."""
 
     def __call__(self, place: TaskSetting, batches: Batches) -> TaskReport | None:
         """Return the report; None if no row came."""
@@ -94,9 +101,15 @@ class StageRows:
         snapshot = self.snapshot.unpack()
         if self.route is not None:
             snapshot = _own(snapshot, self.route, place)
-        status = _stage(self.plan, place, snapshot, rows)
+        with _staging(self.plan, place) as staging:
+            if self.relay is None:
+                staging.write(rows)
+                status, ledger = staging.stage(snapshot, None), None
+            else:
+                label = place.label
+                status, ledger = self.relay.stage(staging, self.plan, label, rows, snapshot)
         return TaskReport(
-            place.task, place.attempt, counted.rows, counted.digest, place.label, status
+            place.task, place.attempt, counted.rows, counted.digest, place.label, status, ledger
         )
 
 
@@ -130,7 +143,8 @@ class StageRest:
         snapshot = _own(self.snapshot.unpack(), self.route, place)
         if not snapshot.files.num_rows:
             return None
-        status = _stage(self.plan, place, snapshot, None)
+        with _staging(self.plan, place) as staging:
+            status = staging.stage(snapshot, None)
         return TaskReport(place.task, place.attempt, status=status)
 
 
@@ -144,18 +158,10 @@ def _own(snapshot: Snapshot, route: Route, place: TaskSetting) -> Snapshot:
     return replace(snapshot, files=snapshot.files.filter(pa.array(mine)))
 
 
-def _stage(
-    plan: WritePlan, place: TaskSetting, snapshot: Snapshot, rows: pa.RecordBatchReader | None
-) -> WriteStatus:
+def _staging(plan: WritePlan, place: TaskSetting) -> AbstractContextManager[ArrowStaging]:
     store = open_store(plan.store)
     announcer = Announcer(store, plan, place.label)
-    staging = ArrowStaging(plan, announcer, task=place.staging_task(), store=store)
-    try:
-        if rows is not None:
-            staging.write(rows)
-        return staging.stage(snapshot, None)
-    finally:
-        staging.close()
+    return closing(ArrowStaging(plan, announcer, task=place.staging_task(), store=store))
 
 
 def on_executor(

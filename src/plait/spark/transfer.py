@@ -18,9 +18,11 @@ from plait import errors
 from plait.errors import TableError
 from plait.model.changes import WriteStatus
 from plait.model.plan import LIVE, Snapshot
+from plait.model.replicas import TaskLedger
 
 COLUMNS = (
-    "task int, attempt int, rows bigint, digest bigint, label string, status binary, error string"
+    "task int, attempt int, rows bigint, digest bigint, label string, status binary, "
+    "ledger string, error string"
 )
 """The columns of a report as Spark names them."""
 
@@ -32,6 +34,7 @@ _SCHEMA = pa.schema(
         pa.field("digest", pa.int64()),
         pa.field("label", pa.string()),
         pa.field("status", pa.binary()),
+        pa.field("ledger", pa.string()),
         pa.field("error", pa.string()),
     ]
 )
@@ -51,23 +54,29 @@ class TaskReport:
     label: str = ""
     """Names the files that the attempt wrote for other tasks."""
     status: WriteStatus = field(default_factory=WriteStatus)
+    ledger: TaskLedger | None = None
+    """What it sent to the sinks of a dual write."""
     error: TableError | None = None
 
     def to_batch(self) -> pa.RecordBatch:
         """Write it as a row for Spark."""
         body = None if self.error is not None else self.status.to_bytes()
         text = None if self.error is None else error_text(self.error)
-        values = [self.task, self.attempt, self.rows, self.digest, self.label, body, text]
+        sent = None if self.ledger is None else json.dumps(self.ledger.to_dict())
+        values = [self.task, self.attempt, self.rows, self.digest, self.label, body, sent, text]
         columns = [pa.array([v], f.type) for v, f in zip(values, _SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
     @classmethod
-    def from_row(cls, row: tuple[int, int, int, int, str, bytes | None, str | None]) -> TaskReport:
+    def from_row(
+        cls, row: tuple[int, int, int, int, str, bytes | None, str | None, str | None]
+    ) -> TaskReport:
         """Read a row that Spark collected."""
-        task, attempt, rows, digest, label, body, text = row
+        task, attempt, rows, digest, label, body, sent, text = row
         error = None if text is None else parse_error(text)
         status = WriteStatus() if body is None else WriteStatus.from_bytes(bytes(body))
-        return cls(task, attempt, rows, digest, label, status, error)
+        ledger = None if sent is None else TaskLedger.from_dict(json.loads(sent))
+        return cls(task, attempt, rows, digest, label, status, ledger, error)
 
 
 def error_text(error: TableError) -> str:

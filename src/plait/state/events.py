@@ -98,6 +98,10 @@ class Events:
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Put tables of one kind together; typed bounds that one does not have are null there."""
+    first = tables[0].schema
+    if all(table.schema.equals(first) for table in tables[1:]):  # nothing to promote
+        filled = [table for table in tables if table.num_rows] or tables[:1]
+        return filled[0] if len(filled) == 1 else pa.concat_tables(filled)
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -251,15 +255,12 @@ class Folded:
         """
         files = self.files.filter(_seen(self.files, version)).drop_columns(["until"])
         masks = self.masks.filter(_seen(self.masks, version))
-        at = pc.index_in(files["path"], value_set=masks["path"].combine_chunks())
-        masked = pc.fill_null(pc.take(masks["rows"], at), 0)
-        extra = [pc.take(masks[field.name], at) for field in MASKED if field.name not in _OWN]
-        names = ["masked", *[f.name for f in MASKED if f.name not in _OWN]]
-        for name, column in zip(names, [masked, *extra], strict=True):
-            files = files.append_column(name, column)
+        for name, column in _masks_of(files["path"], masks).items():
+            files = files.append_column(LIVE.field(name), column)
         bounds = [field for field in files.schema if field.name not in LIVE.names]
         wanted = pa.schema([*LIVE, *bounds])
-        return files.select(wanted.names).cast(wanted)
+        found = files.select(wanted.names)
+        return found if found.schema.equals(wanted) else found.cast(wanted)
 
     def named(self, names: pa.Array) -> Folded:
         """Return what is known of some data files alone."""
@@ -270,7 +271,18 @@ class Folded:
         return replace(self, files=files, masks=masks)
 
 
-_OWN = ("path", "rows")
+_MASK = {"masked": "rows"} | {f.name: f.name for f in MASKED if f.name not in ("path", "rows")}
+"""Columns of LIVE that a mask sets, and where they stand in its events."""
+
+
+def _masks_of(paths: pa.ChunkedArray, masks: pa.Table) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return for each file what its mask says."""
+    if not masks.num_rows:  # nothing to look up
+        nothing = {name: pa.nulls(len(paths), LIVE.field(name).type) for name in _MASK}
+        return nothing | {"masked": pa.repeat(pa.scalar(0, pa.int64()), len(paths))}
+    at = pc.index_in(paths, value_set=masks["path"].combine_chunks())
+    found = {name: pc.take(masks[source], at) for name, source in _MASK.items()}
+    return found | {"masked": pc.fill_null(found["masked"], 0)}
 
 
 def _seen(table: pa.Table, version: int) -> pa.ChunkedArray:

@@ -135,15 +135,17 @@ def is_lease(path: str) -> bool:
     return directory == LEASES and _LEASE.fullmatch(name) is not None
 
 
-def attempt(instant: Instant) -> str:
-    """Name the record of a writer that sends rows to sinks."""
-    return f"{ATTEMPTS}/{instant}"
+def attempt(instant: Instant, task: str = "") -> str:
+    """Name the record of a writer that sends rows to sinks, or of one attempt of a task of it."""
+    return f"{ATTEMPTS}/{instant}" + (f".{task}" if task else "")
 
 
 def attempt_of(path: str) -> Instant | None:
     """Tell whose attempt this is; None for any other name."""
     directory, _, name = path.rpartition("/")
-    return _instant(name) if directory == ATTEMPTS else None
+    instant, dot, task = name.partition(".")
+    whole = directory == ATTEMPTS and (re.fullmatch(_ATTEMPT, task, re.ASCII) or not dot)
+    return _instant(instant) if whole else None
 
 
 def position(sink: str) -> str:

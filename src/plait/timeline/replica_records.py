@@ -6,6 +6,7 @@ A table is complete without them. If one is lost, a sink has to be compared agai
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, FormatError
@@ -20,15 +21,15 @@ R = TypeVar("R", Attempt, SinkPosition)
 
 def write_attempt(store: Store, attempt: Attempt) -> None:
     """Write the record of a writer that is about to send rows to sinks, or that failed."""
-    path = paths.attempt(attempt.instant)
+    path = paths.attempt(attempt.instant, attempt.task)
     store.put(path, _body(attempt))
     store.persist([path])  # the sinks survive a power cut; so must this
 
 
-def delete_attempts(store: Store, instants: list[Instant]) -> None:
-    """Delete the records of attempts that are settled."""
-    if instants:
-        store.delete([paths.attempt(instant) for instant in instants])
+def delete_attempts(store: Store, instant: Instant, tasks: Iterable[str] = ("",)) -> None:
+    """Delete the records of an instant that are settled: the writer's own, or those of tasks."""
+    if doomed := [paths.attempt(instant, task) for task in tasks]:
+        store.delete(doomed)
 
 
 def load_attempts(store: Store) -> list[Attempt]:
@@ -39,7 +40,7 @@ def load_attempts(store: Store) -> list[Attempt]:
     """
     names = [info.path for info in store.list(paths.ATTEMPTS)]
     found = [_load(store, path, Attempt) for path in names if paths.attempt_of(path)]
-    return sorted((each for each in found if each is not None), key=lambda each: each.instant)
+    return sorted(filter(None, found), key=lambda each: (each.instant, each.task))
 
 
 def write_position(store: Store, position: SinkPosition) -> None:

@@ -261,7 +261,7 @@ class OptimisticTransaction:
             check_alive=self.check_alive,
             rests_on=self.base.version,
             wants=self.wants,
-            ledger=self.ledger,
+            ledger=lambda: self.ledger,
             restage=restage,
         )
         try:

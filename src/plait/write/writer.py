@@ -33,7 +33,7 @@ from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.write.replication import ReplicatedStaging, Replication
+from plait.write.replication import Relaying, ReplicatedStaging, Replication
 from plait.write.request import plan_of, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
@@ -243,7 +243,8 @@ class Writer:
 
     def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
         txn.wants = self._wants(staging)
-        status = staging.stage(self._snapshot(txn), None)
+        stage = functools.partial(self._stage, txn)
+        status = stage(self._snapshot(txn), None)
         read_set = self._request.read_set or read_by(staging)
         if read_set is not None:
             read_set = replace(read_set, version=min(read_set.version, txn.base.version))
@@ -251,19 +252,25 @@ class Writer:
         if idle is not None:
             return idle
         scope = write_scope(self._request, txn.base.table.spec, status)
-        restage = functools.partial(self._restage, txn) if self._can_restage else None
-        return txn.commit(status, scope, self._redo, read_set, restage=restage)
+        restage = None
+        if isinstance(self._staging, Restaging):
+            restage = functools.partial(self._restage, txn)
+        return txn.commit(status, scope, stage, read_set, restage=restage)
 
-    def _redo(self, snapshot: Snapshot, buckets: frozenset[BucketId]) -> WriteStatus:
-        """Stage buckets again."""
+    def _stage(
+        self,
+        txn: OptimisticTransaction,
+        snapshot: Snapshot,
+        buckets: frozenset[BucketId] | None,
+    ) -> WriteStatus:
+        """Stage, and tell the transaction what the sinks hold of what was staged last."""
         if self._staging is None:
-            message = "a writer that staged nothing stages it again"
+            message = "a writer that began no staging stages"
             raise InvariantError(message)
-        return self._staging.stage(snapshot, buckets)
-
-    @property
-    def _can_restage(self) -> bool:
-        return isinstance(self._staging, Restaging)
+        status = self._staging.stage(snapshot, buckets)
+        if self._replicated is not None:
+            txn.ledger = self._replicated.ledger
+        return status
 
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
         """Stage everything again under the layout that the table has at a head (RFC 0021)."""
@@ -276,7 +283,7 @@ class Writer:
         txn.wants = self._wants(self._staging)
         append = request.operation is Operation.APPEND
         snapshot = head.blank() if append else head.snapshot(store, wants=txn.wants)
-        status = self._staging.stage(snapshot, None)
+        status = self._stage(txn, snapshot, None)
         return Restaged(status, write_scope(request, head.table.spec, status), txn.wants)
 
     def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
@@ -318,9 +325,11 @@ class Writer:
         """Put the sinks before a staging, if there are any."""
         if self._replicas is None:
             return staging
-        if engine.name != self._default.name:
-            message = f"replicas do not take data for {engine.name}"
-            hint = "write Arrow data, or write without replicas and repair the sinks"
+        if engine.name != self._default.name and not isinstance(staging, Relaying):
+            message = f"the engine {engine.name} cannot send rows to replicas"
+            hint = (
+                "write Arrow data or a Spark DataFrame, or without replicas, and repair the sinks"
+            )
             raise OptionError(message, hint=hint, key="replicas", value=engine.name)
         self._replicated = self._replicas.staging(staging, plan, self._require_open())
         return self._replicated

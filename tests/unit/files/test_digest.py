@@ -75,6 +75,29 @@ def test_rows_that_differ_anywhere_have_other_hashes() -> None:
     assert len(set(row_hashes(batch(ROWS)).tolist())) == len(ROWS)
 
 
+def test_few_rows_have_the_hashes_that_they_have_among_many() -> None:
+    """Few are hashed value by value; sums of decisions are compared with those of checkpoints."""
+    ends: list[int | None] = [0, 1, -1, None]
+    columns = {
+        "flag": pa.array([True, False, None, True] * 10),
+        "tiny": pa.array([*ends, 127, -128, 5, None] * 5, pa.int8()),
+        "short": pa.array([*ends, 32767, -32768, 5, None] * 5, pa.int16()),
+        "whole": pa.array([*ends, 2**31 - 1, -(2**31), 5, None] * 5, pa.int32()),
+        "long": pa.array([*ends, 2**63 - 1, -(2**63), 5, None] * 5, pa.int64()),
+        "text": pa.array(["", "a", "é" * 20, None, "x" * 31, "y" * 32, "z" * 600, "b"] * 5),
+        "raw": pa.array([b"", b"\xff", None, b"\0" * 40] * 10),
+        "none": pa.nulls(40, pa.string()),
+        "at": pa.array(range(40)),
+    }
+    every = pa.record_batch(columns)
+    for seed in (0, 1):
+        many = row_hashes(every, seed=seed).tolist()
+        assert len(set(many)) == len(many)
+        for size in (1, 3, 16):
+            few = [row_hashes(every.slice(at, size), seed=seed) for at in range(0, 40, size)]
+            assert np.concatenate(few).tolist() == many
+
+
 @given(st.lists(st.sampled_from(ROWS)), st.randoms(use_true_random=False), st.integers(0, 30))
 def test_order_and_division_do_not_matter(
     rows: list[dict[str, object]], chance: object, cut: int
