@@ -20,7 +20,6 @@ from plait.arrow.restage import require_restageable
 from plait.arrow.task import Task
 from plait.errors import (
     OptionError,
-    RetryableConflictError,
     TableError,
     TransactionClosedError,
 )
@@ -43,6 +42,7 @@ from plait.spark.frame import (
     union,
 )
 from plait.spark.job import cancelled_with, counting, run, speculates, tasks_wanted
+from plait.spark.received import require_same, require_total, total
 from plait.spark.route import Route
 from plait.spark.scan import find_reads, read_set_of
 from plait.spark.task import StageRest, StageRows
@@ -154,7 +154,8 @@ class SparkStaging:
         with self._cancelled_with_us(), self._owned():
             if buckets is None and self._frames:
                 self._stage_rows(snapshot, None)
-                self._require_expected()
+                require_total(self._expected, self._rows.values())
+                self._expected = None
             elif buckets is not None and self._route is not None:
                 self._stage_rows(snapshot, self._tasks_of(buckets))
             self._stage_rest(snapshot)
@@ -187,17 +188,10 @@ class SparkStaging:
         fresh._rounds = self._rounds
         fresh._before, self._exchange = self._exchange, None  # these are computed once
         if self._frames and self._rounds and fresh._before is None:
-            fresh._expected = _sum_of(self._rows.values())
+            fresh._expected = total(self._rows.values())
         fresh._began = self._began
         self.close()
         return fresh
-
-    def _require_expected(self) -> None:
-        """Refuse rows that are others than under the older layout of the table."""
-        expected, self._expected = self._expected, None
-        found = _sum_of(self._rows.values())
-        if expected is not None and expected != found:
-            raise _changed(expected, found)
 
     def _tasks_of(self, buckets: frozenset[BucketId]) -> frozenset[int] | None:
         """Return the tasks to run again; None for all.
@@ -276,9 +270,7 @@ class SparkStaging:
         relayed = self._rows.keys() | found if self._relay and self._rounds else None
         if (same := only if only is not None else relayed) is not None:
             for task in same:
-                before, after = self._rows.get(task), found.get(task)
-                if _came(before) != _came(after):
-                    raise _changed(_came(before), _came(after))
+                require_same(self._rows.get(task), found.get(task))
         # All were run again: a task that had rows before, and has none now, counts no more.
         again = set(self._rows) if only is None else set(found)
         self._replaced += [self._rows.pop(task).status for task in again if task in self._rows]
@@ -392,25 +384,3 @@ def _matching(snapshot: Snapshot, plan: WritePlan) -> Snapshot:
         return snapshot
     found = matching.on(Existing(open_store(plan.store), snapshot, plan.spec)).buckets()
     return replace(snapshot, files=files_in(snapshot.files, found))
-
-
-def _came(report: TaskReport | None) -> tuple[int, int, Digest | None]:
-    if report is None:
-        return 0, 0, None
-    return report.rows, report.digest, None if report.ledger is None else report.ledger.digest
-
-
-def _sum_of(reports: Iterable[TaskReport]) -> tuple[int, int]:
-    """Return how many rows came, and the sum of their keys, whichever tasks they came to."""
-    came = [_came(report) for report in reports]
-    return sum(rows for rows, _ in came), sum(digest for _, digest in came) % (1 << 64)
-
-
-def _changed(before: tuple[int, int], after: tuple[int, int]) -> RetryableConflictError:
-    first, second = before[0], after[0]
-    message = (
-        "another commit was first, and the DataFrame returned different rows the second time "
-        f"({first} rows, then {second})"
-    )
-    hint = "persist or checkpoint it before writing, or run the whole job again"
-    return RetryableConflictError(message, hint=hint, rows_before=first, rows_after=second)
