@@ -23,7 +23,6 @@ _SHOWN = 100
 
 @command(
     "repair",
-    "repair ./flights --dry-run",
     "repair ./flights --from s3://backup/flights",
     "repair ./flights --replica s3://other-region/flights",
 )

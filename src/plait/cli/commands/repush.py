@@ -35,7 +35,6 @@ class _Teller:
 
 @command(
     "repush",
-    "repush ./flights --buckets 64",
     "repush ./flights --partition-by day --type mor --dry-run",
     "repush ./flights --cancel",
 )
