@@ -145,17 +145,15 @@ class RepushMachine(RuleBasedStateMachine):
             assert any(version > ours.base for version in self.restores)
             self._remember()
         except RetryableConflictError:
-            assert ours.layout.partition_by != self.layout.partition_by
-            assert self._is_about_partitions(ours)
+            met = [at for version, at in self.layouts.items() if version > ours.base]
+            assert any(at.partition_by != ours.layout.partition_by for at in met)
+            assert ours.act.operation == "change", "it names the partitions of what it removes"
             self._remember()
         else:
             if idle and ours.writer.result.version == ours.base:
                 self._remember()
                 return
             self._landed(ours.writer.result.version, ours.act.applied(self.now, self.layout))
-
-    def _is_about_partitions(self, ours: Open) -> bool:
-        return ours.act.operation == "change"
 
     @precondition(lambda self: self.open)
     @rule(at=st.integers(0, 2))

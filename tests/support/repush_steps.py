@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from plait import Table
 from plait.repush import RepushReport
-from plait.timeline import paths
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
+from plait.timeline import paths
 
 _NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
@@ -57,27 +57,26 @@ class AtNth:
     """An observer that does something once, at the nth phase."""
 
     nth: int
-    act: Callable[[], object]
+    other: Table
+    act: Callable[[Table, str], object]
     seen: list[str] = field(default_factory=list)
 
-    def phase(self, name: str, **facts: object) -> None:  # noqa: ARG002
+    def phase(self, name: str, **facts: object) -> None:
         self.seen.append(name)
         if len(self.seen) == self.nth:
-            self.act()
+            self.act(self.other, name)
 
 
 def disturbed(
-    make_table: Callable[[], Table], act: Callable[[Table, str], object]
+    make_table: Callable[[], Table], act: Callable[[Table, str], object], *, step: int = 1
 ) -> Iterator[tuple[Table, Table, int]]:
-    """Yield a new table with a client that is disturbed one phase later each time.
+    """Yield a new table with a client that is disturbed some phases later each time.
 
     The caller repushes with the client. It ends when the client met fewer phases than that.
     """
-    for nth in range(1, PHASES_MAX):
-        table, client = make_table(), None
-        other = again(table)
-        observer = AtNth(nth, lambda other=other: act(other, observer.seen[-1]))  # type: ignore[misc]
-        client = again(table)
+    for nth in range(1, PHASES_MAX, step):
+        table = make_table()
+        client, observer = again(table), AtNth(nth, again(table), act)
         client._handle = replace(
             client._handle, ports=replace(client.handle.ports, observer=observer)
         )

@@ -131,7 +131,9 @@ class Act:
                 return table.writer(name, on_conflict=retry)
         return table._writer(asked)
 
-    def applied(self, rows: Rows, layout: Layout) -> Rows:
+    def applied(  # noqa: C901, PLR0912 - one case an operation
+        self, rows: Rows, layout: Layout
+    ) -> Rows:
         """Return the rows after it."""
         left = dict(rows)
         match self.operation:

@@ -25,7 +25,7 @@ def repush(table: Table) -> object:
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_type: str) -> None:
     """INV-04, INV-06: and nothing is lost or left."""
-    for nth in range(8, 400, 3):
+    for nth in range(8, 400, 7):
         table = make(table_type=table_type)
         came = killed(table, nth, repush)
         assert content(again(table)) == FIRST
@@ -57,7 +57,7 @@ def test_two_repushes_beside_a_writer_follow_it() -> None:
 
     expected = sorted([r for r in FIRST if r[0] not in (3, 4)])
     expected = sorted([*expected, (3, "x", 7), (20, "x", 7), (4, "x", 8), (21, "x", 8)])
-    for _table, client, _ in disturbed(make, both):
+    for _table, client, _ in disturbed(make, both, step=2):
         repush(client)
         if content(again(client)) != FIRST:
             assert content(again(client)) == expected
@@ -76,7 +76,7 @@ def test_another_layout_is_refused_while_a_repush_is_open() -> None:
         assert caught.value.directory == opened.directory
         met.append(phase)
 
-    for table, client, _ in disturbed(make, other_layout):
+    for table, client, _ in disturbed(make, other_layout, step=2):
         repush(client)
         assert is_laid_out(table)
     assert {"repush-load", "repush-follow", "repush-swap"} <= set(met)
@@ -94,7 +94,7 @@ def test_a_repush_that_is_cancelled_at_any_phase_leaves_the_table_as_it_was() ->
 
 
 def test_a_cancel_that_is_killed_anywhere_is_finished_by_the_next() -> None:
-    for nth in range(8, 80):
+    for nth in range(8, 80, 2):
         table = make()
         killed(table, 70, repush)
         assert again(table).handle.cache.refresh().table.repush is not None

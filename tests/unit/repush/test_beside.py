@@ -1,0 +1,419 @@
+"""What a repush promises to those who write, read, clean and restore beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from plait import (
+    InstantExpiredError,
+    OptionError,
+    RepushRefusedError,
+    RetryableConflictError,
+    SchemaError,
+    Table,
+)
+from plait.repush.begin import Wanted, begin
+from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
+from tests.support.protocol import beside
+from tests.support.repush_steps import (
+    FIRST,
+    SCHEMA,
+    again,
+    content,
+    disturbed,
+    is_laid_out,
+    make,
+    nothing_is_left,
+    rows,
+)
+
+
+def without(*ids: int) -> list[tuple[int, str, int]]:
+    return [row for row in FIRST if row[0] not in ids]
+
+
+# --- layouts that are refused ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"partition_by": "nothing"},
+        {"ordering": "nothing"},
+        {"buckets": 0},
+        {"table_type": "other"},
+        {"properties": {"nothing": 1}},
+        {"rows_per_task": 0},
+        {"partition_by": ("p", "p")},
+    ],
+)
+def test_a_layout_that_the_table_cannot_have_is_refused_before_anything_is_written(
+    wanted: dict[str, object],
+) -> None:
+    table = make()
+    before = [info.path for info in table.handle.store.list("")]
+    with pytest.raises((OptionError, SchemaError)):
+        table.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
+    assert [info.path for info in table.handle.store.list("")] == before
+
+
+def test_a_table_without_a_key_gets_no_buckets() -> None:
+    table = make(record_key=(), buckets=None)
+    with pytest.raises(OptionError):
+        table.repush(buckets=4)
+    assert table.version == 4
+
+
+@pytest.mark.parametrize("met", ["load", "follow"])
+def test_keys_that_a_wider_partitioning_does_not_tell_apart_are_refused(met: str) -> None:
+    """INV-08: the table is as it was, also for its writers."""
+    table = make(partition_by="p")
+    expected = sorted([*FIRST, (1, "y", 5)])
+    double = rows(1, p="y", v=5)
+    if met == "load":
+        table.upsert(double)
+    client = beside(table, "repush-follow", lambda: table.upsert(double))
+    with pytest.raises(RepushRefusedError):
+        client.repush(partition_by=())
+    assert content(table) == expected
+    table.upsert(rows(2, v=9))
+    table.cancel_repush()
+    assert content(table) == sorted([*(r for r in expected if r[0] != 2), (2, "x", 9)])
+    assert table.handle.cache.refresh().table.spec.partition_by == ("p",)
+    nothing_is_left(table)
+
+
+def test_a_key_that_came_twice_and_once_again_is_never_lost() -> None:
+    """INV-08: either the layout is refused, or every row is there."""
+    table = make(partition_by="p")
+
+    def meanwhile() -> None:
+        table.upsert(rows(1, p="y", v=5))
+        table.delete(where="id = 1 AND p = 'x'")
+
+    try:
+        beside(table, "repush-follow", meanwhile).repush(partition_by=())
+    except RepushRefusedError:
+        table.cancel_repush()
+    assert content(again(table)) == sorted([*without(1), (1, "y", 5)])
+
+
+# --- versions that are kept ------------------------------------------------------------------
+
+
+def test_a_clean_keeps_every_version_from_the_base_on_while_a_repush_is_open() -> None:
+    """INV-05: however little the table retains."""
+    table = make()
+    opened = begin(table.handle, Wanted(buckets=3))
+    expected = {table.version: content(table)}
+    for number in range(4):
+        table.upsert(rows(number, v=10 + number))
+        expected[table.version] = content(table)
+        table.clean(table.plan_clean(now=True))
+    table.compact(full=True)
+    table.clean()
+    table.archive()
+    for version, found in expected.items():
+        assert content(again(table), version) == found
+    assert again(table).changes(opened.base).to_arrow().num_rows == 8
+    table.repush(buckets=3)
+    assert content(table) == expected[max(expected)]
+    table.upsert(rows(0, v=99))
+    table.clean()
+    with pytest.raises(InstantExpiredError):
+        content(table, opened.base)
+    nothing_is_left(table)
+
+
+def test_a_cancelled_repush_keeps_no_version() -> None:
+    table = make()
+    opened = begin(table.handle, Wanted(buckets=3))
+    table.upsert(rows(0, v=1))
+    table.cancel_repush()
+    table.upsert(rows(1, v=1))
+    table.clean()
+    with pytest.raises(InstantExpiredError):
+        content(table, opened.base)
+
+
+# --- services and changes in the middle ------------------------------------------------------
+
+
+def options(other: Table) -> None:
+    other.set({"write.buffer.size": "32MiB", "commit.deadline": "7m"})
+
+
+def deletes(other: Table) -> None:
+    other.delete(where="id < 2")
+
+
+def restores(other: Table) -> None:
+    other.restore(version=1)
+
+
+def writes_and_restores(other: Table) -> None:
+    other.upsert(rows(1, 50, v=5))
+    other.restore(version=other.version - 1)
+    other.upsert(rows(51, v=5))
+
+
+def overwrites(other: Table) -> None:
+    other.overwrite(rows(1, 60))
+
+
+def moves(other: Table) -> None:
+    """A key whose partition column changes, and that goes and comes."""
+    other.upsert(rows(1, p="y", v=5))
+    other.delete(where="id = 2")
+    other.upsert(rows(1, v=6))
+    other.upsert(rows(2, p="y", v=6))
+
+
+def archives(other: Table) -> None:
+    other.upsert(rows(1, v=5))
+    other.compact(full=True)
+    other.clean()
+    other.archive()
+
+
+def saves(other: Table) -> None:
+    other.savepoint("kept")
+    other.upsert(rows(1, v=5))
+
+
+ACTS: dict[str, tuple[Callable[[Table], object], list[tuple[int, str, int]] | None]] = {
+    "options": (options, FIRST),
+    "compaction": (lambda t: t.compact(full=True), FIRST),
+    "clustering": (lambda t: t.cluster("v"), FIRST),
+    "clean": (lambda t: t.clean(), FIRST),
+    "archive": (archives, sorted([*without(1), (1, "x", 5)])),
+    "savepoint": (saves, sorted([*without(1), (1, "x", 5)])),
+    "deletes": (deletes, without(0, 1)),
+    "restore": (restores, None),
+    "writes and restore": (writes_and_restores, None),
+    "overwrite": (overwrites, sorted([(1, "x", 0), (60, "x", 0)])),
+    "moves": (moves, sorted([*without(1, 2), (1, "x", 6), (2, "y", 6)])),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_repush_leads_to_what_others_made_of_the_table_at_any_of_its_phases(name: str) -> None:
+    """INV-04, INV-07: whatever happens in the middle, the rows are those of the newest version."""
+    act, expected = ACTS[name]
+    found: list[list[tuple[int, str, int]]] = []
+
+    def kept() -> Table:
+        return make(properties={"clean.retain.versions": 20})
+
+    def meanwhile(other: Table, _: str) -> None:
+        act(other)
+        found.append(content(again(other)))
+
+    for table, client, nth in disturbed(kept, meanwhile, step=3):
+        was = len(found)
+        client.repush(buckets=3) if nth % 2 else client.repush(partition_by="p")
+        now = content(again(table))
+        met = len(found) > was
+        assert now == (found[-1] if met else FIRST)
+        if met and expected is not None:
+            assert now == expected
+        assert again(table).handle.cache.refresh().table.repush is None
+        assert not again(table).verify(data=True).problems
+
+
+def test_options_that_change_in_the_middle_stay_beside_those_of_the_swap() -> None:
+    table = make()
+    beside(table, "repush-follow", lambda: options(table)).repush(
+        buckets=3, properties={"file.size.target": "64MiB"}
+    )
+    found = again(table).handle.cache.refresh().table.options
+    assert found.seconds("commit.deadline") == 420
+    assert found.size("file.size.target") == 64 << 20
+
+
+def test_a_savepoint_of_the_old_layout_is_read_and_restored_after_the_swap() -> None:
+    """INV-05."""
+    table = make(partition_by="p")
+    table.savepoint("old")
+    table.repush(buckets=3, partition_by=())
+    table.upsert(rows(1, v=4))
+    table.clean()
+    assert content(again(table), 4) == FIRST
+    table.restore(version=4)
+    assert content(again(table)) == FIRST
+    assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+    table.upsert(rows(1, p="y", v=4))
+    assert content(again(table)) == sorted([*FIRST, (1, "y", 4)])
+    table.drop_savepoint("old")
+    nothing_is_left(table)
+
+
+REWRITES: dict[tuple[str, str], Callable[[Table], object]] = {
+    ("compact", "mor"): lambda t: t.compact(full=True),
+    ("cluster", "cow"): lambda t: t.cluster("v"),
+    ("cluster", "mor"): lambda t: t.cluster("v"),
+}
+
+
+# --- what the timeline knows -----------------------------------------------------------------
+
+
+def test_commit_ids_and_stream_tokens_count_across_the_swap() -> None:
+    """INV-09, INV-16."""
+    table = make()
+    first = table.upsert(rows(1, v=3), commit_id="one").version
+    stream = table.stream("s")
+    with stream.writer("upsert", after=None, end="1") as epoch:
+        epoch.write(rows(2, v=3))
+    before = stream.position
+    table.repush(buckets=3)
+    client = again(table)
+    assert client.upsert(rows(1, v=9), commit_id="one").version == first
+    position = client.stream("s").position
+    assert position == before
+    with client.stream("s").writer("upsert", after=None, end="1") as epoch:
+        epoch.write(rows(2, v=3))
+    with client.stream("s").writer("upsert", after=position, end="2") as epoch:
+        epoch.write(rows(2, v=4))
+    assert content(client) == sorted([*without(1, 2), (1, "x", 3), (2, "x", 4)])
+    assert not client.stream("s").audit().problems
+
+
+@pytest.mark.parametrize("written", ["before the swap", "after the swap", "never"])
+def test_rows_that_were_computed_from_a_read_lose_no_update_across_the_swap(written: str) -> None:
+    """INV-07."""
+    table = make()
+    client = again(table)
+    read = client.version
+    writer = client.writer("upsert", read_from=read).__enter__()
+    writer.write(rows(1, v=10))
+    if written == "before the swap":
+        table.upsert(rows(1, v=1))
+    table.repush(buckets=3, partition_by="p")
+    if written == "after the swap":
+        table.upsert(rows(1, v=1))
+    if written == "never":
+        writer.__exit__(None, None, None)
+        assert content(table) == sorted([*without(1), (1, "x", 10)])
+        return
+    with pytest.raises(RetryableConflictError):
+        writer.__exit__(None, None, None)
+    assert content(table) == sorted([*without(1), (1, "x", 1)])
+    nothing_is_left(table)
+
+
+@pytest.mark.parametrize(("work", "table_type"), [*REWRITES])
+def test_a_rewrite_that_meets_the_swap_ends_without_an_error(work: str, table_type: str) -> None:
+    """INV-15."""
+    table = make(table_type=table_type)
+    REWRITES[work, table_type](beside(table, "publish", lambda: table.repush(buckets=3)))
+    assert is_laid_out(table)
+    assert content(again(table)) == FIRST
+    nothing_is_left(table)
+
+
+def test_writers_wait_for_the_last_round_and_commit_after_the_swap() -> None:
+    """INV-15: the last round has the whole table to itself."""
+    table = make()
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(bool(again(table).handle.cache.refresh().reservations))
+
+    def late() -> None:
+        table.upsert(rows(70, v=7))
+
+    client = beside(table, "repush-swap", late)
+    client.handle.ports.observer.on["repush-follow"] = lambda: None  # type: ignore[attr-defined]
+    heard = client.handle.ports.observer.heard  # type: ignore[attr-defined]
+
+    def at_follow() -> None:
+        client.handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
+        if "repush-swap" in heard:
+            look()
+
+    client.handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
+    client.repush(buckets=3)
+    assert seen == [True]
+    assert content(again(table)) == sorted([*FIRST, (70, "x", 7)])
+    assert not again(table).handle.cache.refresh().reservations
+    nothing_is_left(table)
+
+
+# --- writers that die ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("before", "after"), [((), ("p",)), (("p",), ()), ((), ()), (("p",), ("p",))]
+)
+def test_the_files_of_a_writer_that_staged_before_and_after_the_swap_are_deleted(
+    table_type: str, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    """INV-06: in both layouts, whichever of them its records name."""
+    table = make(table_type=table_type, partition_by=before)
+    faults = [Fault("crash_before", "put_if_absent", nth=2)]
+    dying, store = open_wrapped(str(table.describe()["uri"]), lambda s: FaultStore(s, []))
+    writer = dying.writer("upsert", on_conflict="retry").__enter__()
+    writer.write(rows(*range(20), v=8))
+    writer.write(rows(*range(20, 40), p="z", v=8))
+    store._script += faults
+    table.repush(partition_by=after, buckets=3)
+    with pytest.raises(SimulatedCrashError):
+        writer.__exit__(None, None, None)
+    nonce = writer.instant.nonce
+
+    def theirs() -> set[str]:
+        listed = (info.path for info in table.handle.store.list(""))
+        return {path for path in listed if nonce in path and not path.startswith(".meta/")}
+
+    assert len({path.rpartition("/")[0] for path in theirs()}) > 1 or before == after
+    again(table).rollback(writer.instant)
+    assert not theirs()
+    assert content(again(table)) == FIRST
+    nothing_is_left(table)
+
+
+def test_a_transaction_that_meets_the_swap_is_refused_or_is_there() -> None:
+    """INV-04."""
+    table = make()
+    client = beside(table, "publish", lambda: table.repush(buckets=3))
+    try:
+        with client.transaction() as tx:
+            tx.upsert(rows(1, v=5))
+            tx.delete(where="id = 2")
+    except RetryableConflictError:
+        assert content(again(table)) == FIRST
+    else:
+        assert content(again(table)) == sorted([*without(1, 2), (1, "x", 5)])
+    nothing_is_left(table)
+
+
+# --- tables without a key --------------------------------------------------------------------
+
+
+def test_a_table_without_a_key_is_laid_out_beside_appends_and_deletes() -> None:
+    def unkeyed() -> Table:
+        return make(record_key=(), buckets=None, properties={"clean.retain.versions": 20})
+
+    def meanwhile(other: Table, _: str) -> None:
+        other.append(rows(1, v=5))
+        other.delete(where="id = 2")
+        other.append(rows(1, v=5))
+
+    expected = sorted([*without(2), (1, "x", 5), (1, "x", 5)])
+    for table, client, _ in disturbed(unkeyed, meanwhile, step=3):
+        client.repush(partition_by="p")
+        assert content(again(table)) in (expected, FIRST)
+        assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+        assert not again(table).verify(data=True).problems
+
+
+def test_an_empty_table_is_laid_out_anew() -> None:
+    table = Table.create("memory://repush-unit-empty", SCHEMA, record_key="id", buckets=2)
+    table.repush(buckets=3, table_type="mor", partition_by="p")
+    table.upsert(pa.concat_tables([rows(1), rows(2, p="y")]))
+    assert content(again(table)) == [(1, "x", 0), (2, "y", 0)]
