@@ -179,31 +179,6 @@ def dual_write(table: Table) -> None:
         writer.write(ROWS)
 
 
-def repush(table: Table) -> None:
-    """Lay the table out anew, and meet an upsert on the way."""
-    with uncounted():
-        writer = another_client(table).writer("upsert")
-        writer.__enter__().write(ROWS)
-        other = another_client(table)
-
-    class Overtaken(NullObserver):
-        """Lets an upsert come after the load."""
-
-        def phase(self, name: str, **facts: object) -> None:
-            """Write before the first round."""
-            del facts
-            if name == "repush-follow" and other.version == before + 1:
-                with uncounted():
-                    another_client(table).upsert(OTHER_ROWS)
-
-    before = other.version
-    ports = replace(other.handle.ports, observer=Overtaken())
-    report = Table(replace(other.handle, ports=ports)).repush(buckets=3)
-    require(report.rows_followed > 0, "the repush met nobody")
-    writer.__exit__(None, None, None)
-    require(writer.result.attempts > 1, "the writer met no swap")
-
-
 def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O
     """Stop when an operation did not do what it is to show."""
     if not true:
@@ -219,7 +194,6 @@ OPERATIONS: Mapping[str, Callable[[Table], None]] = {
     "clean": clean,
     "compaction": compaction,
     "dual write": dual_write,
-    "repush": repush,
 }
 
 
