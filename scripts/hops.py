@@ -1,4 +1,4 @@
-"""Count the files and calls of Plait that each of eight operations passes through.
+"""Count the files and calls of Plait that each of nine operations passes through.
 
 ``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
 the order in which they are entered. These are the files that a reader must know to follow the
@@ -21,6 +21,7 @@ import plait
 from plait import Table
 from plait.ports import NullObserver
 from plait.replicate import Replicas, TableSink
+from plait.repush.begin import NewLayout, begin
 from plait.stream.transport import Hub
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
@@ -179,6 +180,19 @@ def dual_write(table: Table) -> None:
         writer.write(ROWS)
 
 
+def repush(table: Table) -> None:
+    """Follow an upsert, swap, and stage the rows of a writer again."""
+    with table.writer("upsert") as writer:
+        writer.write(ROWS)
+        other = another_client(table)
+        begin(other.handle, NewLayout(buckets=2))
+        with uncounted():
+            another_client(table).upsert(OTHER_ROWS)
+        report = other.repush(buckets=2)
+    require(report.rows_followed == 1, "the repush followed nothing")
+    require(table.describe()["bucket_spec"] == other.describe()["bucket_spec"], "no swap")
+
+
 def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O
     """Stop when an operation did not do what it is to show."""
     if not true:
@@ -194,6 +208,7 @@ OPERATIONS: Mapping[str, Callable[[Table], None]] = {
     "clean": clean,
     "compaction": compaction,
     "dual write": dual_write,
+    "repush": repush,
 }
 
 
