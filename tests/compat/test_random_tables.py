@@ -16,6 +16,7 @@ from plait import (
     DuplicateKeyError,
     InstantExpiredError,
     InstantNotFoundError,
+    RepushRefusedError,
     Table,
 )
 from tests.compat.golden import Golden
@@ -51,16 +52,20 @@ def _upsert(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
     (table.upsert if definition["record_key"] else table.append)(rows)
 
 
+def _places(table: Table) -> tuple[str, ...]:
+    return table.handle.cache.refresh().table.spec.partition_by
+
+
 def _delete(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
-    key = [*definition["record_key"], *definition["partition_by"]]
+    key = dict.fromkeys((*definition["record_key"], *_places(table)))
     if definition["record_key"]:
-        table.delete(keys=rows.select(key))
+        table.delete(keys=rows.select(list(key)))
     else:
         table.delete(where="v IS NULL")
 
 
-def _dynamic(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
-    table.overwrite(rows, partitions="dynamic" if definition["partition_by"] else None)
+def _dynamic(table: Table, rows: pa.Table, _definition: dict[str, Any]) -> None:
+    table.overwrite(rows, partitions="dynamic" if _places(table) else None)
 
 
 def _transaction(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
@@ -85,6 +90,18 @@ def _rebuild(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None
     table.rebuild_metadata()
 
 
+def _repush(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
+    count = rows.num_rows
+    places = () if _places(table) else ("p", "s")[: 1 + count % 2]
+    buckets = 1 + count % 4 if definition["record_key"] else None
+    try:
+        table.repush(
+            buckets=buckets, partition_by=places, table_type=("cow", "mor")[count // 2 % 2]
+        )
+    except RepushRefusedError:
+        table.cancel_repush()
+
+
 ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "upsert": _upsert,
     "upsert again": _upsert,
@@ -98,6 +115,8 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "savepoint": lambda table, _rows, _definition: table.savepoint(f"s{table.version}"),
     "no bounds": lambda table, _rows, _definition: table.set({"metadata.statistics": "off"}),
     "rebuild": _rebuild,
+    "repush": _repush,
+    "repush again": _repush,
     "clean": lambda table, _rows, _definition: table.clean(),
     "archive": lambda table, _rows, _definition: table.archive(),
 }

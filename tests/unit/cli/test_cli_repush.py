@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plait import Table
+from plait.ports import NullObserver
 from plait.repush.begin import NewLayout, begin
+from plait.repush.run import PROGRESS
 from tests.unit.cli.conftest import rows
 
 
@@ -57,6 +61,23 @@ def test_describe_shows_an_open_repush_and_how_far_it_is(tablectl, opened):
     text = tablectl("describe", opened).out
     assert shown["directory"] in text
     assert "cow; 5 buckets by id; partitioned by day; ordered by x" in text
+
+
+def test_describe_shows_the_task_at_which_a_repush_was_killed(tablectl, table):
+    class Killed(NullObserver):
+        def phase(self, name: str, **facts: object) -> None:
+            del facts
+            if name == PROGRESS:
+                raise KeyboardInterrupt
+
+    Table.open(table).upsert(rows(7, day="b"))
+    handle = Table.open(table).handle
+    killed = Table(replace(handle, ports=replace(handle.ports, observer=Killed())))
+    with pytest.raises(KeyboardInterrupt):
+        killed.repush(partition_by=(), buckets=4, rows_per_task=1)
+    assert tablectl("describe", table, "--json").data["repush"]["position"] == "load 1"
+    done = tablectl("repush", table, "--json").data["report"]
+    assert (done["rows_loaded"], done["base"]) == (1, 3)
 
 
 def test_repush_without_options_goes_on_with_the_open_one(tablectl, opened):
