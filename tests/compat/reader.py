@@ -29,7 +29,7 @@ from tests.compat.values import bucket_of, key_hashes, text_of
 
 FEATURES = {
     "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
-    "ttl-1", "archive-1",
+    "ttl-1", "archive-1", "rows-written-1",
 }  # fmt: skip
 PLAIN = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),

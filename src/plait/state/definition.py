@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import BucketSpec
@@ -11,6 +11,7 @@ from plait.model.contract import Contract, Options
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
+from plait.model.written import WRITTEN_OPTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class TableDef:
                 BucketSpec(int(bucket["id"]), key, int(bucket["count"])),
                 None if ordering is None else str(ordering),
                 str(value["table_type"]),
-                options.choice("metadata.statistics") == "on",
             )
+            spec = laid_out(spec, options)
             _check_spec(spec)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             policy, isolation, unique = (
@@ -88,6 +89,12 @@ class TableDef:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def laid_out(spec: TableSpec, options: Options) -> TableSpec:
+    """Return how rows are laid out with these options."""
+    statistics = options.choice("metadata.statistics") == "on"
+    return replace(spec, statistics=statistics, written=options.choice(WRITTEN_OPTION) == "on")
 
 
 def _check_spec(spec: TableSpec) -> None:
