@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.golden import Golden, Row, by
-from tests.compat.services import archived, expired, ordered, repushed, restored
+from tests.compat.services import archived, expired, ordered, repushed, restored, written
 
 HERE = Path(__file__).parent / "v1"
 UTC = dt.UTC
@@ -442,6 +442,7 @@ TABLES = (
     restored,
     expired,
     archived,
+    written,
     repushed,
 )
 

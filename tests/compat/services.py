@@ -137,6 +137,49 @@ def expired() -> Golden:
     return golden
 
 
+def written() -> Golden:
+    """Rows that say who wrote them, beside what the files say: they are copied again and again."""
+    golden = Golden(
+        "written",
+        "id bigint, by bigint",
+        record_key=("id",),
+        buckets=1,
+        ttl=Ttl("written", 100),
+        properties={"rows.written": "on", "checkpoint.interval": "3"},
+    )
+    table = golden.table
+    rows: dict[int, Row] = {}
+
+    def put(*ids: int) -> None:
+        fresh = {n: {"id": n, "by": table.version + 1} for n in ids}
+        rows.update(fresh)
+        table.upsert(golden.arrow(fresh.values()))
+        golden.shows(rows.values())
+
+    put(1, 2)
+    put(3)
+    put(2, 4)
+    table.compact(full=True)
+    golden.shows(rows.values())
+    table.update({"by": str(table.version + 1)}, where="id = 3")
+    rows[3] = {"id": 3, "by": table.version}
+    golden.shows(rows.values())
+    table.cluster("by")
+    golden.shows(rows.values())
+    table.restore(version=2)
+    rows = {int(str(row["id"])): row for row in golden.rows[2]}
+    golden.shows(rows.values())
+    table.delete(where="id = 1")
+    del rows[1]
+    golden.shows(rows.values())
+    golden.clock.advance(92.5)  # version 1 is over, version 2 is not
+    table.expire()
+    del rows[2]
+    golden.shows(rows.values())
+    put(5)
+    return golden
+
+
 def archived() -> Golden:
     """Decisions in two files of the archive, and a slot that is not emptied yet."""
     golden = Golden(

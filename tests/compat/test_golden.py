@@ -20,6 +20,7 @@ from tests.compat import make_v1
 from tests.compat.reader import Reader, RefusedError
 from tests.compat.rows import listed
 from tests.compat.values import live_sums
+from tests.compat.written import written_versions
 
 V1 = Path(__file__).parent / "v1"
 TABLES = sorted(path.stem for path in V1.glob("*.json"))
@@ -60,12 +61,25 @@ def test_all_golden_tables_are_tested() -> None:
 
 def test_second_reader_imports_nothing_of_plait() -> None:
     names: list[str] = []
-    for file in ("reader.py", "values.py"):
+    for file in ("reader.py", "values.py", "written.py"):
         tree = ast.parse(Path(__file__).with_name(file).read_text(encoding="utf-8"))
         names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
         names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
-    others = {name.split(".")[0] for name in names if name != "tests.compat.values"}
+    ours = {"tests.compat.values", "tests.compat.reader"}
+    others = {name.split(".")[0] for name in names if name not in ours}
     assert others - sys.stdlib_module_names == {"pyarrow", "pyroaring", "xxhash"}
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_second_reader_knows_which_version_wrote_a_row(checkpoints: bool) -> None:
+    """The table has the version in a column of its own too."""
+    reader = Reader(str(V1 / "written"), checkpoints=checkpoints)
+    copied = 0
+    for version in versions_of("written"):
+        told = written_versions(reader, version)
+        assert [row["by"] for row, _ in told] == [number for _, number in told]
+        copied += sum(number < version for _, number in told)
+    assert copied
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])

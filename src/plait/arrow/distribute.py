@@ -24,6 +24,7 @@ from plait.files.data_file import LiveFile
 from plait.files.keys import Indices
 from plait.files.row_map import RowMapBuilder
 from plait.model.order import Order
+from plait.model.written import column_of
 from plait.read.key_sort import spilling
 
 _PLACE = pa.field("place", pa.int64())
@@ -87,8 +88,9 @@ class Distribution:
                 yield _in_order(runs[first : first + self.runs])
 
     def _divide(self, runs: Sequence[Path], builders: Sequence[RowMapBuilder]) -> None:
-        names = self.existing.spec.schema.names
-        schema = pa.schema([*self.existing.spec.schema.arrow, _PLACE])
+        spec = self.existing.spec
+        names, fields = spec.copied, [column_of(name, spec.schema)[1] for name in spec.copied]
+        schema = pa.schema([*fields, _PLACE])
         first = 0
         with ExitStack() as stack:
             sinks = [stack.enter_context(pa.OSFile(str(run), "wb")) for run in runs]
@@ -131,7 +133,7 @@ def _sorted(run: Path) -> pa.Table:
 def _width(existing: Existing, sources: Sequence[LiveFile]) -> int:
     """Return the bytes of a row in memory, by the first rows that there are."""
     for file in sources:
-        for block in existing.blocks(file, existing.spec.schema.names):
+        for block in existing.blocks(file, existing.spec.copied):
             size: int = block.rows.nbytes
             return max(1, size // max(1, int(block.rows.num_rows)))
     return 1

@@ -13,7 +13,7 @@ from plait.arrow.ingest import Group
 from plait.arrow.key_filter import KeyFilter
 from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
-from plait.files.data_file import LiveFile, bucket_spans, live_files, unmasked
+from plait.files.data_file import NO_VERSION, LiveFile, bucket_spans, live_files, unmasked
 from plait.files.deletion import MaskWriter, load_mask, union
 from plait.files.footer import Range
 from plait.files.hash import Hashes
@@ -117,9 +117,9 @@ class Existing:
             yield SortedBatch(pa.Table.from_batches([part.rows]), part.positions)
 
 
-def as_live(record: pa.Table, version: int) -> LiveFile:
+def as_live(record: pa.Table) -> LiveFile:
     """Take a file that this writer has just made for one that is live."""
-    return next(live_files(unmasked(record, version=version)))
+    return next(live_files(unmasked(record, version=NO_VERSION, staged=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def remove_rows(
     if output.spec.table_type == MOR:
         hide(staged, files, gone, existing)
         return staged
-    names = output.spec.schema.names
+    names = output.spec.copied
     for file in files:
         lost = gone.get(file.path)
         if lost is None or not len(lost):

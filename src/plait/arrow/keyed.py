@@ -43,16 +43,16 @@ class CowStage:
     def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
         """Merge what came in for a bucket with those of its live rows that are not hidden."""
         spec, limits = self.output.spec, self.output.limits
+        names = spec.copied
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
             old = (
-                self.existing.source(file, spec.schema.names, hidden=hidden.get(file.path))
-                for file in files
+                self.existing.source(file, names, hidden=hidden.get(file.path)) for file in files
             )
-            merge = Merge(spec.key, spec.ordering, self.rule)
-            return merge.rounds([*old, *self.incoming.sources(bucket)], self.budget)
+            new = self.incoming.sources(bucket, written=spec.written and bool(files))
+            return Merge(spec.key, spec.ordering, self.rule).rounds([*old, *new], self.budget)
 
         def changed(merged: Round) -> bool:
             count(merged, staged, bucket, self.rule, spec.key)
@@ -86,7 +86,7 @@ class MorStage:
         """Find by the key columns alone which rows lose, in live files and in our own."""
         spec = self.output.spec
         logs, removes = self.sink.logs.get(bucket, []), bucket in self.sink.removals
-        own = [as_live(log.record, -1) for log in logs]
+        own = [as_live(log.record) for log in logs]
         lost = LostRows(hidden)
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))

@@ -26,6 +26,7 @@ from plait.model.clauses import Clauses
 from plait.model.instant import Operation
 from plait.model.order import KEY_ORDER
 from plait.model.plan import MOR, TableSpec
+from plait.model.written import unwritten
 from plait.read.join import JoinedRows, SortedBatch, Source, file_positions, joined
 
 _NONE: Indices = np.zeros(0, dtype=np.int64)
@@ -118,20 +119,26 @@ class _Merged:
         effectless: Indices = at[at >= 0]
         return effectless
 
-    def result(self, *, kept: bool) -> pa.Table:
-        """Return the rows that are there afterwards, in key order; ``kept``: the unchanged too."""
+    def result(self, *, kept: bool, written: bool) -> pa.Table:
+        """Return the rows that are there afterwards, in key order.
+
+        Args:
+            kept: whether the unchanged are among them.
+            written: whether old rows have the hidden column, so that the new ones need it.
+        """
         rows, updated, inserted = self.rows, self.updated, self.inserted
         if self.unchanged and kept and len(rows.origins) == 1:
             return rows.old
-        old = rows.old if kept and rows.old.num_rows else updated.rows.slice(0, 0)
+        fresh = [each.rows for each in (updated, inserted)]
+        fresh = [unwritten(each) for each in fresh] if written else fresh
+        old = rows.old if kept and rows.old.num_rows else fresh[0].slice(0, 0)
         picked = rows.old_at.copy() if kept else np.full_like(rows.old_at, -1)
         picked[updated.deleted] = -1
         start = old.num_rows
         for chosen in (updated, inserted):
             picked[chosen.changed] = np.arange(start, start + len(chosen.changed))
             start += len(chosen.changed)
-        tables = [old, updated.rows, inserted.rows]
-        return taken(combined(pa.concat_tables(tables)), picked[picked >= 0])
+        return taken(combined(pa.concat_tables([old, *fresh])), picked[picked >= 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,7 @@ class MergeStage:
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         masks = self.output.spec.table_type == MOR
         kind = LOG if masks and files else BASE
+        written = self.output.spec.written and bool(files) and not masks
 
         def changed(merged: _Merged) -> bool:
             staged.inserted += len(merged.inserted.changed)
@@ -165,7 +173,9 @@ class MergeStage:
         blocks = once_changed(
             lambda: self._merged(bucket, files, masks=masks),
             changed,
-            lambda merged: sliced(merged.result(kept=not masks), self.output.limits.slice),
+            lambda merged: sliced(
+                merged.result(kept=not masks, written=written), self.output.limits.slice
+            ),
         )
         record = self.output.write(bucket, kind, blocks, order=KEY_ORDER)
         if not staged.counted:  # every row stays as it is
@@ -183,7 +193,7 @@ class MergeStage:
         self, bucket: BucketId, files: Sequence[LiveFile], *, masks: bool
     ) -> Iterator[_Merged]:
         spec = self.output.spec
-        names, within, sieve = list(spec.schema.names), None, None
+        names, within, sieve = spec.copied, None, None
         if masks:  # what does not meet anything need not be read
             wanted = self.merging.target_columns | set(spec.key)
             names = [name for name in names if name in wanted]

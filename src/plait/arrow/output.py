@@ -116,7 +116,8 @@ class Output:
 
         The first rows decide how many make a row group, and which columns get a dictionary.
         """
-        place = Place(self.name(bucket, kind), *bucket, kind)
+        written = first.num_columns > len(self.spec.schema.names)
+        place = Place(self.name(bucket, kind), *bucket, kind, written=written)
         width = max(1, first.nbytes // max(1, first.num_rows))
         most = ORDERED_GROUP_ROWS if order > KEY_ORDER and self.spec.keyed else GROUP_ROWS
         rows = min(most, max(1, self.limits.group // width))

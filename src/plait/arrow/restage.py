@@ -103,7 +103,7 @@ def _logged(
 
 def _rows_in(record: pa.Table, existing: Existing) -> Iterator[pa.Table]:
     names = existing.spec.schema.names
-    return (block.rows for block in existing.blocks(as_live(record, -1), names))
+    return (block.rows for block in existing.blocks(as_live(record), names))
 
 
 class _PartitionColumns:

@@ -183,7 +183,7 @@ class Rewriter:
     ) -> Iterator[pa.Table]:
         """Return rows in the order of their keys."""
         spec, limits, first = self.output.spec, self.output.limits, 0
-        existing = [self.existing.source(file, spec.schema.names) for file in sources]
+        existing = [self.existing.source(file, spec.copied) for file in sources]
         for parts in aligned(existing, spec.key, limits.round):
             order, starts = keys.grouped(keys.concat([part.keys for _, part in parts]))
             if not starts.all():
@@ -204,7 +204,7 @@ class Rewriter:
         self, sources: Sequence[LiveFile], builders: Sequence[RowMapBuilder]
     ) -> Iterator[pa.Table]:
         """Return rows as they come."""
-        first, names = 0, self.output.spec.schema.names
+        first, names = 0, self.output.spec.copied
         for file, builder in zip(sources, builders, strict=True):
             for block in self.existing.blocks(file, names):
                 last = first + block.rows.num_rows

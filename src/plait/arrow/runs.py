@@ -12,7 +12,7 @@ import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -27,6 +27,7 @@ from plait.errors import StorageError
 from plait.files import keys
 from plait.files.footer import Range, joined
 from plait.model.value import to_raw
+from plait.model.written import unwritten
 from plait.read.join import SortedBatch, Source
 
 FAN_IN: Final = 32
@@ -56,6 +57,13 @@ def pieces(order: FlushBatch) -> list[Source]:
     return [
         Source(_one_block(batch), unique=False, removes=removes) for batch, removes in order.parts()
     ]
+
+
+def _as_copied(source: Source) -> Source:
+    if source.removes:
+        return source
+    blocks = (SortedBatch(unwritten(each.rows), each.positions) for each in source.blocks)
+    return replace(source, blocks=blocks)
 
 
 def merged_removals(
@@ -285,11 +293,15 @@ class Incoming:
         """Return the buckets that rows came for, in the order of their first flush."""
         return list(dict.fromkeys([*self.sink.runs, *self.kept]))
 
-    def sources(self, group: Group) -> list[Source]:
-        """Return the rows and removals of a bucket, oldest first; none if nothing came for it."""
+    def sources(self, group: Group, *, written: bool = False) -> list[Source]:
+        """Return the rows and removals of a bucket, oldest first; none if nothing came for it.
+
+        ``written``: rows have the hidden column, as those of files that they are merged with.
+        """
         sources = [run.source() for run in self.sink.runs.get(group, ())]
         order = self.kept.get(group)
-        return sources if order is None else sources + pieces(order)
+        sources += [] if order is None else pieces(order)
+        return [_as_copied(each) for each in sources] if written else sources
 
     def forget(self, group: Group) -> None:
         """Free the memory of a bucket: nobody will ask for it again."""

@@ -22,6 +22,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_ALL, LOG
 from plait.model.order import KEY_ORDER, NO_ORDER, recorded_order
 from plait.model.plan import MOR
+from plait.model.written import unwritten
 from plait.read.join import SortedBatch, Source
 from plait.read.key_sort import sorted_by_key
 
@@ -68,12 +69,14 @@ class ChangeStage:
 
     def _rewritten(self, file: LiveFile, at: Positions, digest: KeyDigest) -> Iterator[pa.Table]:
         """Return every row of a file, those that match with their new values."""
-        for block in self.existing.blocks(file, self.output.spec.schema.names):
+        spec = self.output.spec
+        for block in self.existing.blocks(file, spec.copied):
             here = _inside(block, at)
             if not len(here):
                 yield block.rows
                 continue
             changed = self._changed(block.rows.take(pa.array(here)), digest)
+            changed = unwritten(changed) if spec.written else changed
             order = np.arange(block.rows.num_rows)
             order[here] = block.rows.num_rows + np.arange(len(here))
             yield taken(combined(pa.concat_tables([block.rows, changed])), order)

@@ -21,12 +21,14 @@ from plait.files.footer import bounded_columns
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.model.value import array_of, is_plain
+from plait.model.written import WRITTEN_FIELD, WRITTEN_ID, column_of
 
 _TEXT: Final = r'null|"(?:[^"\\]|\\.)*"'
 _T = pa.types
 
 Kinds = Mapping[int, pa.DataType]
 """By field id: the type of a column that may have bounds."""
+WRITTEN_KINDS: Final[Kinds] = {WRITTEN_ID: WRITTEN_FIELD.type}
 
 
 def plain_kinds(spec: TableSpec, schemas: Iterable[Schema]) -> dict[int, pa.DataType]:
@@ -38,7 +40,7 @@ def plain_kinds(spec: TableSpec, schemas: Iterable[Schema]) -> dict[int, pa.Data
     for schema in sorted(schemas, key=lambda each: each.id):
         for name in bounded_columns(replace(spec, schema=schema)):
             kinds[schema.field_id(name)] = schema.arrow.field(name).type
-    return kinds
+    return {**kinds, **WRITTEN_KINDS} if spec.written else kinds
 
 
 def bound_fields(kinds: Kinds) -> list[pa.Field]:
@@ -95,17 +97,17 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
     stats = files["stats"].combine_chunks()
     bounds = {}
     for name in columns:
-        kind = schema.arrow.field(name).type
+        number, field = column_of(name, schema)
+        kind = field.type
         if not is_plain(kind):
             continue
-        number = schema.field_id(name)
         try:
             told = _parsed(stats, number, kind)
         except ValueError as error:
             raise _damaged(files, name, schema, error) from error
-        fields = bound_fields({number: kind})
-        if _has(files, fields):
-            known = (files[field.name].combine_chunks() for field in fields)
+        typed = bound_fields({number: kind})
+        if _has(files, typed):
+            known = (files[each.name].combine_chunks() for each in typed)
             told = tuple(pc.coalesce(*pair) for pair in zip(known, told, strict=True))
         lower, upper, nulls = told
         bounds[name] = Bounds(lower, upper, nulls, rows)

@@ -138,6 +138,8 @@ class Place:
     partition: Partition
     bucket: int
     kind: str  # BASE, LOG, RUN or REMOVALS
+    written: bool = False
+    """Whether its rows have the hidden column too, the last one (``model/written.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,13 @@ class LiveFile:
     dv_path: str | None = None
     dv_offset: int | None = None
     dv_bytes: int | None = None
+    first_version: int | None = None
+    """That added the file, if a restore added it again; NO_VERSION if none has yet."""
+
+    @property
+    def written(self) -> int:
+        """The version that wrote rows of which the file says nothing else."""
+        return self.version if self.first_version is None else self.first_version
 
     @property
     def live_rows(self) -> int:
@@ -168,6 +177,8 @@ class LiveFile:
         return self.rows - self.masked
 
 
+NO_VERSION: Final = -1
+"""In place of the version of files that are not committed."""
 _RENAMED = {"size_bytes": "bytes"}
 _COLUMNS = {_RENAMED.get(f.name, f.name): f.name for f in dataclasses.fields(LiveFile)}
 """The columns of LIVE that a ``LiveFile`` has, and what they are called there."""
@@ -176,13 +187,23 @@ _MASK = {"masked": "rows"} | {n: n for n in ("inline", "dv_path", "dv_offset", "
 """Columns of LIVE that a mask sets, and where they stand in MASKED."""
 
 
-def unmasked(added: pa.Table, *, version: int) -> pa.Table:
-    """Take files as a version added them (ADDED) for live ones without a deletion vector."""
+def unmasked(added: pa.Table, *, version: int, staged: bool = False) -> pa.Table:
+    """Take files as a version added them (ADDED) for live ones without a deletion vector.
+
+    ``staged``: they are not committed yet, and the version only says in which order they came.
+    """
     count = added.num_rows
     known = {"version": pa.repeat(version, count), "masked": pa.repeat(0, count)}
+    if staged:
+        known["first_version"] = pa.repeat(NO_VERSION, count)
     known |= {name: added[name] for name in added.schema.names}
     columns = [known.get(f.name, pa.nulls(count, f.type)) for f in LIVE]
     return pa.table(columns, names=LIVE.names).cast(LIVE)
+
+
+def written_versions(files: pa.Table) -> pa.ChunkedArray:
+    """Return for each of some files (LIVE) what ``LiveFile.written`` says."""
+    return pc.coalesce(files["first_version"], files["version"])
 
 
 def with_masks(files: pa.Table, masked: pa.Table) -> pa.Table:

@@ -22,6 +22,7 @@ import xxhash
 
 from plait.model.plan import TableSpec
 from plait.model.value import Raw, is_plain, raw_text
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD, WRITTEN_ID
 
 THRIFT_BYTES_MAX: Final = 64 << 20
 _TAIL_BYTES = 64 << 10
@@ -186,6 +187,12 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Ra
         if whole is None:
             whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
         entries[str(spec.schema.field_id(name))] = _entry(whole, kind)
+    columns = sum(len(leaf_types(field)) for field in schema)
+    if footer.num_columns > columns and footer.schema.column(columns).name == WRITTEN_COLUMN:
+        hidden = joined((group_range(g.column(columns), WRITTEN_FIELD.type) for g in groups), rows)
+        entries[str(WRITTEN_ID)] = _entry(hidden, WRITTEN_FIELD.type)
+    elif spec.written:
+        entries[str(WRITTEN_ID)] = [None, None, sum(rows)]
     return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -14,7 +14,8 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait.files.data_file import LiveFile, corrupt, reading
+from plait.files.data_file import NO_VERSION, LiveFile, corrupt, reading
+from plait.files.fitting import field_id, fitted
 from plait.files.footer import (
     THRIFT_BYTES_MAX,
     Range,
@@ -31,7 +32,8 @@ from plait.files.footer import (
 from plait.files.hash import Hashes
 from plait.files.key_index import KeyIndex
 from plait.model.plan import TableSpec
-from plait.model.schema import FIELD_ID, Schema
+from plait.model.schema import Schema
+from plait.model.written import WRITTEN_ID, column_of
 from plait.storage.port import Store, check_path
 
 BATCH_ROWS_MAX: Final = 1 << 16
@@ -48,6 +50,8 @@ class _Source:
 
     wanted: pa.Field
     found: pa.Field | None
+    fills: int | None = None
+    """What nulls, and rows of a file without the column, count as."""
 
 
 class OpenFile:
@@ -109,7 +113,10 @@ class OpenFile:
             for source in self._sources(columns):
                 name, physical = source.wanted.name, source.found
                 if physical is None:
-                    ranges[name] = Range(null_count=self._counts[group])
+                    fills, count = source.fills, self._counts[group]
+                    ranges[name] = Range(fills, fills, count if fills is None else 0)
+                elif source.fills is not None:
+                    ranges[name] = self._filled_range(group, physical, source.fills)
                 elif _comparable(physical.type, source.wanted.type):
                     ranges[name] = self._chunk_range(group, physical)
         return ranges
@@ -120,6 +127,13 @@ class OpenFile:
         # Parquet leaves NaN out of its bounds, and NaN is greater than every number.
         upper = None if _T.is_floating(physical.type) else known.upper
         return Range(known.lower, upper, known.null_count)
+
+    def _filled_range(self, group: int, physical: pa.Field, version: int) -> Range:
+        """Return the range of a column in which nulls count as a version, the greatest of all."""
+        known, rows = self._chunk_range(group, physical), self._counts[group]
+        if known.null_count == rows:
+            return Range(version, version, 0)
+        return Range(known.lower, known.upper if known.null_count == 0 else version, 0)
 
     def key_index(self) -> KeyIndex | None:
         """Return the file's key index, of use while the file is open; None if there is none.
@@ -198,12 +212,7 @@ class OpenFile:
     def _fit(
         self, batch: pa.RecordBatch, sources: Sequence[_Source], schema: pa.Schema
     ) -> pa.RecordBatch:
-        columns = [
-            pa.nulls(batch.num_rows, source.wanted.type)
-            if source.found is None
-            else fitted(batch.column(source.found.name), source.found, source.wanted)
-            for source in sources
-        ]
+        columns = [_column(batch, source) for source in sources]
         if not columns:
             return batch.select([])
         return pa.record_batch(columns, schema=schema)
@@ -213,8 +222,12 @@ class OpenFile:
         by_id = {number: field for field in self._found if (number := field_id(field)) is not None}
         sources = []
         for name in columns:
-            wanted = self._schemas.reading.arrow.field(name)
-            number = self._schemas.reading.field_id(name)
+            number, wanted = column_of(name, self._schemas.reading)
+            if number == WRITTEN_ID:
+                written = self._file.written
+                fills = None if written == NO_VERSION else written
+                sources.append(_Source(wanted, by_id.get(number), fills))
+                continue
             if by_id:
                 stored = by_id.get(number)
             else:
@@ -246,8 +259,18 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
         StorageError: the store failed.
     """
     schema = schemas.get(file.schema_id, spec.schema)
+    told = replace(spec, schema=schema, written=False)  # as the file alone says
     with OpenFile(store, file, Schemas(schema, schemas)) as source:
-        return source.stats(replace(spec, schema=schema))
+        return source.stats(told)
+
+
+def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
+    if source.found is None:
+        if source.fills is not None:
+            return pa.repeat(pa.scalar(source.fills, source.wanted.type), batch.num_rows)
+        return pa.nulls(batch.num_rows, source.wanted.type)
+    column = fitted(batch.column(source.found.name), source.found, source.wanted)
+    return column if source.fills is None else column.fill_null(source.fills)
 
 
 def _require_size(file: LiveFile, size_bytes: int) -> None:
@@ -298,100 +321,3 @@ def _comparable(stored: pa.DataType, wanted: pa.DataType) -> bool:
     whole = _T.is_signed_integer(stored) and _T.is_signed_integer(wanted)
     real = _T.is_floating(stored) and _T.is_floating(wanted)
     return whole or real or bool(stored == wanted)
-
-
-def field_id(field: pa.Field) -> int | None:
-    """Return the id of a field; None if it carries none.
-
-    >>> field_id(pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "7"}))
-    7
-    """
-    text = (field.metadata or {}).get(FIELD_ID)
-    if text is None or not text.isdigit():
-        return None
-    return int(text)
-
-
-def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
-    """Return the values of a column of type ``stored`` as ``wanted``.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.
-    """
-    source, target = stored.type, wanted.type
-    if source == target and _same_ids(stored, wanted):
-        return array
-    if _T.is_struct(source) and _T.is_struct(target):
-        return _fit_struct(array, target)
-    if _T.is_list(source) and _T.is_list(target):
-        values = fitted(array.values, source.value_field, target.value_field)
-        return _rebuilt(array, target, values)
-    if _T.is_map(source) and _T.is_map(target):
-        return _fit_map(array, target)
-    return array.cast(target)
-
-
-def _same_ids(stored: pa.Field, wanted: pa.Field) -> bool:
-    """Tell whether equal types mean equal fields: no child was replaced by a namesake."""
-    if not _T.is_nested(stored.type):
-        return True
-    pairs = zip(_children(stored.type), _children(wanted.type), strict=True)
-    return all(
-        (field_id(a) is None or field_id(a) == field_id(b)) and _same_ids(a, b) for a, b in pairs
-    )
-
-
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if _T.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    return [kind.field(index) for index in range(kind.num_fields)]
-
-
-def _find_child(children: list[pa.Field], wanted: pa.Field) -> int | None:
-    """Find a field by its id, or by its name among fields without ids."""
-    for index, child in enumerate(children):
-        number = field_id(child)
-        same = child.name == wanted.name if number is None else number == field_id(wanted)
-        if same:
-            return index
-    return None
-
-
-def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
-    children = _children(array.type)
-    parts = []
-    for wanted in _children(target):
-        index = _find_child(children, wanted)
-        if index is None:
-            parts.append(pa.nulls(len(array), wanted.type))
-        else:
-            child = array.field(index)  # with the struct's offset applied
-            parts.append(fitted(child, children[index], wanted))
-    nulls = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(parts, fields=_children(target), mask=nulls)
-
-
-def _fit_map(array: pa.Array, target: pa.DataType) -> pa.Array:
-    keys = fitted(array.keys, array.type.key_field, target.key_field)
-    items = fitted(array.items, array.type.item_field, target.item_field)
-    entries = pa.StructArray.from_arrays(
-        [keys, items],
-        fields=[
-            pa.field("key", target.key_type, nullable=False),
-            target.item_field.with_name("value"),
-        ],
-    )
-    return _rebuilt(array, target, entries)
-
-
-def _rebuilt(array: pa.Array, target: pa.DataType, values: pa.Array) -> pa.Array:
-    """Put new values under the offsets of a list or map array."""
-    validity, offsets = array.buffers()[:2]
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity, offsets],
-        null_count=array.null_count,
-        offset=array.offset,
-        children=[values],
-    )

@@ -29,6 +29,7 @@ from plait.model.bucket import partition_text
 from plait.model.changes import ADDED
 from plait.model.order import KEY_ORDER, NO_ORDER
 from plait.model.plan import TableSpec
+from plait.model.written import WRITTEN_FIELD
 from plait.storage.port import Store, check_path
 
 GROUP_ROWS: Final = 128 * 1024
@@ -72,6 +73,8 @@ class DataFileWriter:
         self._store, self._place, self._spec = store, place, spec
         self._order, self._group_rows = order, group_rows
         self._schema = spec.schema.arrow
+        if place.written:
+            self._schema = self._schema.append(WRITTEN_FIELD)
         self._floats: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
         self._groups: list[int] = []
         indexed = spec.keyed and order != KEY_ORDER and place.kind != RUN

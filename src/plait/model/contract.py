@@ -285,6 +285,13 @@ OPTIONS: Mapping[str, Option] = {
             "whether the table's metadata tells the bounds of columns in each file that is added",
             choices=("on", "off"),
         ),
+        Option(
+            "rows.written",
+            "choice",
+            "off",
+            "whether each row keeps the version that wrote it when it is copied into another file",
+            choices=("on", "off"),
+        ),
     )
 }
 

@@ -10,6 +10,7 @@ from plait.errors import redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.schema import Schema
+from plait.model.written import WRITTEN_COLUMN
 
 COW, MOR = "cow", "mor"
 
@@ -19,6 +20,7 @@ LIVE = pa.schema(
         pa.field("version", pa.int64(), nullable=False),  # that added the file
         pa.field("masked", pa.int64(), nullable=False),  # rows hidden by the deletion vector
         *[field for field in MASKED if field.name not in ("path", "rows")],
+        pa.field("first_version", pa.int64()),  # that added the file, if a restore added it again
     ]
 )
 """One row a live file: as added, with its current deletion vector."""
@@ -57,6 +59,8 @@ class TableSpec:
     table_type: str  # COW | MOR
     statistics: bool = field(default=True, compare=False)
     """Whether bounds of new files are told: no change of the layout, either way is right."""
+    written: bool = field(default=False, compare=False)
+    """Whether files that copy rows say which version wrote each (``model/written.py``)."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -67,6 +71,12 @@ class TableSpec:
     def keyed(self) -> bool:
         """Whether rows have an identity."""
         return self.buckets.keyed
+
+    @property
+    def copied(self) -> list[str]:
+        """What is read of rows that go into another file: all columns, the hidden one too."""
+        names: list[str] = list(self.schema.names)
+        return [*names, WRITTEN_COLUMN] if self.written else names
 
 
 @dataclass(frozen=True, slots=True)

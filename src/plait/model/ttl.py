@@ -12,14 +12,16 @@ from plait.errors import OptionError
 from plait.model.contract import Option
 
 WRITTEN: Final = "written"
-"""In place of a column: the time at which files were committed."""
+"""In place of a column: the time of the commit that wrote a row, or that added a file."""
 PARTITION, ROW = "partition", "row"
 _UNITS: Final = (ROW, PARTITION)
 _AFTER: Final = Option("ttl", "time", "", "", minimum=1)
 _AFTER_MAX: Final = 10_000_000_000
 """Some 300 years: the time before which rows expire stays a date."""
 _DAY_MS: Final = 86_400_000
-_HINT: Final = "for example 'day 30d partition', 'ts 12h row', or 'written 30d partition'"
+_HINT: Final = (
+    "for example 'day 30d partition', 'ts 12h row', 'written 30d row' or 'written 30d partition'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,17 @@ class Ttl:
             message = f"a time to live of {self.after!r} seconds by {self.unit!r} is not allowed"
             hint = f"whole seconds, at least 1, by {' or '.join(_UNITS)}; {_HINT}"
             raise OptionError(message, hint=hint, key="ttl", value=str(self))
-        if self.by == WRITTEN and self.unit == ROW:
-            message = "rows cannot expire by the time at which they were written"
-            hint = (
-                "no file tells when each of its rows was written: compaction and copy-on-write "
-                "put old rows into new files; write the time into a column and name that, "
-                "or let whole partitions expire (unit='partition')"
-            )
-            raise OptionError(message, hint=hint, key="ttl", value=str(self))
         return self
 
     @property
     def by_column(self) -> bool:
         """Whether a column tells the time."""
         return self.by != WRITTEN
+
+    @property
+    def by_row_written(self) -> bool:
+        """Whether the time at which each row was written tells when it expires."""
+        return self.by == WRITTEN and self.unit == ROW
 
     def cutoff(self, now_ms: int, kind: pa.DataType) -> int:
         """Return the raw value before which the values of a time column have expired.

@@ -44,7 +44,8 @@ class Queries:
         A read pin keeps the files until the scan is dropped.
 
         Args:
-            columns: column names, in the order wanted; all by default.
+            columns: column names, in the order wanted; all by default. With the property
+                ``rows.written`` also ``_written``, the version that wrote the row.
             where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row: it
                 prunes no files and cannot be passed to Spark.
             version: the version to read; the newest by default.

@@ -14,6 +14,7 @@ from plait.expr import Where, parse_where, to_json
 from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.model.schema import names_of, unknown_column
+from plait.model.written import WRITTEN_FIELD, column_of
 from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
@@ -50,7 +51,8 @@ class Scan(Frames):
         Args:
             store: the table's.
             snapshot: the version to read.
-            columns: the columns to return, in this order; None: all.
+            columns: the columns to return, in this order; None: all. ``_written`` is the version
+                that wrote the row, where the table has the property ``rows.written``.
             where: SQL text, a pyarrow expression or a predicate; None: all rows.
 
         Raises:
@@ -58,7 +60,9 @@ class Scan(Frames):
             PredicateError: the predicate cannot be understood.
         """
         self._store, self._snapshot = store, snapshot
-        self._columns = known_columns(columns, snapshot.spec.schema.arrow)
+        known = snapshot.spec.schema.arrow
+        hidden = known.append(WRITTEN_FIELD) if snapshot.spec.written else None
+        self._columns = known_columns(columns, known, hidden)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
@@ -81,8 +85,9 @@ class Scan(Frames):
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        fields = self._snapshot.spec.schema.arrow
-        return pa.schema([fields.field(name).remove_metadata() for name in self._columns])
+        schema = self._snapshot.spec.schema
+        fields = (column_of(name, schema)[1] for name in self._columns)
+        return pa.schema([field.remove_metadata() for field in fields])
 
     @property
     def read_predicate(self) -> dict[str, object] | None:
@@ -178,11 +183,16 @@ def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
         yield group
 
 
-def known_columns(columns: str | Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns asked for, or all; raise SchemaMismatchError for an unknown one."""
+def known_columns(
+    columns: str | Sequence[str] | None, schema: pa.Schema, hidden: pa.Schema | None = None
+) -> tuple[str, ...]:
+    """Return the columns asked for, or all; raise SchemaMismatchError for an unknown one.
+
+    ``hidden``: the columns that can be asked for, where these are more than all.
+    """
     names = tuple(schema.names) if columns is None else names_of(columns, "columns")
     for name in names:
-        if name not in schema.names:
+        if name not in (hidden or schema).names:
             raise unknown_column(name, schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -14,6 +14,7 @@ from plait.model.changes import ADDED, MASKED
 from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.model.stream import Position
+from plait.model.written import WRITTEN_OPTION
 from plait.state.definition import TableDef
 from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
@@ -108,7 +109,8 @@ class Shadow:
 def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     """Return how the shadow is defined: the last image of a row wins, whatever it orders by."""
     layout = replace(repush.layout, ordering=None)
-    options = table.options.merged(repush.properties)
+    # Its versions mean nothing in the table: there every row counts as written by the swap.
+    options = table.options.merged({**repush.properties, WRITTEN_OPTION: "off"})
     spec = layout.applied(table.spec, table.spec.schema)
     return replace(
         table,

@@ -6,7 +6,7 @@ A file is judged by its bounds where these say enough. Null values never expire.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,16 @@ import pyarrow.compute as pc
 
 from plait.arrow.existing import Existing, Matches
 from plait.expr.tree import Column, Compare, Literal
-from plait.files.bounds import file_bounds
-from plait.files.data_file import LiveFile, live_files
+from plait.files.bounds import WRITTEN_KINDS, file_bounds
+from plait.files.data_file import LiveFile, live_files, written_versions
 from plait.files.roaring import Positions
 from plait.model.bucket import Partition
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.ttl import PARTITION, Ttl
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
+from plait.read.condition import Condition
 from plait.read.plan import plan_scan
-from plait.read.wanted import everything, wanted_where
+from plait.read.wanted import Wanted, everything, wanted_where
 from plait.services.ages import current_before
 from plait.state.state import TableState
 from plait.txn.definition import fitting_ttl
@@ -63,9 +65,13 @@ def find_candidates(handle: TableHandle, state: TableState, ttl: Ttl, limit: int
     Only files of which the metadata does not say enough are read.
     """
     spec = state.table.spec
+    if ttl.by_row_written:
+        return _written_before(state.snapshot(handle.store, wants=wanted_written), limit)
     if ttl.by in spec.partition_by or ttl.unit != PARTITION:
         return _matching(handle, state, _predicate(ttl, limit, spec)).plan.files
-    snapshot = state.snapshot(handle.store, wants=everything)
+    by_written = spec.written and not ttl.by_column
+    wants = wanted_written if by_written else everything
+    snapshot = state.snapshot(handle.store, wants=wants)
     files = snapshot.files.append_column("expired", pa.array(_judged(snapshot, ttl, limit)))
     files = _whole_partitions(files)
     unknown = files.filter(pc.equal(files["expired"], _MAYBE))
@@ -104,12 +110,56 @@ def find_expired(
     if by_value or ttl.unit == PARTITION:
         rows = dict.fromkeys((file.path for file in files), None)
     else:
-        matches = _matching(handle, state, _predicate(ttl, limit, state.table.spec))
+        matches = _row_matches(handle, state, ttl, limit)
         for file in files:
             check_alive()
-            rows.update(matches.hidden([file]))
+            whole = ttl.by_row_written and file.written <= limit
+            rows.update({file.path: None} if whole else matches.hidden([file]))
     found = frozenset(file.partition for file in files if file.path in rows)
     return Expired(found, rows, by_value)
+
+
+def _row_matches(handle: TableHandle, state: TableState, ttl: Ttl, limit: int) -> Matches:
+    """Find rows by a column, or by the version that wrote them."""
+    spec = state.table.spec
+    if not ttl.by_row_written:
+        return _matching(handle, state, _predicate(ttl, limit, spec))
+    snapshot = state.snapshot(handle.store, wants=wanted_written)
+    snapshot = replace(snapshot, files=_written_before(snapshot, limit))
+    column = Column((WRITTEN_COLUMN,), WRITTEN_FIELD.type)
+    expired = Compare(column, "<=", Literal.of(limit, WRITTEN_FIELD.type))
+    condition = Condition.of(expired, spec.schema.arrow.append(WRITTEN_FIELD))
+    plan = replace(plan_scan(snapshot, columns=()), condition=condition)
+    return Matches(Existing(handle.store, snapshot, spec), plan)
+
+
+def wanted_written(_: TableSpec) -> Wanted:
+    """Ask for every file, and for the bounds of the versions that wrote its rows."""
+    return Wanted(kinds=WRITTEN_KINDS)
+
+
+def _written_before(snapshot: Snapshot, limit: int) -> pa.Table:
+    """Return the files in which a version up to a limit may have written a row.
+
+    What a file says of its rows is never newer than the file. Where its bounds are not known, it
+    may say anything that is older.
+    """
+    files = snapshot.files
+    bounds = file_bounds(files, [WRITTEN_COLUMN], snapshot.spec.schema)[WRITTEN_COLUMN]
+    told = pc.is_valid(bounds.null_count)
+    older = pc.fill_null(pc.less_equal(bounds.lower, limit), False)  # noqa: FBT003 - arrow's
+    whole = pc.less_equal(written_versions(files), limit)
+    return files.filter(pc.or_(whole, pc.or_(older, pc.invert(told))))
+
+
+def _newest_written(snapshot: Snapshot) -> pa.ChunkedArray:
+    """Return for each file a version such that no row of the file was written after it."""
+    files, spec = snapshot.files, snapshot.spec
+    if not spec.written:
+        return written_versions(files)
+    bounds = file_bounds(files, [WRITTEN_COLUMN], spec.schema)[WRITTEN_COLUMN]
+    told = pc.if_else(pc.equal(bounds.null_count, 0), bounds.upper, pa.scalar(None, pa.int64()))
+    return pc.coalesce(told, written_versions(files))
 
 
 def _predicate(ttl: Ttl, limit: int, spec: TableSpec) -> Compare:
@@ -133,7 +183,7 @@ def _judged(snapshot: Snapshot, ttl: Ttl, limit: int) -> npt.NDArray[np.int8]:
     """Judge each file by its metadata."""
     files = snapshot.files
     if not ttl.by_column:
-        old = files["version"].to_numpy() <= limit
+        old = _newest_written(snapshot).to_numpy() <= limit
         return np.where(old, _YES, _NO).astype(np.int8)
     bounds = file_bounds(files, [ttl.by], snapshot.spec.schema)[ttl.by]
     wide = pa.int32() if pa.types.is_date32(bounds.upper.type) else pa.int64()

@@ -46,7 +46,8 @@ class Services(Restores, Maintenance, Mends):
 
         Args:
             ttl: ``Ttl``, or its text: a column of dates or timestamps and a time, such as
-                ``"day 30d"``; or ``"written 30d partition"``.
+                ``"day 30d"``; or ``"written 30d partition"``; or ``"written 30d row"`` with the
+                property ``rows.written``.
 
         Raises:
             OptionError, SchemaMismatchError: it does not fit the table; nothing was written.

@@ -13,10 +13,12 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from plait.errors import SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.data_file import LiveFile, live_files
 from plait.model.decision import ReadSet
 from plait.model.schema import Schema, type_name
+from plait.model.written import WRITTEN_COLUMN, is_written
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
 from plait.spark.changes import changes_to_spark
@@ -60,13 +62,24 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
     Raises:
         CapabilityMissingError: the table is inside of this process, where no executor is.
         PredicateError: the scan's predicate is a pyarrow expression.
+        SchemaMismatchError: the scan has the hidden column ``_written``.
     """
     require_reachable(scan.store.spec)
+    _require_plain(scan)
     rows = changes_to_spark(scan, spark) if isinstance(scan, ChangeScan) else _files(scan, spark)
     with _lock:
         _scans[rows] = scan
         _held.setdefault(spark, deque(maxlen=HELD_MAX)).append(scan)
     return rows
+
+
+def _require_plain(scan: Scan | ChangeScan) -> None:
+    """Refuse the version that wrote a row: Spark reads files itself, and few of them say it."""
+    hidden = isinstance(scan, Scan) and is_written(WRITTEN_COLUMN, scan.snapshot.spec.schema)
+    if hidden and WRITTEN_COLUMN in scan.schema.names:
+        message = f"Spark cannot read {WRITTEN_COLUMN}, the version that wrote a row"
+        hint = "leave it out, or read it in this process, with to_arrow() for example"
+        raise SchemaMismatchError(message, hint=hint, column=WRITTEN_COLUMN)
 
 
 def _files(scan: Scan, spark: SparkSession) -> DataFrame:

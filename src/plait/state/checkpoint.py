@@ -42,7 +42,7 @@ from plait.timeline.codec import (
     FEATURES,
     KNOWN,
     RESTORES,
-    TTL,
+    definition_features,
     parse_reserved,
     reserved_to_dict,
 )
@@ -263,9 +263,10 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 
 def _document(state: TableState) -> dict[str, object]:
-    lifetime = () if state.table.ttl is None else (TTL,)
+    table = state.table.to_dict()
+    used = {*state.lineage.features, *definition_features(table), *state.archive.features}
     return {
-        "features": [*FEATURES, *state.lineage.features, *lifetime, *state.archive.features],
+        "features": [*FEATURES, *(name for name in KNOWN if name in used)],
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,
@@ -277,7 +278,7 @@ def _document(state: TableState) -> dict[str, object]:
         **({"lineage": state.lineage.to_dict()} if state.lineage.features else {}),
         **({"archived": state.archive.to_list()} if state.archive.files else {}),
         "files": state.files,
-        "table": state.table.to_dict(),
+        "table": table,
         "parts": [part.to_dict() for part in state.parts],
     }
 

@@ -11,6 +11,7 @@ from plait.model.plan import TableSpec
 from plait.model.repush import FormerLayout, OpenRepush, TableLayout, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
+from plait.model.written import WRITTEN_OPTION
 from plait.timeline.codec import REPUSH
 
 
@@ -111,8 +112,8 @@ class TableDef:
                 layout.buckets,
                 layout.ordering,
                 layout.table_type,
-                options.choice("metadata.statistics") == "on",
             )
+            spec = laid_out(spec, options)
             _check_spec(spec)
             repush = value.get("repush")
             repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
@@ -139,6 +140,12 @@ class TableDef:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def laid_out(spec: TableSpec, options: Options) -> TableSpec:
+    """Return how rows are laid out with these options."""
+    statistics = options.choice("metadata.statistics") == "on"
+    return replace(spec, statistics=statistics, written=options.choice(WRITTEN_OPTION) == "on")
 
 
 def _check_spec(spec: TableSpec) -> None:

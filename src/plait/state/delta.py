@@ -88,4 +88,5 @@ def _described(
     columns = {name: chosen[name] for name in chosen.column_names if name != "until"}
     columns["masked"] = pc.fill_null(hidden["rows"], 0)
     columns |= {f.name: hidden[f.name] for f in MASKED if f.name not in ("path", "rows")}
+    columns["first_version"] = pa.nulls(len(file_at), pa.int64())  # rows that changed are new
     return columns

@@ -257,6 +257,7 @@ class Folded:
         masks = self.masks.filter(_seen(self.masks, version))
         for name, column in _masks_of(files["path"], masks).items():
             files = files.append_column(LIVE.field(name), column)
+        files = files.append_column(_FIRST, pa.nulls(files.num_rows, _FIRST.type))
         bounds = [field for field in files.schema if field.name not in LIVE.names]
         wanted = pa.schema([*LIVE, *bounds])
         found = files.select(wanted.names)
@@ -273,6 +274,7 @@ class Folded:
 
 _MASK = {"masked": "rows"} | {f.name: f.name for f in MASKED if f.name not in ("path", "rows")}
 """Columns of LIVE that a mask sets, and where they stand in its events."""
+_FIRST = LIVE.field("first_version")
 
 
 def _masks_of(paths: pa.ChunkedArray, masks: pa.Table) -> dict[str, pa.Array | pa.ChunkedArray]:

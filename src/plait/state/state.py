@@ -38,6 +38,7 @@ from plait.state.selected import (
     load_lean,
     load_whole,
 )
+from plait.state.succession import with_first_versions
 from plait.state.sums import sums_of
 from plait.state.trust import Trust, read_decided
 from plait.state.undecided import Late, Reservation, late_after, reservations_after
@@ -237,15 +238,21 @@ class TableState:
         at = self.require_readable(version)
         schema_id, total = self._then(store, at)
         if wants is None or not self._large:
-            return self._with(at, schema_id, self.folded(store, at, bounds=True).live(at))
+            folded = self.folded(store, at, bounds=True)
+            return self._with(at, schema_id, self._live(folded, at))
         known = self._with(at, schema_id, LIVE.empty_table())
         selection = Selection(store, self.cache, wants(known.spec))
         folded = fold(selection.load(self.parts, gathered(self.tail)))
         if not self._shows(store, selection, folded):
             return self.snapshot(store, version=version, wants=wants)
-        files = folded.live(at)
+        files = self._live(folded, at)
         unmatched = max(0, min(selection.unmatched, total - files.num_rows))
         return replace(known, files=files, total=total, unmatched=unmatched)
+
+    def _live(self, folded: Folded, version: int) -> pa.Table:
+        """Return what is live at a version; files that a restore added again are rare."""
+        files = folded.live(version)
+        return with_first_versions(files, folded.files) if self.lineage.restores else files
 
     def _shows(self, store: Store, selection: Selection, folded: Folded) -> bool:
         """Compare the files selected with what the parts and their decision sum up."""

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.model.plan import LIVE
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -56,3 +58,19 @@ class Succession:
         at = np.clip(at, -1, len(self._keys))
         same = (keys[at] > codes * width) & (keys[at] < (codes + 1) * width) & (codes >= 0)
         return np.where(same, np.append(self.places, -1)[at], -1)
+
+
+def with_first_versions(files: pa.Table, every: pa.Table) -> pa.Table:
+    """Return live files (LIVE); of those that a restore added again, the first version too.
+
+    Args:
+        files: live files.
+        every: all additions of their paths, each with its version.
+    """
+    every = every.filter(pc.is_in(every["path"], files["path"].combine_chunks()))
+    since = every.group_by("path").aggregate([("version", "min")])
+    at = pc.index_in(files["path"], value_set=since["path"].combine_chunks())
+    first = pc.take(since["version_min"].combine_chunks(), at)
+    older = pc.if_else(pc.less(first, files["version"]), first, pa.scalar(None, pa.int64()))
+    name = "first_version"
+    return files.set_column(files.schema.get_field_index(name), LIVE.field(name), older)

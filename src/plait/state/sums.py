@@ -21,7 +21,9 @@ from plait.model.plan import LIVE
 from plait.model.sums import Sums
 from plait.state.part_file import PLACES, directories_of
 
-_HASHED: Final = [field.name for field in LIVE if field.name != "stats"]
+_TOLD: Final = ("stats", "first_version")
+"""What follows from other decisions, or from the file."""
+_HASHED: Final = [field.name for field in LIVE if field.name not in _TOLD]
 _SUMMED: Final = ("files", "live", "rows", "hash")
 
 

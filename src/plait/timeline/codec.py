@@ -36,6 +36,7 @@ from plait.model.decision import (
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.model.replicas import SinkLedger
 from plait.model.sums import Sums
+from plait.model.written import WRITTEN_OPTION
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, to_json
@@ -51,9 +52,11 @@ TTL = "ttl-1"
 """What it must know to read a definition with a time to live, and what came of it."""
 ARCHIVE = "archive-1"
 """What it must know from the first archive of a table on."""
+WRITTEN = "rows-written-1"
+"""What it must know to read a definition that names ``rows.written``."""
 REPUSH = "repush-1"
 """Older versions may have another layout, and a directory of a repush may be there."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE, REPUSH)
+KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE, WRITTEN, REPUSH)
 SLOT_BYTES_MAX = 64 << 20
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31
@@ -95,13 +98,20 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
         used.add(ROW_MAPS)
     if decision.savepoint or decision.restored or decision.replayed:
         used.add(RESTORES)
-    if decision.operation is Operation.EXPIRE or "ttl" in (decision.table or {}):
+    if decision.operation is Operation.EXPIRE:
         used.add(TTL)
+    used.update(definition_features(decision.table or {}))
     if decision.archived:
         used.add(ARCHIVE)
-    if _OF_REPUSH.intersection(decision.table or ()):
-        used.add(REPUSH)
     return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
+
+
+def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what a client must know to read the definition of a table."""
+    properties = table.get("properties")
+    written = isinstance(properties, Mapping) and WRITTEN_OPTION in properties
+    told = {TTL: "ttl" in table, WRITTEN: written, REPUSH: not _OF_REPUSH.isdisjoint(table)}
+    return tuple(name for name, needed in told.items() if needed)
 
 
 def decode(data: bytes, *, path: str, load: Section) -> Decision:

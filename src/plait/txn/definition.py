@@ -28,8 +28,9 @@ from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.model.sums import Sums
 from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.ports import Ports
-from plait.state.definition import TableDef
+from plait.state.definition import TableDef, laid_out
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
@@ -110,6 +111,8 @@ class Definition:
         )
         options = Options.of(self.properties)
         _check_order(options, spec)
+        spec = laid_out(spec, options)
+        _check_written(spec, self.ttl)
         return TableDef(
             spec,
             {spec.schema.id: spec.schema},
@@ -165,6 +168,13 @@ def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
         if WRITTEN in map(str.lower, spec.schema.names):
             message = f"ttl by {WRITTEN!r} could mean the column or the time of the commit"
             raise OptionError(message, hint="use another column", key="ttl", value=str(ttl))
+        if ttl.by_row_written and not spec.written:
+            message = "the table does not keep the time at which each row was written"
+            hint = (
+                f"set the property {WRITTEN_OPTION}=on first; or write the time into a column and "
+                "name that, or let whole partitions expire (unit='partition')"
+            )
+            raise OptionError(message, hint=hint, key="ttl", value=str(ttl))
         return ttl
     name = _column(spec.schema, ttl.by, "ttl")
     kind = spec.schema.arrow.field(name).type
@@ -221,6 +231,20 @@ def _check_order(options: Options, spec: TableSpec) -> None:
     order = recorded_order(options)
     if order is not None:
         check_order(order, spec, "cluster.by")
+
+
+def _check_written(spec: TableSpec, ttl: Ttl | None) -> None:
+    """Refuse to keep, or to stop keeping, the version that wrote a row; raise OptionError."""
+    if spec.written and WRITTEN_COLUMN in map(str.lower, spec.schema.names):
+        message = f"{WRITTEN_OPTION}=on needs the name {WRITTEN_COLUMN}, which a column has"
+        hint = "use a table without a column of that name"
+        raise OptionError(message, hint=hint, key=WRITTEN_OPTION, value="on")
+    if not spec.written and ttl is not None and ttl.by_row_written:
+        message = (
+            f"rows expire by the time at which they were written, so {WRITTEN_OPTION} must be on"
+        )
+        hint = "change the time to live first"
+        raise OptionError(message, hint=hint, key=WRITTEN_OPTION, value="off")
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -282,7 +306,9 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
     def changed(table: TableDef) -> TableDef:
         options = table.options.merged(values)
         _check_order(options, table.spec)
-        return replace(table, options=options)
+        spec = laid_out(table.spec, options)
+        _check_written(spec, table.ttl)
+        return replace(table, options=options, spec=spec)
 
     return change_table(handle, changed)
 

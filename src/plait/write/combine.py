@@ -99,7 +99,7 @@ def advance(snapshot: Snapshot, changes: Changes) -> Snapshot:
     files = pa.concat_tables(
         [
             _without(snapshot.files, changes.removed["path"]),
-            unmasked(changes.added, version=snapshot.version + 1),
+            unmasked(changes.added, version=snapshot.version + 1, staged=True),
         ]
     )
     return replace(snapshot, files=with_masks(files, changes.masked))

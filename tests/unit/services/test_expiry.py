@@ -226,8 +226,8 @@ def test_a_column_called_written_is_not_taken_for_the_time_of_commits() -> None:
 
 def test_the_error_of_rows_by_written_names_the_way() -> None:
     with pytest.raises(OptionError) as caught:
-        Ttl.parse("written 30d row")
-    assert "column" in str(caught.value.hint)
+        make(ttl=Ttl.parse("written 30d row"))
+    assert "rows.written" in str(caught.value.hint)
 
 
 def test_a_column_that_is_gone_stops_the_expiry_and_nothing_else() -> None:

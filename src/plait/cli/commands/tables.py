@@ -184,7 +184,8 @@ def set(  # noqa: A001 - the name of the command
     All of them change in one decision; the others stay unchanged. The contract
     (contract.concurrency, contract.lock, contract.failed_writes) needs a command of its own, and
     changes only while no other writer is alive. So does the time to live: ttl='COLUMN TIME
-    [row|partition]', ttl='written TIME partition', or ttl=none.
+    [row|partition]', ttl='written TIME partition', ttl=none; and with
+    the property rows.written=on also ttl='written TIME row'.
     """
     values = parse_pairs(properties, what="set")
     table = open_table(app, uri, storage)

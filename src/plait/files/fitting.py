@@ -1,0 +1,109 @@
+"""Values of a column as they stand in a file, as the columns of a newer schema.
+
+Ids decide inside structs, lists and maps too, or names where a file has no ids.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from plait.model.schema import FIELD_ID
+
+_T = pa.types
+
+
+def field_id(field: pa.Field) -> int | None:
+    """Return the id of a field; None if it carries none.
+
+    >>> field_id(pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "7"}))
+    7
+    """
+    text = (field.metadata or {}).get(FIELD_ID)
+    if text is None or not text.isdigit():
+        return None
+    return int(text)
+
+
+def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
+    """Return the values of a column of type ``stored`` as ``wanted``.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.
+    """
+    source, target = stored.type, wanted.type
+    if source == target and _same_ids(stored, wanted):
+        return array
+    if _T.is_struct(source) and _T.is_struct(target):
+        return _fit_struct(array, target)
+    if _T.is_list(source) and _T.is_list(target):
+        values = fitted(array.values, source.value_field, target.value_field)
+        return _rebuilt(array, target, values)
+    if _T.is_map(source) and _T.is_map(target):
+        return _fit_map(array, target)
+    return array.cast(target)
+
+
+def _same_ids(stored: pa.Field, wanted: pa.Field) -> bool:
+    """Tell whether equal types mean equal fields: no child was replaced by a namesake."""
+    if not _T.is_nested(stored.type):
+        return True
+    pairs = zip(_children(stored.type), _children(wanted.type), strict=True)
+    return all(
+        (field_id(a) is None or field_id(a) == field_id(b)) and _same_ids(a, b) for a, b in pairs
+    )
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if _T.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(index) for index in range(kind.num_fields)]
+
+
+def _find_child(children: list[pa.Field], wanted: pa.Field) -> int | None:
+    """Find a field by its id, or by its name among fields without ids."""
+    for index, child in enumerate(children):
+        number = field_id(child)
+        same = child.name == wanted.name if number is None else number == field_id(wanted)
+        if same:
+            return index
+    return None
+
+
+def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
+    children = _children(array.type)
+    parts = []
+    for wanted in _children(target):
+        index = _find_child(children, wanted)
+        if index is None:
+            parts.append(pa.nulls(len(array), wanted.type))
+        else:
+            child = array.field(index)  # with the struct's offset applied
+            parts.append(fitted(child, children[index], wanted))
+    nulls = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=_children(target), mask=nulls)
+
+
+def _fit_map(array: pa.Array, target: pa.DataType) -> pa.Array:
+    keys = fitted(array.keys, array.type.key_field, target.key_field)
+    items = fitted(array.items, array.type.item_field, target.item_field)
+    entries = pa.StructArray.from_arrays(
+        [keys, items],
+        fields=[
+            pa.field("key", target.key_type, nullable=False),
+            target.item_field.with_name("value"),
+        ],
+    )
+    return _rebuilt(array, target, entries)
+
+
+def _rebuilt(array: pa.Array, target: pa.DataType, values: pa.Array) -> pa.Array:
+    """Put new values under the offsets of a list or map array."""
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity, offsets],
+        null_count=array.null_count,
+        offset=array.offset,
+        children=[values],
+    )
