@@ -25,6 +25,7 @@ from plait.txn.recovery import roll_back_failed  # noqa: E402
 from tests.support import stream_steps as streams  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
+    REPUSHES,
     Case,
     attempts,
     calls_of,
@@ -54,6 +55,12 @@ call, so each is listed once.
 - **next coordinator**: the sink's processes when they start again.
 - **nobody**: the file stays. A read pin is ignored once it has expired.
 """
+REPUSH = """## Repushes
+
+A repush is several decisions, and the same call goes on where a killed one was: that is its next
+write. A row was changed while it was open. A step that only reads is left out. After each of these
+deaths, the same call did the rest, the rows were those of before, and `verify` found no problem.
+"""
 STREAMS = """## Streams of several writers
 
 One epoch of two writers, as the Kafka sink commits it: the coordinator or one writer was killed at
@@ -66,6 +73,7 @@ not stored in the group are stored after the next commit.
 """
 READS = ("find", "list", "open_input")
 KINDS = (
+    (r"^repush-[0-9a-f]{16}/\.meta/", "repush metadata file"),
     (r"^\.meta/pending/", "record"),
     (r"^\.meta/leases/", "read pin"),
     (r"^\.meta/manifests/", "manifest"),
@@ -114,6 +122,8 @@ def page() -> str:
         before = [place(uri, case, end) for uri, _ in attempts(case, "crash_before")]
         after = [place(uri, case, end) for uri, _ in attempts(case, "crash_after")]
         sections.append(section(name, calls, before, after))
+    sections.append(REPUSH)
+    sections += [repush_section(name, case) for name, case in REPUSHES.items()]
     end, calls = create_calls()
     before = [place(uri, None, end) for uri in create_attempts("crash_before")]
     after = [place(uri, None, end) for uri in create_attempts("crash_after")]
@@ -121,6 +131,20 @@ def page() -> str:
     sections.append(STREAMS)
     sections += [stream_section(name, case) for name, case in streams.STREAM_CASES.items()]
     return "\n".join(sections)
+
+
+def repush_section(name: str, case: Case) -> str:
+    """Kill an operation of several decisions at each call that changes something."""
+    end, calls = calls_of(case)
+    changing = [at for at, call in enumerate(calls, 1) if call.operation not in READS]
+    numbers = [*changing, len(calls) + 1]
+    lines = heading(name)
+    for nth, (uri, _) in zip(numbers, attempts(case, "crash_before", numbers), strict=True):
+        last = nth > len(calls)
+        number = 1 + len(lines) - len(heading(name))
+        where = "after the last" if last else f"before {number}. {brief(calls[nth - 1])}"
+        lines.append(line(where, place(uri, case, end)))
+    return "\n".join([*lines, ""])
 
 
 def stream_section(name: str, case: streams.StreamCase) -> str:
@@ -177,9 +201,10 @@ def place(uri: str, case: Case | None, end: str, stream: streams.StreamCase | No
         return Place("no table", kinds(listed(uri)), "next write" if listed(uri) else "")
     sees, whole = seen(uri, case, end)
     left = [path for path in listed(uri) if plain(path) not in whole]
-    if not left and stream is None:
+    finishes = case is not None and case.done is not None
+    if not left and stream is None and not finishes:
         return Place(sees, "nothing", "")
-    gone = ", ".join(removers(uri, left, stream))
+    gone = ", ".join(dict.fromkeys(removers(uri, left, case, stream)))
     return Place(sees, kinds(left) or "nothing", gone if left else "")
 
 
@@ -203,7 +228,9 @@ def seen(uri: str, case: Case | None, end: str) -> tuple[str, set[str]]:
         return "the table", ends
     start = {plain(path) for path in case.prepared()}
     slots = {path for path in map(plain, listed(uri)) if path.startswith(f"{TIMELINE}/")}
-    if case.after == case.before:
+    if case.done is not None:
+        changed, start = case.done(table), start | {plain(path) for path in named_by(table)}
+    elif case.after == case.before:
         changed = len(slots) > sum(path.startswith(f"{TIMELINE}/") for path in start)
     else:
         changed = ids(table) == case.after  # a decision may have ended another writer alone
@@ -218,8 +245,23 @@ def plain(path: str) -> str:
     return re.sub(r"\d{17}-", "", path)
 
 
+def named_by(table: Table) -> list[str]:
+    """Return the files of the newest version."""
+    return [str(path) for path in table.files()["path"].to_pylist()]
+
+
+def finished(uri: str, case: Case) -> None:
+    """Make the same call again; see that it does the rest."""
+    table = Table.open(uri)
+    case.run(table)
+    over = case.done is None or case.done(Table.open(uri))
+    if not over or ids(table) != case.after or not table.verify(data=True).clean:
+        message = f"the same call did not finish what was begun at {uri}"
+        raise AssertionError(message)
+
+
 def removers(
-    uri: str, left: Sequence[str], stream: streams.StreamCase | None = None
+    uri: str, left: Sequence[str], case: Case | None, stream: streams.StreamCase | None = None
 ) -> Iterator[str]:
     """Let those who come later do their work in turn; name each that removed something."""
     table = Table.open(uri)
@@ -227,11 +269,14 @@ def removers(
     begin: tuple[tuple[str, Callable[[], object]], ...] = ()
     if stream is not None:
         begin = (("next coordinator", lambda: gone_on(uri, stream)),)
+    elif case is not None and case.done is not None:
+        begin = (("next write", lambda: finished(uri, case)),)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         *begin,
         ("recovery", lambda: roll_back_failed(table.handle, reason="dead", everything=True)),
         ("clean", table.clean),
         ("next write", lambda: more(table)),
+        *((("clean", table.clean),) if case is not None and case.done is not None else ()),
     )
     for name, step in steps:
         step()
@@ -239,7 +284,7 @@ def removers(
         if gone:
             there -= gone
             yield name
-    named = set(table.files()["path"].to_pylist()) if there else set()
+    named = set(named_by(table)) if there else set()
     if there - named:
         yield "nobody"
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from plait import Delete, Insert, Table, Update
 from plait.errors import TableError
 from plait.model.contract import Contract
 from plait.ports import Ports
+from plait.repush import Wanted, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
 from plait.storage import open_store
 from plait.testing import (
     CountingStore,
@@ -37,7 +41,7 @@ from plait.txn.recovery import roll_back_failed
 from tests.support.dead import bury
 
 _NAMES = itertools.count()
-CALLS_MAX = 80
+CALLS_MAX = 120
 
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("at", pa.date32())])
@@ -66,6 +70,8 @@ class Case:
     ttl: str | None = None
     interval: int = 4
     """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
+    done: Callable[[Table], bool] | None = None
+    """Of an operation of several decisions that the same call finishes: whether it is over."""
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
@@ -142,6 +148,36 @@ def read(table: Table) -> None:
         lease.release()
 
 
+def repush(table: Table, **layout: Any) -> object:
+    """Lay the table out anew, and change a row while that is open."""
+    begin(table.handle, Wanted(**layout))
+    changed = pa.table({"id": [0], "day": ["a"], "at": [dt.date(2801, 1, 1)]}, schema=SCHEMA)
+    if table.handle.cache.known().table.spec.keyed:
+        table.upsert(changed)
+    return table.repush(**layout)
+
+
+def is_laid_out(table: Table) -> bool:
+    """Tell whether the swap was decided."""
+    return bool(table.handle.cache.refresh().table.former)
+
+
+def cancelled_repush(table: Table) -> object:
+    """Begin to lay the table out anew, and give it up when it was loaded."""
+    handle = table.handle
+    opened = begin(handle, Wanted(buckets=3))
+    shadow = Shadow.open(handle, opened)
+    progress = shadow.progress()
+    if progress.version is None:
+        Load.of(handle, opened.base, opened.rows_per_task, None).run(shadow, progress)
+    return table.cancel_repush()
+
+
+def is_cancelled(table: Table) -> bool:
+    """Tell whether the end was decided."""
+    return bool(table.handle.cache.refresh().table.repushed)
+
+
 CASES = {
     "append": Case(lambda t: t.append(rows(*range(10, 14))), OLD, OLD | set(range(10, 14)), ()),
     "upsert cow": Case(upsert, OLD, OLD | NEW),
@@ -182,6 +218,17 @@ CASES = {
     "rollback": Case(roll_back, OLD, OLD, dead=True),
     "read": Case(read, OLD, OLD),
 }
+REPUSHES = {
+    "repush cow": Case(lambda t: repush(t, buckets=3), OLD, OLD, done=is_laid_out),
+    "repush mor": Case(
+        lambda t: repush(t, partition_by=()), OLD, OLD, table_type="mor", done=is_laid_out
+    ),
+    "repush without a key": Case(
+        lambda t: repush(t, partition_by=()), OLD, OLD, (), done=is_laid_out
+    ),
+    "repush that is cancelled": Case(cancelled_repush, OLD, OLD, done=is_cancelled),
+}
+"""Operations of several decisions; for the certificate alone."""
 
 
 @functools.cache
@@ -285,9 +332,11 @@ def calls_of(case: Case) -> tuple[str, tuple[StoreCall, ...]]:
     return uri, store.calls
 
 
-def attempts(case: Case, kind: str) -> Iterator[tuple[str, BaseException | None]]:
-    """Run the operation on a new table each time, with the fault one call later each time."""
-    for nth in range(1, CALLS_MAX):
+def attempts(
+    case: Case, kind: str, numbers: Iterable[int] = range(1, CALLS_MAX)
+) -> Iterator[tuple[str, BaseException | None]]:
+    """Run the operation on a new table each time, with the fault at a later call each time."""
+    for nth in numbers:
         uri = copied(case)
         mine = ports()
         table, store = open_wrapped(uri, FaultStore, ports=mine)
@@ -305,6 +354,8 @@ def attempts(case: Case, kind: str) -> Iterator[tuple[str, BaseException | None]
         if store.calls < nth:
             assert error is None
             return
+    if not isinstance(numbers, range):
+        return
     message = "the operation has no end"
     raise AssertionError(message)
 
