@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas fuzz schedules histories spec spec-long bench bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -116,6 +116,10 @@ bench: ## The benchmarks beside their peers
 peers: ## Plait beside Delta, Iceberg and Hudi on Spark, forty minutes (ARGS="plait-cow delta-cow")
 	$(call ready,bench test)
 	@$(PY) -m benchmarks.peers $(ARGS)
+
+bench-dual-write: ## The dual write: four slow sinks, and a table as a sink; two minutes (ARGS="--rows 100000")
+	$(call ready,bench test)
+	@$(PY) benchmarks/dual_write.py $(ARGS)
 
 bench-kafka: ## A topic into a table: Plait's sink, Spark, and the limit; ten minutes (ARGS="--rounds 1")
 	$(call ready,bench test)

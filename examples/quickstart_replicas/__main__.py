@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+import pyarrow as pa
 
 from examples.quickstart.place import Place
 from examples.quickstart.source import extract, require_libraries
@@ -43,7 +44,7 @@ def quickstart(app: Application, directory: Path, *, flights: int | None, force:
     silent = app.settings.quiet or app.machine
     every = load_flights(extract(place.workspace))
     step = 1 if flights is None else max(1, every.num_rows // flights)
-    chosen = every.take(range(0, every.num_rows, step))
+    chosen = every.take(pa.array(range(0, every.num_rows, step)))
 
     def say(text: str) -> None:
         if not silent:

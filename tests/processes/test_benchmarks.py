@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 SMALL = {
+    "dual_write": ("--rows", "2000", "--rounds", "1", "--batches", "10"),
     "planning": ("--buckets", "2000", "--rounds", "1"),
     "rewrites": ("--rows", "4000", "--upserts", "3"),
     "memory": ("--buffer", "8", "--times", "2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from importlib.util import find_spec
 
 import pytest
@@ -12,7 +13,10 @@ from examples.quickstart.progress import Lines
 from examples.quickstart.report import data, summary
 from examples.quickstart.roles import ORDERING
 from examples.quickstart.run import Run, Setting
+from examples.quickstart_replicas.__main__ import quickstart as quickstart_replicas
 from plait import Table
+from plait.cli.main import main
+from plait.cli.render import Streams
 from plait.ports import SystemClock
 
 pytestmark = pytest.mark.skipif(
@@ -50,3 +54,18 @@ def test_five_processes_one_killed_lose_no_row(tmp_path, table_type, kind):
     assert data(outcome, place.table)["rolled_back"] == outcome.instants["backfill"]
     for word in ("killed backfill", "rolled it back", "ingest-JFK", "committed version"):
         assert word in shown.getvalue()
+
+
+def test_two_regions_are_equal_although_one_was_away(tmp_path):
+    """A part of the flights of each month, by the whole program."""
+    out, err = io.StringIO(), io.StringIO()
+    place = tmp_path / "q"
+    argv = ["--directory", str(place), "--flights", "5000", "--json"]
+    assert main(argv, Streams(io.StringIO(), out, err), root=quickstart_replicas) == 0, err
+    found = json.loads(out.getvalue())["data"]
+    assert found["behind"] == 10, "an upsert and a delete in each of five months"
+    assert found["failed"] == "us held, eu failed"
+    tables = (Table.open(str(place / name)) for name in ("flights", "us", "eu"))
+    rows, *regions = (table.scan().to_arrow().sort_by("id") for table in tables)
+    assert rows.num_rows == found["rows"] < found["flights"]
+    assert all(region.equals(rows) for region in regions)

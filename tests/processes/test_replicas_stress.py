@@ -18,7 +18,15 @@ def test_the_ledger_tells_of_every_row_and_repaired_sinks_are_equal(
 ) -> None:
     """D1, D2, D3: two tables, PostgreSQL and Kafka, in trouble; the writers are killed."""
     plan = planned(
-        tmp_path, postgresql, kafka, rows=6_000, chunk=500, batch=100, writers=2, share=0.05
+        tmp_path,
+        postgresql,
+        kafka,
+        rows=6_000,
+        chunk=500,
+        batch=100,
+        writers=2,
+        share=0.05,
+        patience_s=8,
     )
     seen = Run(plan, seed=3, round_attempts=16, kill_attempts=6).carry_out()
     assert seen["rows"] == 6_000 - 12 * 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,20 +55,30 @@ class FanOut:
         """
         self._ask(None)
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Send a batch to every sink, and return when each has acknowledged it.
+
+        Args:
+            batch: what is sent.
+            meanwhile: what is done while the sinks take it.
 
         Raises:
             ReplicationError: a sink failed; all of them have been heard, or waited for.
         """
         self.check()
-        self._ask(batch)
-        self._digester.add(batch.rows, removes=batch.removes)
-        self._batches += 1
-        self._last_key = self._key_of(batch.rows)
 
-    def _ask(self, batch: Batch | None) -> None:
+        def work() -> None:
+            # The sums of a batch that fails are read by nobody.
+            self._digester.add(batch.rows, removes=batch.removes)
+            self._last_key = self._key_of(batch.rows)
+            meanwhile()
+
+        self._ask(batch, work)
+        self._batches += 1
+
+    def _ask(self, batch: Batch | None, meanwhile: Callable[[], None] = lambda: None) -> None:
         futures = [lane.send(batch) for lane in self._lanes]
+        meanwhile()
         concurrent.futures.wait(futures, timeout=self._pace.patience_s)
         outcomes = [
             future.result() if future.done() else self._silent(lane)

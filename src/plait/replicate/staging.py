@@ -167,11 +167,9 @@ class DualStaging:
 
     def _put(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
-            self._send(Batch(batch))
+            self._send(Batch(batch), self._hand_on_if_many)
             self._acknowledged.append(batch)
             self._bytes += batch.nbytes
-            if len(self._acknowledged) >= _BATCHES_MAX or self._bytes >= _BYTES_MAX:
-                self._hand_on()
 
     def _remove(self, keys: Iterable[pa.RecordBatch], hand_on: Callable[[object], None]) -> None:
         self._drain()
@@ -182,14 +180,14 @@ class DualStaging:
                 self._send(Batch(batch, removes=True))
                 self._hand(hand_on, pa.Table.from_batches([batch]))
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: Batch, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Send a batch; if that fails, whatever the reason, the writer cannot commit any more."""
         self._require_whole()
         self._whole = False
         self._sender.check_alive()
         if self._fan_out is None:
             self._fan_out = self._connect()
-        self._fan_out.send(batch)
+        self._fan_out.send(batch, meanwhile)
         self._whole = True
 
     def _connect(self) -> FanOut:
@@ -218,6 +216,10 @@ class DualStaging:
         self._put(self._cutter.rest())
         self._hand_on()
 
+    def _hand_on_if_many(self) -> None:
+        if len(self._acknowledged) >= _BATCHES_MAX or self._bytes >= _BYTES_MAX:
+            self._hand_on()
+
     def _hand_on(self) -> None:
         if self._acknowledged:
             rows = pa.Table.from_batches(self._acknowledged)
@@ -226,6 +228,6 @@ class DualStaging:
 
     def _hand(self, take: Callable[[object], None], rows: pa.Table) -> None:
         """Let the table's own staging take rows that every sink holds."""
-        self._whole = False
+        whole, self._whole = self._whole, False
         take(rows)
-        self._whole = True
+        self._whole = whole

@@ -33,12 +33,15 @@ def main() -> int:
     parser.add_argument("--chunk", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=5_000)
     parser.add_argument("--writers", type=int, default=3)
-    parser.add_argument("--share", type=float, default=0.1, help="of the puts that go wrong")
+    parser.add_argument("--share", type=float, default=0.2, help="of the puts that go wrong")
+    parser.add_argument("--patience", type=float, default=20, help="seconds to wait for a batch")
     parser.add_argument("--round", type=int, default=40, help="attempts until all are killed")
     parser.add_argument("--kill", type=int, default=8, help="attempts between two kills")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="plait-replicas-"))
+    for name in ("postgresql", "kafka"):
+        (folder / name).mkdir()
     with PostgreSql(folder / "postgresql") as postgresql, Kafka(folder / "kafka") as kafka:
         plan = planned(
             folder,
@@ -49,6 +52,7 @@ def main() -> int:
             batch=asked.batch,
             writers=asked.writers,
             share=asked.share,
+            patience_s=asked.patience,
         )
         try:
             seen = Run(plan, asked.seed, asked.round, asked.kill).carry_out()

@@ -39,13 +39,13 @@ def planned(
     batch: int,
     writers: int,
     share: float,
+    patience_s: float,
 ) -> Plan:
     """Make the table and its sinks, and note the plan for the writers."""
     topic = f"replicas-{SystemIds().nonce()}"
     Clients(kafka.bootstrap, {"log_level": "0"}).make_topic(topic, partitions=3, settings={})
-    plan = Plan(
-        str(folder), rows, chunk, batch, writers, share, postgresql.url, kafka.bootstrap, topic
-    )
+    servers = {"database": postgresql.url, "bootstrap": kafka.bootstrap, "topic": topic}
+    plan = Plan(str(folder), rows, chunk, batch, writers, share, patience_s, **servers)
     for name in ("primary", "eu", "us"):
         Table.create(f"{folder}/{name}", SCHEMA, record_key="id", buckets=4, table_type="mor")
     (folder / "plan.json").write_text(json.dumps(asdict(plan)), encoding="utf-8")

@@ -14,8 +14,6 @@ from plait.errors import StorageError
 from plait.replicate import Layout, Sink, SinkSession
 
 KINDS = ("fail", "lose", "half", "late", "hang")
-PATIENCE_S = 8.0
-_HANG_S = 3 * PATIENCE_S
 _LATE_S = 0.3
 
 
@@ -25,6 +23,7 @@ class Troubled:
 
     inner: Sink
     share: float
+    hang_s: float
     notes: str
 
     @property
@@ -53,7 +52,7 @@ class TroubledSession:
             self.inner.flush()
             raise _down()
         if kind == "hang":  # nobody waits for it any more when it takes the batch
-            time.sleep(_HANG_S)
+            time.sleep(self.sink.hang_s)
         self.inner.batch_put(records)
         if kind == "late":
             self.inner.flush()
@@ -77,7 +76,7 @@ class TroubledSession:
     def _choose(self) -> str:
         if random.random() >= self.sink.share:
             return ""
-        (kind,) = random.choices(KINDS, weights=(4, 4, 4, 4, 1))
+        (kind,) = random.choices(KINDS, weights=(4, 4, 4, 4, 2))
         with Path(self.sink.notes).open("a", encoding="utf-8") as notes:
             notes.write(f"{self.sink.name} {kind}\n")
         return kind

@@ -17,7 +17,7 @@ import pyarrow as pa
 from plait import Table, TableError
 from plait.kafka import TopicSink
 from plait.replicate import Replicas, Retries, Sink, SqlSink, TableSink
-from tests.processes.replicas.sinks import PATIENCE_S, Troubled
+from tests.processes.replicas.sinks import Troubled
 from tests.services.process import die_with_parent
 
 REMOVED = 10
@@ -35,6 +35,8 @@ class Plan:
     writers: int
     share: float
     """Of the puts that go wrong."""
+    patience_s: float
+    """How long a writer waits for a batch; a sink that hangs takes three times as long."""
     database: str
     bootstrap: str
     topic: str
@@ -57,7 +59,8 @@ class Plan:
         ]
 
     def troubled(self) -> list[Sink]:
-        return [Troubled(each, self.share, f"{self.folder}/troubles") for each in self.sinks()]
+        hang_s, notes_of = 3 * self.patience_s, f"{self.folder}/troubles"
+        return [Troubled(each, self.share, hang_s, notes_of) for each in self.sinks()]
 
     def chunks(self, writer: int) -> range:
         """Return the first keys of a writer's chunks."""
@@ -83,7 +86,7 @@ def main(folder: str, number: int) -> None:
         plan.troubled(),
         batch_size=plan.batch,
         retries=Retries(attempts=3, pause_s=0.02, pause_s_max=0.1),
-        patience_s=PATIENCE_S,
+        patience_s=plan.patience_s,
     )
     done = {each["first"] for each in attempts(folder, number) if "committed" in each}
     for first in plan.chunks(number):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -54,11 +56,11 @@ class Job:
         self.done: dict[str, WriteStatus] = {}
         self.ledgers: list[TaskLedger] = []
 
-    def run(self, label: str, data: pa.Table) -> None:
+    def run(self, label: str, data: pa.Table, kind: type[ArrowStaging] = ArrowStaging) -> None:
         """Run an attempt of a task that comes to its end."""
         store, table = self.t.handle.store, self.txn.base.table
         plan = plan_of(self.request, table, store.spec, self.txn.instant)
-        inner = ArrowStaging(plan, Announcer(store, plan, label), task=Task(label), store=store)
+        inner = kind(plan, Announcer(store, plan, label), task=Task(label), store=store)
         snapshot = self.txn.base.snapshot(store)
         self.done[label], ledger = self.relay.stage(inner, plan, label, data, snapshot)
         assert ledger is not None
@@ -174,3 +176,28 @@ def test_an_attempt_that_fails_writes_its_record_again(t, sink) -> None:
     with pytest.raises(ReplicationError):
         job.run("0-7", rows([1]))
     assert [each.task for each in load_attempts(t.handle.store)] == ["0-7"]
+
+
+def test_rows_are_handed_on_while_the_sinks_take_the_next_batch(sink, request) -> None:
+    """The sink does not acknowledge the third batch before the first is with the table's writer."""
+    uri = f"memory://{request.node.name}"
+    forget(uri)
+    t = Table.create(uri, "id bigint, payload string", record_key="id")
+    handed, puts = threading.Event(), itertools.count(1)
+
+    class Telling(ArrowStaging):
+        def write(self, data: object) -> None:
+            super().write(data)
+            handed.set()
+
+    def before(call: str) -> None:
+        if call == "put" and next(puts) == 3:
+            assert handed.wait(60)
+
+    sink.place.before = before
+    payload = ["x" * (5 << 20)] * 6
+    job = Job(t, sink)
+    job.run("0-7", pa.table({"id": range(6), "payload": payload}), Telling)
+    assert len(sink.place.rows) == 6
+    job.commit("0-7")
+    assert t.scan().count() == 6
