@@ -76,7 +76,7 @@ def test_another_layout_is_refused_while_a_repush_is_open() -> None:
         assert caught.value.directory == opened.directory
         met.append(phase)
 
-    for table, client, _ in disturbed(make, other_layout, step=2):
+    for table, client, _ in disturbed(make, other_layout):
         repush(client)
         assert is_laid_out(table)
     assert {"repush-load", "repush-follow", "repush-swap"} <= set(met)
@@ -96,7 +96,7 @@ def test_a_repush_that_is_cancelled_at_any_phase_leaves_the_table_as_it_was() ->
 def test_a_cancel_that_is_killed_anywhere_is_finished_by_the_next() -> None:
     for nth in range(8, 80, 2):
         table = make()
-        killed(table, 70, repush)
+        killed(table, 40, repush)
         assert again(table).handle.cache.refresh().table.repush is not None
         came = killed(table, nth, lambda t: t.cancel_repush())
         again(table).cancel_repush()
