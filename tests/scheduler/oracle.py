@@ -27,6 +27,7 @@ from plait.errors import (
 from plait.model.changes import BASE, LOG
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
+from plait.model.repush import is_repush_directory
 from plait.services.clean import CleanReport, clean
 from plait.storage.port import Store
 from plait.testing.faults import SimulatedCrashError
@@ -53,6 +54,10 @@ SERVICES = (
     Operation.CLUSTER,
     Operation.REBUILD,
     Operation.EXPIRE,
+    Operation.RESERVE,
+    Operation.BEGIN_REPUSH,
+    Operation.REPUSH,
+    Operation.CANCEL_REPUSH,
 )
 NATURAL = (
     ConflictError,
@@ -126,6 +131,11 @@ class Watch:
         if call.operation != "delete" or is_metadata(call.path):
             return
         facts = self.facts()
+        if is_repush_directory(call.path.partition("/")[0]):
+            # The table that a repush builds decides for itself, until it is swapped in.
+            named = (path for fact in facts for path, _, _ in fact.added)
+            if call.path not in set(named):
+                return
         name = call.path.rsplit("/", 1)[-1]
         condemned = any(call.path in (*fact.condemned, *fact.garbage) for fact in facts)
         ended = any(nonce in name for fact in facts for nonce in fact.ended)
