@@ -18,6 +18,7 @@ from plait.files.deletion import decode
 from plait.locks.process import NoLock
 from plait.model.contract import Contract
 from plait.model.decision import Decision
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.read.changes import TYPE, VERSION
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
@@ -101,6 +102,8 @@ class Evidence:
     expired: int = 0
     """The oldest version that could be read at the end, if some had been cleaned."""
     changes: list[Change] = field(default_factory=list)
+    written: list[tuple[Row, int]] = field(default_factory=list)
+    """The rows at the end, each with the version that wrote it, where the table tells."""
     decided: list[str] = field(default_factory=list)
     """The checksums of all decisions as they were read at the end, from slots or the archive."""
     damage: list[str] = field(default_factory=list)
@@ -272,12 +275,20 @@ class _Recorder(Oracle):
                 found.later[version.number] = rows_of(table.scan(version=version.number))
             except InstantExpiredError:
                 continue
+        found.written = self._written(table)
         feed = self._feed(table)
         rows = zip(*(feed[name] for name in COLUMNS), strict=True)
         found.changes = [
             Change(kind, number, row)
             for kind, number, row in zip(feed[TYPE], feed[VERSION], rows, strict=True)
         ]
+
+    def _written(self, table: Table) -> list[tuple[Row, int]]:
+        if not self.evidence.history.shape.partitioned:
+            return []
+        data = table.scan(columns=[*COLUMNS, WRITTEN_COLUMN]).to_arrow().to_pydict()
+        rows = zip(*(data[name] for name in COLUMNS), strict=True)
+        return list(zip(rows, data[WRITTEN_COLUMN], strict=True))
 
     def _feed(self, table: Table) -> dict[str, list[Any]]:
         """Read the changes since the first version, or the oldest that can be read."""
@@ -308,6 +319,8 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         properties |= {"checkpoint.interval": "1", "archive.keep": "1"}
     if shape.ordered:
         properties |= {"cluster.by": "v", "cluster.kind": "sort"}
+    if shape.partitioned:
+        properties |= {WRITTEN_OPTION: "on"}
     if not shape.told:
         properties |= {"metadata.statistics": "off"}
     definition = Definition(

@@ -71,6 +71,7 @@ class _Judge:
         for version in self.versions:
             yield from self._version(version)
         yield from self._feed()
+        yield from self._written()
         for told in self.seen.told:
             yield from self._reads(told)
             yield from self._told(told)
@@ -136,6 +137,19 @@ class _Judge:
                 missing, extra = dict(wanted - got), dict(got - wanted)
                 found = f"version {number}: lacks {missing}, has {extra} too much"
                 yield Problem("change feed", found)
+
+    def _written(self) -> Iterator[Problem]:
+        """No row is older than it is, and none was written by what writes no row."""
+        if any(version.restored is not None for version in self.versions):
+            return
+        for row, by in self.seen.written:
+            at, since = ident(self.shape, row), self.head
+            while since and self.states[since - 1].get(at) == row:
+                since -= 1
+            moved = by > since and not self._writes(self.versions[by])
+            if not since <= by <= self.head or moved:
+                found = f"row {row}, there since version {since}, was written by version {by}"
+                yield Problem("RFC 0023", found)
 
     def _changed(self, old: Rows, new: Rows) -> Iterator[tuple[str, Row]]:
         for at in old.keys() | new.keys():

@@ -28,6 +28,7 @@ from plait.model.changes import Digest, WriteStats, WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import MOR, Snapshot, TableSpec
 from plait.model.request import FileSet, WritePlan
+from plait.model.written import without_written
 from plait.storage import open_store
 from plait.storage.port import Store
 
@@ -131,11 +132,12 @@ class ArrowStaging:
         self._admit(batches, removes=True)
 
     def _admit(self, batches: Iterator[pa.RecordBatch], *, removes: bool = False) -> None:
+        dated = self._plan.request.dated
         for batch in batches:
             self._output.check_alive()
             self._rows_in += batch.num_rows
             if self._digester is not None:
-                self._digester.add(batch, removes=removes)
+                self._digester.add(without_written(batch) if dated else batch, removes=removes)
             for came in self._intake.add(batch, removes=removes):
                 self._take(came)
 
@@ -259,6 +261,8 @@ class ArrowStaging:
     def _layout(self, rows: Rows) -> TableSpec:
         """Return the layout of rows that come in; clauses are bound to the first."""
         plan = self._plan
+        if plan.request.dated:
+            return plan.spec.dated()
         if plan.request.clauses is None or not plan.request.joins:
             return plan.spec
         if self._source is None:

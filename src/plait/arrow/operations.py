@@ -173,7 +173,9 @@ class BucketOperations:
         logs = self.staged_input.logs.logs[bucket] if self.staged_input.logs is not None else []
         if not logs or logs[0].record["kind"][0].as_py() != BASE:
             return
-        blocks = self.existing.blocks(as_live(logs[0].record), self.output.spec.schema.names)
+        spec = self.output.spec
+        names = spec.copied if self.output.plan.request.dated else spec.schema.names
+        blocks = self.existing.blocks(as_live(logs[0].record), names)
         record = self.output.write(bucket, LOG, (b.rows for b in blocks), order=KEY_ORDER)
         if record is not None:
             logs[0] = Log(record, logs[0].range)

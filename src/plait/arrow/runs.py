@@ -27,7 +27,7 @@ from plait.errors import StorageError
 from plait.files import keys
 from plait.files.footer import Range, joined
 from plait.model.value import to_raw
-from plait.model.written import unwritten
+from plait.model.written import WRITTEN_COLUMN, unwritten
 from plait.read.join import SortedBatch, Source
 
 FAN_IN: Final = 32
@@ -59,10 +59,15 @@ def pieces(order: FlushBatch) -> list[Source]:
     ]
 
 
+def _dated(rows: pa.Table) -> pa.Table:
+    """Return rows with the hidden column; some came with it (``WriteRequest.dated``)."""
+    return rows if WRITTEN_COLUMN in rows.schema.names else unwritten(rows)
+
+
 def _as_copied(source: Source) -> Source:
     if source.removes:
         return source
-    blocks = (SortedBatch(unwritten(each.rows), each.positions) for each in source.blocks)
+    blocks = (SortedBatch(_dated(each.rows), each.positions) for each in source.blocks)
     return replace(source, blocks=blocks)
 
 

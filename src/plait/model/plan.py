@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from plait.errors import redacted
+from plait.errors import InvariantError, redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.schema import Schema
-from plait.model.written import WRITTEN_COLUMN
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 
 COW, MOR = "cow", "mor"
 
@@ -77,6 +77,18 @@ class TableSpec:
         """What is read of rows that go into another file: all columns, the hidden one too."""
         names: list[str] = list(self.schema.names)
         return [*names, WRITTEN_COLUMN] if self.written else names
+
+    def dated(self) -> TableSpec:
+        """Return the layout of rows that come with the version that wrote them.
+
+        Raises:
+            InvariantError: the table does not keep it.
+        """
+        if not self.written:
+            message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
+            raise InvariantError(message)
+        fields = self.schema.arrow.append(WRITTEN_FIELD)
+        return replace(self, schema=Schema(self.schema.id, fields))
 
 
 @dataclass(frozen=True, slots=True)

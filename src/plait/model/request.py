@@ -33,6 +33,9 @@ class WriteRequest:
     """The epoch of a stream that this write applies."""
     clauses: Clauses | None = None
     """The clauses of an update, a merge or a partial upsert."""
+    dated: bool = False
+    """Whether rows come with the version that wrote them, in the hidden column: rows of another
+    layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
 
     @property
     def joins(self) -> bool:

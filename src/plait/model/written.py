@@ -35,6 +35,11 @@ def column_of(name: str, schema: Schema) -> tuple[int, pa.Field]:
     return schema.field_id(name), schema.arrow.field(name)
 
 
+def without_written(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows without the hidden column: it counts in no digest."""
+    return rows.select([name for name in rows.schema.names if name != WRITTEN_COLUMN])
+
+
 def unwritten(rows: pa.Table) -> pa.Table:
     """Return rows with the hidden column: the commit that adds their file writes them."""
     return rows.append_column(WRITTEN_FIELD, pa.nulls(rows.num_rows, pa.int64()))

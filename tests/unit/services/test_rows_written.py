@@ -9,10 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import Insert, OptionError, SchemaMismatchError, Table, Ttl, Update
+from plait.errors import InvariantError
+from plait.model.instant import Operation
+from plait.model.request import WriteRequest
 from plait.model.written import WRITTEN_COLUMN
 from plait.services import expired
 from plait.testing import SimClock, sim_ports
 from plait.txn.definition import Definition, create_table
+from plait.write.writer import Writer
 from tests.support.expiry import KINDS, NAMES
 from tests.support.protocol import beside, client, memory
 
@@ -252,3 +256,40 @@ def test_a_partition_expires_by_its_newest_row_however_often_it_is_compacted(
     assert not table.plan_expire().tasks
     clock.advance(2)
     assert table.expire().rows_deleted == 2
+
+
+# --- rows from elsewhere --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
+def test_rows_can_come_with_the_version_that_wrote_them(table_type: str, keyed: bool) -> None:
+    """For a copy of the table in another layout: also of rows that meet older ones."""
+    table = of_kind(table_type, keyed=keyed)
+    table.append(rows(1, 2))
+    table.append(rows(3))
+    table.append(rows(4))
+    copy = of_kind(table_type, keyed=keyed)
+    operation = Operation.UPSERT if keyed else Operation.APPEND
+    first = table.scan(columns=["id", "p", "v", WRITTEN_COLUMN], version=2)
+    with Writer(copy.handle, WriteRequest(operation, dated=True)) as writer:
+        writer.write(first.to_arrow())
+    assert written(copy) == {1: 1, 2: 1, 3: 2}
+    late = pa.table({**rows(3, 4).to_pydict(), WRITTEN_COLUMN: [3, 3]})
+    with Writer(copy.handle, WriteRequest(operation, dated=True)) as writer:
+        writer.write(late.slice(0 if keyed else 1))
+    assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
+    copy.compact(full=True)
+    assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
+    assert copy.scan().to_arrow().schema.names == ["id", "p", "v"]
+    assert not copy.verify().problems
+
+
+def test_a_table_that_does_not_keep_it_takes_no_such_rows() -> None:
+    table = of_kind("cow", keyed=True, properties={})
+    late = pa.table({**rows(3).to_pydict(), WRITTEN_COLUMN: [3]})
+    writer = Writer(table.handle, WriteRequest(Operation.UPSERT, dated=True))
+    with pytest.raises(InvariantError), writer:
+        writer.write(late)
+    with pytest.raises(SchemaMismatchError):
+        table.upsert(late)
+    assert table.version <= 1
