@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.errors import InvariantError
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
+from plait.model.written import WRITTEN_FIELD
 from plait.queries.pins import pin, pin_changes
-from plait.read.changes import TYPE, ChangeScan
+from plait.read.changes import TYPE, VERSION, ChangeScan
 from plait.read.scan import Scan
 from plait.repush.shadow import Shadow, ShadowProgress
 from plait.state.state import TableState
@@ -49,7 +51,7 @@ class FollowRound:
         """
         if progress.version is None:
             message = "a shadow follows before it is loaded"
-            raise AssertionError(message)
+            raise InvariantError(message)
         since = progress.version
         state = self.handle.cache.refresh()
         operations = changing(state, self.handle, since)
@@ -62,7 +64,8 @@ class FollowRound:
         try:
             rows = 0
             with self.shadow.round_writer(progress, until, "overwrite") as writer:
-                for batch in Scan(self.handle.store, snapshot).to_reader():
+                scan = Scan(self.handle.store, snapshot, columns=self.shadow.columns)
+                for batch in scan.to_reader():
                     writer.write(batch)
                     rows += batch.num_rows
             return rows
@@ -123,7 +126,9 @@ class _Replay:
     def _put(self, rows: pa.RecordBatch) -> int:
         put = self._of(rows, _PUTS)
         if put.num_rows:
-            self.writer.write(put.select(self.new.schema.names))
+            self.writer.write(
+                put.append_column(WRITTEN_FIELD, put[VERSION]).select(self.new.copied)
+            )
         return int(put.num_rows)
 
     @staticmethod

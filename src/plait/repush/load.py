@@ -51,8 +51,11 @@ class Load:
         """
         task = progress.task
         files = self.tasks[task]
-        scan = Scan(self.handle.store, replace(self.snapshot, files=files, total=None))
-        data = scan.to_reader() if self.spark is None else scan.to_spark(self.spark)
+        snapshot = replace(self.snapshot, files=files, total=None)
+        scan = Scan(self.handle.store, snapshot, columns=shadow.columns)
+        # Executors take no rows with the version that wrote them.
+        far = None if shadow.dated else self.spark
+        data = scan.to_reader() if far is None else scan.to_spark(far)
         last = task == len(self.tasks) - 1
         try:
             with shadow.load_writer(progress, task, last=last) as writer:

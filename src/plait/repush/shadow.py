@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from plait.errors import TableExistsError
 from plait.model.changes import ADDED, MASKED
+from plait.model.decision import Span
 from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.model.stream import Position
@@ -20,6 +21,7 @@ from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
 from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle, make_handle, open_handle
+from plait.write.request import write_request
 from plait.write.writer import Writer
 
 _LOAD, _VERSION = "load ", "version "
@@ -76,11 +78,29 @@ class Shadow:
     def load_writer(self, before: ShadowProgress, task: int, *, last: bool) -> Writer:
         """Open the writer of one task of the load; a key that is there already is refused."""
         end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{task + 1}"
-        return self.stream.writer("append", after=before.position, end=end)
+        return self._writer("append", before, end)
 
     def round_writer(self, before: ShadowProgress, version: int, operation: str) -> Writer:
         """Open the writer of a round that brings the shadow to a version."""
-        return self.stream.writer(operation, after=before.position, end=f"{_VERSION}{version}")
+        return self._writer(operation, before, f"{_VERSION}{version}")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the rows that it takes: with the version that wrote each, if known."""
+        return self.handle.cache.known().table.spec.copied
+
+    @property
+    def dated(self) -> bool:
+        """Whether its rows come with the version of the outer table that wrote them."""
+        return self.handle.cache.known().table.spec.written
+
+    def _writer(self, operation: str, before: ShadowProgress, end: str) -> Writer:
+        after = before.position
+        epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
+        token = replace(self.stream.token(epoch, start, end), offsets=(Span("", start, end),))
+        spec = self.handle.cache.known().table.spec
+        request = write_request(operation, spec, on_conflict="retry", token=token)
+        return Writer(self.handle, replace(request, dated=self.dated))
 
     def newest(self) -> tuple[ShadowProgress, Snapshot]:
         """Return its files now, and how far they are."""
@@ -109,8 +129,9 @@ class Shadow:
 def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     """Return how the shadow is defined: the last image of a row wins, whatever it orders by."""
     layout = replace(repush.layout, ordering=None)
-    # Its versions mean nothing in the table: there every row counts as written by the swap.
-    options = table.options.merged({**repush.properties, WRITTEN_OPTION: "off"})
+    # Its own versions mean nothing in the table: its rows come with those of the table, or none.
+    written = "on" if table.spec.written else "off"
+    options = table.options.merged({**repush.properties, WRITTEN_OPTION: written})
     spec = layout.applied(table.spec, table.spec.schema)
     return replace(
         table,

@@ -1,0 +1,48 @@
+"""A repush keeps which version wrote a row (RFC 0023)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+
+_NUMBERS = itertools.count()
+
+
+def _rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "p": [f"p{n % 2}" for n in ids]})
+
+
+def _written(table: Table) -> dict[int, int]:
+    rows = table.scan(["id", "_written"]).to_arrow()
+    return dict(zip(rows["id"].to_pylist(), rows["_written"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_repush_keeps_which_version_wrote_a_row(kind: str) -> None:
+    table = Table.create(
+        f"memory://repush-written-{next(_NUMBERS)}",
+        "id bigint, p string",
+        record_key="id",
+        table_type="mor",
+        buckets=2,
+        properties={"rows.written": "on"},
+    )
+    table.upsert(_rows(*range(10)))
+    table.upsert(_rows(3, 4))
+    table.delete(where="id = 9")
+    before = _written(table)
+    assert set(before.values()) == {1, 2}
+    with table.writer("upsert") as late:
+        late.write(_rows(7))
+        Table.open(str(table.describe()["uri"])).repush(
+            buckets=3, partition_by="p", table_type=kind, rows_per_task=4
+        )
+    assert _written(table) == {**before, 7: late.result.version}
+    table.upsert(_rows(5))
+    table.compact(full=True)
+    assert _written(table) == {**before, 7: late.result.version, 5: late.result.version + 1}
+    assert not table.verify().problems
