@@ -19,7 +19,7 @@ from plait import Delete, Insert, Table, Update
 from plait.errors import TableError
 from plait.model.contract import Contract
 from plait.ports import Ports
-from plait.repush import Wanted, begin
+from plait.repush import NewLayout, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.storage import open_store
@@ -150,7 +150,7 @@ def read(table: Table) -> None:
 
 def repush(table: Table, **layout: Any) -> object:
     """Lay the table out anew, and change a row while that is open."""
-    begin(table.handle, Wanted(**layout))
+    begin(table.handle, NewLayout(**layout))
     changed = pa.table({"id": [0], "day": ["a"], "at": [dt.date(2801, 1, 1)]}, schema=SCHEMA)
     if table.handle.cache.known().table.spec.keyed:
         table.upsert(changed)
@@ -165,7 +165,7 @@ def is_laid_out(table: Table) -> bool:
 def cancelled_repush(table: Table) -> object:
     """Begin to lay the table out anew, and give it up when it was loaded."""
     handle = table.handle
-    opened = begin(handle, Wanted(buckets=3))
+    opened = begin(handle, NewLayout(buckets=3))
     shadow = Shadow.open(handle, opened)
     progress = shadow.progress()
     if progress.version is None:

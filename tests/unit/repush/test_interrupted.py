@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plait import RepushOpenError, Table
+from plait.repush import NewLayout, begin
+from plait.repush.shadow import Shadow
 from tests.support.repush_steps import (
     FIRST,
     again,
@@ -106,3 +108,16 @@ def test_a_cancel_that_is_killed_anywhere_is_finished_by_the_next() -> None:
         if not came:
             return
     pytest.fail("the cancel has no end")
+
+
+def test_a_late_process_deletes_no_file_of_a_repush_that_is_over() -> None:
+    """INV-06: it may believe that its commit was lost, since the slots of the table are gone."""
+    table = make()
+    opened = begin(table.handle, NewLayout(buckets=3))
+    late = Shadow.open(again(table).handle, opened)
+    repush(table)
+    live = table.files()["path"].to_pylist()
+    assert all(path.startswith(f"{opened.directory}/") for path in live)
+    late.handle.store.delete([path.removeprefix(f"{opened.directory}/") for path in live])
+    assert content(again(table)) == FIRST
+    assert not table.verify(data=True).problems
