@@ -44,7 +44,7 @@ class Repushing:
             partition_by: the column or columns whose values divide the table; ``()`` for none.
             ordering: the ordering column; ``""`` for none.
             table_type: ``cow`` or ``mor``.
-            properties: options that change with the swap, such as how files are compressed.
+            properties: options that change with the swap.
             rows_per_task: how many rows one commit of the copy has; a kill repeats one at most.
             spark: the session whose executors copy the rows; by default this process does.
 
