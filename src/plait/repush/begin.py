@@ -30,7 +30,7 @@ class NewLayout:
     """"" for none."""
     table_type: str | None = None
     properties: Mapping[str, object] = field(default_factory=dict)
-    """Options that change with it, such as the compression of files."""
+    """Options that change with it."""
     rows_per_task: int = ROWS_PER_TASK
 
     def chosen(self) -> dict[str, str]:
