@@ -161,15 +161,17 @@ def install(block: Block, page: Path, handle: Path, monkeypatch: pytest.MonkeyPa
 def run_shell(page: Path, home: Path) -> None:
     """Run the commands of a page after its Python.
 
-    ``TABLE`` is a small table, which the stream ``APPLICATION`` has written.
+    ``TABLE`` is a small table, which the stream ``APPLICATION`` has written; ``REPLICA`` is another
+    one with the same rows.
     """
     blocks = blocks_of(page, *SHELL)
-    if any("TABLE" in block.text for block in blocks):
-        ddl = "id bigint"
-        assert main(["create", str(home / "TABLE"), "--schema", ddl, "--key", "id"]) == 0
-        stream = Table.open(str(home / "TABLE")).stream("APPLICATION")
-        with stream.writer(after=None, end="1") as writer:
-            writer.write(pa.table({"id": [1]}))
+    for name in ("TABLE", "REPLICA"):
+        if any(name in block.text for block in blocks):
+            ddl = "id bigint"
+            assert main(["create", str(home / name), "--schema", ddl, "--key", "id"]) == 0
+            stream = Table.open(str(home / name)).stream("APPLICATION")
+            with stream.writer(after=None, end="1") as writer:
+                writer.write(pa.table({"id": [1]}))
     for block in blocks:
         for line in block.text.splitlines():
             run_command(shlex.split(line.removeprefix("$ "), comments=True))
