@@ -225,16 +225,16 @@ def _commits_all_the_same(real: Any) -> Any:
 def _keeps_what_it_lost(real: Any) -> Any:
     """Report the version after the one that was won."""
 
-    def commit_(self: Any, *args: Any) -> Any:
-        found = real(self, *args)
+    def commit_(self: Any, *args: Any, **how: Any) -> Any:
+        found = real(self, *args, **how)
         return replace(found, version=found.version - 1)
 
     return commit_
 
 
 def _loses_a_count(real: Any) -> Any:
-    def commit_(self: Any, *args: Any) -> Any:
-        found = real(self, *args)
+    def commit_(self: Any, *args: Any, **how: Any) -> Any:
+        found = real(self, *args, **how)
         stats = replace(found.stats, rows_deleted=0)
         return replace(found, stats=stats)
 

@@ -60,7 +60,7 @@ def _overlooks_restores(real: Any) -> Any:
 BROKEN = (
     Broken(
         "a restore forgets which rows were hidden",
-        ((restore, "_changes"),),
+        ((restore, "changes_between"),),
         _forgets_masks,
         3,
         frozenset({"restore"}),

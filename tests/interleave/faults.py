@@ -140,7 +140,7 @@ FAULTS = {
     ),
     "a restore forgets which rows were hidden": Fault(
         restore,
-        "_changes",
+        "changes_between",
         _forgets_masks,
         "restores beside writers and a compaction",
         frozenset({"check"}),

@@ -245,10 +245,10 @@ def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
     assert txn is not None
     commit = txn.commit
 
-    def late(*arguments: object) -> CommitResult:
+    def late(*arguments: object, **how: object) -> CommitResult:
         table.upsert(rows((key, 0, "theirs")))
         table.rollback(txn.instant)
-        return commit(*arguments)  # type: ignore[arg-type]  # passed through
+        return commit(*arguments, **how)  # type: ignore[arg-type]  # passed through
 
     txn.commit = late  # type: ignore[method-assign]
     with pytest.raises(RolledBackError):

@@ -79,9 +79,13 @@ def replayed(
 
 
 def removes_in_partitions(came: StagedInput, *, deletes: bool) -> bool:
-    """Tell whether keys to remove came that name their partition."""
-    named = (group for group in came.groups if group[0])
-    return any(deletes or _removes(came, group) for group in named)
+    """Tell whether keys to remove came whose place the partitions decide.
+
+    A delete without partitions looks everywhere; a removal among rows looks in its partition alone.
+    """
+    if deletes:
+        return any(group[0] for group in came.groups)
+    return any(_removes(came, group) for group in came.groups)
 
 
 def _removes(came: StagedInput, group: Group) -> bool:

@@ -243,7 +243,7 @@ def _check_written(spec: TableSpec, ttl: Ttl | None) -> None:
         message = (
             f"rows expire by the time at which they were written, so {WRITTEN_OPTION} must be on"
         )
-        hint = "change the time to live first"
+        hint = f"set {WRITTEN_OPTION}=on, or change the time to live"
         raise OptionError(message, hint=hint, key=WRITTEN_OPTION, value="off")
 
 

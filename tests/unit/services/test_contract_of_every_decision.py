@@ -21,6 +21,7 @@ from plait.errors import ContractError
 from plait.model.changes import WriteStatus
 from plait.model.decision import Scope
 from plait.model.instant import Instant, Operation
+from plait.repush import NewLayout, begin
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.testing.lock_kit import until
@@ -221,6 +222,27 @@ def _begin_job(table: Table) -> Prepared:
 
 GIVES_UP = (_commit, _block, _stream, _coordinated, _take_over)
 """Their own rollback is the one decision that clients may publish whose contract is over."""
+
+
+def _repush(table: Table) -> Prepared:
+    return lambda: table.repush(buckets=3)
+
+
+def _cancel_repush(table: Table) -> Prepared:
+    begin(table.handle, NewLayout(buckets=3))
+    return table.cancel_repush
+
+
+def _go_on_with_a_repush(table: Table) -> Prepared:
+    begin(table.handle, NewLayout(buckets=3))
+    return lambda: table.repush(buckets=3)
+
+
+def _undo_repush(table: Table) -> Prepared:
+    table.repush(buckets=3)
+    return table.undo_repush
+
+
 OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.commit.Commit._publish": GIVES_UP,
     "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
@@ -241,6 +263,11 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),
     "services.operations.Services.set_ttl": (_set_ttl,),
+    "repush.begin.begin": (_repush,),
+    "repush.begin.cancel": (_cancel_repush,),
+    "repush.swap.Swap.publish": (_go_on_with_a_repush,),
+    "repush.swap.reserved": (),  # manners only: without it the swap is published all the same
+    "repush.undo.undo": (_undo_repush,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),
