@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from plait.errors import CorruptMetadataError
 from plait.model.decision import ArchiveFile, Decision
-from plait.timeline.codec import ARCHIVE, parse_archive
+from plait.timeline.codec import parse_archive
+from plait.timeline.features import ARCHIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from plait.ports import Ports
 from plait.state.archived import Archived
 from plait.state.decided_sums import tail_places
 from plait.state.definition import TableDef
-from plait.state.events import TABLES, Events, compact, fold, gathered
+from plait.state.events import TABLES, Events, gathered
+from plait.state.fold import compact, fold
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage
 from plait.state.part_file import PART_TABLES, places_of
@@ -37,15 +38,8 @@ from plait.state.trust import Trust
 from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import (
-    ARCHIVE,
-    FEATURES,
-    KNOWN,
-    RESTORES,
-    definition_features,
-    parse_reserved,
-    reserved_to_dict,
-)
+from plait.timeline.codec import parse_reserved, reserved_to_dict
+from plait.timeline.features import ARCHIVE, FEATURES, KNOWN, RESTORES, definition_features
 from plait.timeline.seal import checksum_of, unique
 
 _log = logging.getLogger(__name__)
@@ -144,7 +138,7 @@ def _write(
     ports: Ports,
 ) -> TableState | None:
     """Add a part to those of a state, and write the checkpoint; None if there is one already."""
-    shown = state.lineage.shown(state.horizons.final)
+    shown = state.lineage.shown(state.horizons.final, state.table.kept)
     events = compact(events, shown=shown, oldest=not state.parts)
     nonce = ports.ids.nonce()
     counted = summed([*places, places_of(events.added)])

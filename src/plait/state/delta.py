@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from plait.model.changes import MASKED
 from plait.model.plan import CHANGED
-from plait.state.events import Folded
+from plait.state.fold import Folded
 from plait.state.succession import Numbers, Succession
 
 _NEVER = np.iinfo(np.int64).max

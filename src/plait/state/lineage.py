@@ -7,13 +7,13 @@ v, and r. So restoring r - 1 undoes a restore (RFC 0018; ``docs/spec/lineage.tla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from plait.model.decision import Decision, Savepoint
 from plait.model.stream import Position
-from plait.state.events import Shown
-from plait.timeline.codec import RESTORES
+from plait.state.fold import Shown
+from plait.timeline.features import RESTORES
 
 Versions = tuple[int, int]
 """The first and the last of some consecutive versions."""
@@ -85,14 +85,15 @@ class Lineage:
         ]
         return max(undoing, default=None)
 
-    def shown(self, horizon: int) -> Shown:
-        """Return the versions that can be read if all from a horizon on can."""
-        saved = {each.version for each in self.savepoints}
+    def shown(self, horizon: int, kept: Iterable[int] = ()) -> Shown:
+        """Return the versions that can be read if all from a horizon on can, and some others."""
+        saved = {*kept, *self.saved}
         return Shown(horizon, tuple(sorted(version for version in saved if version < horizon)))
 
-    def keeps(self, version: int) -> bool:
-        """Tell whether a savepoint keeps a version readable."""
-        return any(each.version == version for each in self.savepoints)
+    @property
+    def saved(self) -> tuple[int, ...]:
+        """The versions that savepoints keep readable."""
+        return tuple(each.version for each in self.savepoints)
 
     def find_savepoint(self, name: str) -> Savepoint | None:
         """Return a savepoint by its name; None if there is none."""

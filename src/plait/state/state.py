@@ -26,7 +26,8 @@ from plait.model.sums import Sums
 from plait.read.wanted import Wants
 from plait.state.archived import Archived
 from plait.state.definition import TableDef
-from plait.state.events import COMMITS, Events, Folded, LiveEntry, compact, fold, gathered
+from plait.state.events import COMMITS, Events, LiveEntry, gathered
+from plait.state.fold import Folded, compact, fold
 from plait.state.horizons import Horizons
 from plait.state.lineage import Lineage, streams_after
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
@@ -304,7 +305,7 @@ class TableState:
         if not 0 <= at <= self.version:
             message = f"there is no version {at}"
             raise InstantNotFoundError(message, hint=hint, version=at)
-        if at < self.horizon and (onwards or not self.lineage.keeps(at)):
+        if at < self.horizon and (onwards or at not in (*self.table.kept, *self.lineage.saved)):
             message = f"version {at} was cleaned"
             if at >= self.horizons.final:
                 hint = f"{hint}; `tablectl clean --undo` makes it readable again"
@@ -379,7 +380,7 @@ class TableState:
 
     def squeezed(self) -> TableState:
         """Return the same state with a short tail, for long-lived clients: one table a kind."""
-        shown = self.lineage.shown(self.horizons.final)
+        shown = self.lineage.shown(self.horizons.final, self.table.kept)
         events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
 

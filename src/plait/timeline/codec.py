@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,7 +21,6 @@ from plait.model.decision import (
     ArchiveFile,
     Cleaned,
     Decision,
-    Draft,
     ReadSet,
     Replayed,
     Reserved,
@@ -36,29 +35,13 @@ from plait.model.decision import (
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.model.replicas import SinkLedger
 from plait.model.sums import Sums
-from plait.model.written import WRITTEN_OPTION
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, to_json
+from plait.timeline.features import KNOWN, features_of
 from plait.timeline.seal import seal, unseal
 
-FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
-"""What a client must know to read any table that this one writes."""
-ROW_MAPS = "row-maps-1"
-"""What it must know to read a decision that rewrote files."""
-RESTORES = "restores-1"
-"""What it must know from the first savepoint, restore or replay of a table on."""
-TTL = "ttl-1"
-"""What it must know to read a definition with a time to live, and what came of it."""
-ARCHIVE = "archive-1"
-"""What it must know from the first archive of a table on."""
-WRITTEN = "rows-written-1"
-"""What it must know to read a definition that names ``rows.written``."""
-REPUSH = "repush-1"
-"""Older versions may have another layout, and a directory of a repush may be there."""
-KNOWN = (*FEATURES, ROW_MAPS, RESTORES, TTL, ARCHIVE, WRITTEN, REPUSH)
 SLOT_BYTES_MAX = 64 << 20
-_OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31
 
 T = TypeVar("T")
@@ -84,34 +67,6 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
         hint = "write less at once, or use a smaller predicate or commit id"
         raise CommitError(message, hint=hint, bytes=len(data), bytes_max=SLOT_BYTES_MAX)
     return data
-
-
-def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
-    """Return what a client must know to read a decision.
-
-    Args:
-        decision: the decision, or the draft of one.
-        held: what the table needs since an earlier decision.
-    """
-    used = set(held)
-    if decision.changes.moved.num_rows:
-        used.add(ROW_MAPS)
-    if decision.savepoint or decision.restored or decision.replayed:
-        used.add(RESTORES)
-    if decision.operation is Operation.EXPIRE:
-        used.add(TTL)
-    used.update(definition_features(decision.table or {}))
-    if decision.archived:
-        used.add(ARCHIVE)
-    return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
-
-
-def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
-    """Return what a client must know to read the definition of a table."""
-    properties = table.get("properties")
-    written = isinstance(properties, Mapping) and WRITTEN_OPTION in properties
-    told = {TTL: "ttl" in table, WRITTEN: written, REPUSH: not _OF_REPUSH.isdisjoint(table)}
-    return tuple(name for name, needed in told.items() if needed)
 
 
 def decode(data: bytes, *, path: str, load: Section) -> Decision:

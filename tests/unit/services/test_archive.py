@@ -24,7 +24,7 @@ from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, SimulatedCrashError
-from plait.timeline import codec, paths
+from plait.timeline import codec, features, paths
 from plait.timeline.archive import load_archive
 from plait.timeline.pending import load_pending
 from plait.txn.recovery import roll_back_failed
@@ -141,11 +141,11 @@ def test_a_plan_changes_nothing_and_nothing_is_left_to_do_after_it() -> None:
 def test_the_feature_is_named_by_tables_that_use_it() -> None:
     store = table()
     decisions = client(store).cache.timeline
-    assert all(codec.ARCHIVE not in each.features for each in decisions.load_after(-1, limit=99))
+    assert all(features.ARCHIVE not in each.features for each in decisions.load_after(-1, limit=99))
     archive(client(store))
     write(store, 8)
     newer = client(store).cache.timeline.load_after(20, limit=99)
-    assert all(codec.ARCHIVE in each.features for each in newer)
+    assert all(features.ARCHIVE in each.features for each in newer)
     state = load_checkpoint(store, list_checkpoints(store)[-1])
     assert state is not None
     assert state.archive.last == 16

@@ -28,7 +28,7 @@ from plait.testing import (
     open_wrapped,
     sim_ports,
 )
-from plait.timeline import codec, paths
+from plait.timeline import features, paths
 from plait.txn.definition import Definition, create_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
@@ -307,13 +307,13 @@ def test_only_a_table_that_uses_restores_names_their_feature(table: Table) -> No
     """A client that does not know them must refuse the table from then on."""
     upsert(table, 1, 1)
     timeline = table.handle.cache.timeline
-    assert timeline.find(table.version).features == codec.FEATURES
+    assert timeline.find(table.version).features == features.FEATURES
     table.savepoint("a")
     table.drop_savepoint("a")
     for value in range(6):
         upsert(table, value, 1)
-        assert codec.RESTORES in timeline.find(table.version).features
-    assert codec.RESTORES in again(table).handle.cache.refresh().lineage.features
+        assert features.RESTORES in timeline.find(table.version).features
+    assert features.RESTORES in again(table).handle.cache.refresh().lineage.features
 
 
 # --- commit ids and streams --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from plait.model.decision import ArchiveFile, Decision
 from plait.model.instant import Instant
 from plait.state.archived import Archived
 from plait.timeline import paths
-from plait.timeline.codec import ARCHIVE
+from plait.timeline.features import ARCHIVE
 from tests.support.forge import decision_at
 from tests.support.protocol import create, memory
 
