@@ -14,6 +14,8 @@ from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_val
 from plait.arrow.ingest import Rows, open_rows
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
+from plait.files.fitting import filled
+from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
@@ -82,7 +84,7 @@ def prepare_removals(
         OptionError, BadRecordError: as ``prepare``.
     """
     rows = open_rows(data)
-    for name in spec.partition_by:
+    for name in spec.placing:
         if name not in rows.schema.names:
             message = f"the keys lack column {name!r}, which says where they are removed"
             hint = "add the columns of the partitions; delete(keys=...) looks in every partition"
@@ -97,8 +99,8 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
     if operation is not Operation.DELETE:
         return schema
     wanted = set(spec.key)
-    if set(spec.partition_by) <= set(names):
-        wanted |= set(spec.partition_by)
+    if set(spec.placing) <= set(names):
+        wanted |= set(spec.placing)
     return pa.schema([field for field in schema if field.name in wanted])
 
 
@@ -115,6 +117,8 @@ class _ColumnCheck:
     in_key: bool
     demanding: bool
     """Whether a null is refused, here or deeper in the type."""
+    default: pa.Scalar | None = None
+    """What rows have that come without the column; None: null."""
 
     @property
     def fallible(self) -> bool:
@@ -124,7 +128,7 @@ class _ColumnCheck:
     def prepare(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the column in the table's type; raise BadRecordError for what cannot be kept."""
         if self.position is None:
-            return pa.nulls(batch.num_rows, self.field.type)
+            return filled(self.default, self.field.type, batch.num_rows)
         given = batch.column(self.position)
         try:
             array = apply(given, self.field.type)
@@ -203,7 +207,7 @@ class _Checker:
 def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> None:
     check_known(names, spec.schema.names)
     for field in schema:
-        if field.name in names:
+        if field.name in names or default_value(spec.schema, field.name) is not None:
             continue
         if not field.nullable or field.name in spec.key:
             raise lacking_column(field.name, names, "which must not be null")
@@ -270,7 +274,15 @@ def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _Column
     position = schema.get_field_index(field.name)
     in_key = field.name in spec.key
     if position < 0:
-        return _ColumnCheck(field, None, Fit.TOTAL, finite=False, in_key=in_key, demanding=False)
+        return _ColumnCheck(
+            field,
+            None,
+            Fit.TOTAL,
+            finite=False,
+            in_key=in_key,
+            demanding=False,
+            default=default_value(spec.schema, field.name),
+        )
     given = schema.field(position).type
     how = fit(given, field.type)
     if how is Fit.NEVER:
@@ -283,7 +295,7 @@ def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _Column
             found=str(given),
         )
     finite = pa.types.is_floating(field.type) and (
-        in_key or field.name == spec.ordering or field.name in spec.partition_by
+        in_key or field.name == spec.ordering or field.name in spec.placing
     )
     strict = field.with_nullable(field.nullable and not in_key)
     return _ColumnCheck(strict, position, how, finite, in_key, demanding(strict))

@@ -200,7 +200,7 @@ class ArrowStaging:
         fresh._useless = self._useless | self._output.written
         fresh._digester, digester = None, self._digester
         if old is not None:
-            for rows, removes in replayed(came, old, deletes=deletes):
+            for rows, removes in replayed(came, old, plan):
                 (fresh.remove if removes and not deletes else fresh.write)(rows)
         fresh._digester, fresh._rows_in = digester, self._rows_in
         self.close()

@@ -20,6 +20,7 @@ from plait.arrow.merge import last_removals
 from plait.errors import BadRecordError, OptionError
 from plait.files import keys
 from plait.files.hash import bucket_of, key_hashes
+from plait.files.partition_values import values_of
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.plan import TableSpec
 from plait.model.value import texts_of
@@ -228,7 +229,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     partitions, codes = _partition_codes(batch, spec)
     if spec.keyed:
         count = spec.buckets.count
-        buckets = bucket_of(key_hashes(batch, spec.key), count).astype(np.int64)
+        buckets = bucket_of(key_hashes(batch, spec.buckets.hashed), count).astype(np.int64)
         codes = buckets if codes is None else codes * count + buckets
     elif codes is None:
         return Chunk(batch, {(partitions[0], UNKEYED): (0, batch.num_rows)})
@@ -253,12 +254,12 @@ def _partition_codes(
     """Return the partitions of a batch and the number of each row's; None if there is one."""
     if not spec.partition_by:
         return [()], None
-    if not set(spec.partition_by) <= set(batch.schema.names):
+    if not set(spec.placing) <= set(batch.schema.names):
         return [None], None
     partitions: list[Partition] = [()]
     codes: Codes = np.zeros(batch.num_rows, dtype=np.int64)
-    for name in spec.partition_by:
-        coded = batch.column(name).dictionary_encode(null_encoding="encode")
+    for each in spec.fields:
+        coded = values_of(each, batch).dictionary_encode(null_encoding="encode")
         texts = texts_of(coded.dictionary)
         # Numbers stay below rows times values: those that do not occur are left out each time.
         present, codes = _dense(codes * len(texts) + coded.indices.to_numpy())

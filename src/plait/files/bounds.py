@@ -19,10 +19,11 @@ from plait.errors import CorruptMetadataError
 from plait.expr.prune import Bounds
 from plait.files.footer import bounded_columns
 from plait.model.plan import TableSpec
-from plait.model.schema import Schema
+from plait.model.schema import NO_NOTE, Schema
 from plait.model.value import array_of, is_plain
 from plait.model.written import WRITTEN_FIELD, WRITTEN_ID, column_of
 
+_MIDNIGHT: Final = "T00:00:00.000000"
 _TEXT: Final = r'null|"(?:[^"\\]|\\.)*"'
 _T = pa.types
 
@@ -110,6 +111,8 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
             known = (files[each.name].combine_chunks() for each in typed)
             told = tuple(pc.coalesce(*pair) for pair in zip(known, told, strict=True))
         lower, upper, nulls = told
+        if schema.notes.get(number, NO_NOTE).was_float:
+            lower, upper = _of_floats_too(lower, upper)
         bounds[name] = Bounds(lower, upper, nulls, rows)
     return bounds
 
@@ -125,6 +128,22 @@ def _parsed(stats: pa.Array, number: int, kind: pa.DataType) -> tuple[pa.Array, 
         _values(pc.struct_field(parts, "l"), kind),
         _values(pc.struct_field(parts, "u"), kind),
         _unless(nulls, "null").cast(pa.int64()),
+    )
+
+
+def _of_floats_too(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return bounds that hold for doubles, and for floats from before the column was widened.
+
+    Both have the fewest digits that read back: 0.1 is another number as a float.
+    """
+    as_floats = []
+    for each in (lower, upper):
+        single = each.cast(pa.float32(), safe=False).cast(pa.float64())
+        # No float has a bound so great that it is none.
+        as_floats.append(pc.if_else(pc.is_finite(single), single, each))
+    return (
+        pc.min_element_wise(lower, as_floats[0], skip_nulls=False),
+        pc.max_element_wise(upper, as_floats[1], skip_nulls=False),
     )
 
 
@@ -156,6 +175,9 @@ def _values(quoted: pa.Array, kind: pa.DataType) -> pa.Array:
         texts = pa.array(opened, pa.string())
     if _T.is_string(kind):
         return texts
+    if _T.is_timestamp(kind) and kind.tz is None:  # a date, from before the column was widened
+        whole = pc.match_substring(texts, "T")
+        texts = pc.if_else(whole, texts, pc.binary_join_element_wise(texts, _MIDNIGHT, ""))
     if not (_T.is_binary(kind) or _T.is_boolean(kind)):
         try:
             return texts.cast(kind)

@@ -24,6 +24,11 @@ def field_id(field: pa.Field) -> int | None:
     return int(text)
 
 
+def filled(value: pa.Scalar | None, kind: pa.DataType, count: int) -> pa.Array:
+    """Return a column with one value in every row; None for null."""
+    return pa.nulls(count, kind) if value is None else pa.repeat(value, count)
+
+
 def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
     """Return the values of a column of type ``stored`` as ``wanted``.
 

@@ -27,13 +27,20 @@ UNPARTITIONED = "data"
 class BucketSpec:
     """Which columns make the record key, and into how many buckets it is hashed.
 
-    ``bucket = pmod(xxhash64(key columns, seed 42), count)``, as Spark SQL computes it on the
+    ``bucket = pmod(xxhash64(hashed columns, seed 42), count)``, as Spark SQL computes it on the
     types of the table's schema. ``key`` is empty for a table without a record key.
     """
 
     id: int
     key: tuple[str, ...]
     count: int
+    by: tuple[str, ...] = ()
+    """Columns of the key that are hashed, in its order; () for the whole key."""
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The columns whose hash chooses the bucket."""
+        return self.by or self.key
 
     @property
     def keyed(self) -> bool:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from plait.errors import InvariantError, redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
+from plait.model.compression import Compression
+from plait.model.partitioning import PartitionField, decides, parse_field, sources_of
 from plait.model.schema import Schema
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 
@@ -61,11 +63,34 @@ class TableSpec:
     """Whether bounds of new files are told: no change of the layout, either way is right."""
     written: bool = field(default=False, compare=False)
     """Whether files that copy rows say which version wrote each (``model/written.py``)."""
+    compression: Compression = field(default=Compression(), compare=False)
+    """Of new files: readers take any."""
 
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of the record key; () if the table has none."""
         return self.buckets.key
+
+    @property
+    def fields(self) -> tuple[PartitionField, ...]:
+        """What makes the partition of a row, in the order of the values."""
+        return tuple(map(parse_field, self.partition_by))
+
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """The columns from which the partition of a row is computed."""
+        return sources_of(self.fields)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns whose values are themselves partition values."""
+        return sources_of([field for field in self.fields if field.is_column])
+
+    @property
+    def computed(self) -> tuple[PartitionField, ...]:
+        """The fields that keep rows of one key apart, and are no columns."""
+        own = (each for each in self.fields if not each.is_column)
+        return tuple(each for each in own if not decides((), self.key, each))
 
     @property
     def keyed(self) -> bool:

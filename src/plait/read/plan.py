@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +16,11 @@ from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
 from plait.files.bounds import file_bounds
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
-from plait.model.bucket import UNKEYED, partition_parse
+from plait.files.partition_values import is_computable, known_of, values_of
+from plait.model.bucket import UNKEYED, Partition, partition_parse
+from plait.model.partitioning import PartitionField
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.value import array_of, from_raws, is_plain
+from plait.model.value import from_raws, is_plain, texts_of
 from plait.read.condition import Condition
 
 
@@ -83,8 +85,8 @@ def plan_scan(
     if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)
         files = _kept(files, by_partition, counts)
-        keys = _keys(condition.predicate, spec)
-        files = _kept(files, _by_bucket(files, keys, spec), counts)
+        keys = _hashes(condition.predicate, spec, spec.key)
+        files = _kept(files, _by_bucket(files, condition.predicate, spec), counts)
         counts[1:] = [count + snapshot.unmatched for count in counts[1:]]
         if rest is not None:
             bounds = file_bounds(files, rest.columns, spec.schema)
@@ -122,11 +124,12 @@ def _by_partition(
 
     Conditions on partition columns alone are decided here for good; the rest is given back.
     """
-    if not set(spec.partition_by) & set(condition.columns):
+    if not set(spec.placing) & set(condition.columns):
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
     flags = judge_partitions(encoded.dictionary, condition, spec)
-    rest = Condition.of(_open(condition.predicate, frozenset(spec.partition_by)), spec.schema.arrow)
+    undecided = _open(condition.predicate, frozenset(spec.partition_columns))
+    rest = Condition.of(undecided, spec.schema.arrow)
     return flags[encoded.indices.to_numpy()], rest
 
 
@@ -136,8 +139,36 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
     Raises:
         CorruptMetadataError: partition values in the metadata are damaged.
     """
-    values = _partition_values(texts, spec)
-    return may_match(condition.predicate, values, len(texts))
+    partitions = _partitions(texts, spec)
+    try:
+        known = known_of(partitions, spec)
+    except ValueError as error:
+        raise _damaged(error) from error
+    flags = may_match(condition.predicate, known, len(texts))
+    for at, field in enumerate(spec.fields):
+        named = None if field.is_ordered else _values_asked(field, condition.predicate, spec)
+        if named is not None:
+            flags = flags & np.array([each[at] in named for each in partitions], np.bool_)
+    return flags
+
+
+def _values_asked(
+    field: PartitionField, predicate: Predicate, spec: TableSpec
+) -> frozenset[str | None] | None:
+    """Return the values of a field for what a predicate asks for; None if it does not say."""
+    kinds = [spec.schema.arrow.field(name).type for name in field.sources]
+    points = key_points(predicate, field.sources)
+    if points is None or not all(map(_is_exact, kinds)) or not is_computable(field):
+        return None
+    columns = list(zip(*points, strict=True)) or [()] * len(kinds)
+    arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    rows = pa.RecordBatch.from_arrays(arrays, names=list(field.sources))
+    return frozenset(texts_of(values_of(field, rows)))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Tell whether values that are equal are the same: floats have two zeros."""
+    return is_plain(kind) and not pa.types.is_floating(kind)
 
 
 def _open(predicate: Predicate, known: frozenset[str]) -> Predicate:
@@ -146,40 +177,40 @@ def _open(predicate: Predicate, known: frozenset[str]) -> Predicate:
     return all_of(*(item for item, names in read if not names or not names <= known))
 
 
-def _partition_values(texts: pa.Array, spec: TableSpec) -> Mapping[str, pa.Array]:
-    """Read the values of distinct partitions, a column for each partition column."""
-    names = spec.partition_by
+def _partitions(texts: pa.Array, spec: TableSpec) -> list[Partition]:
+    """Read the values of distinct partitions."""
     try:
-        rows = [partition_parse(text) for text in texts.to_pylist()]
-        if any(len(row) != len(names) for row in rows):
-            message = f"a partition in the metadata lacks a value for one of {', '.join(names)}"
-            raise ValueError(message)
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        kinds = [spec.schema.arrow.field(name).type for name in names]
-        return {
-            name: array_of(column, kind)
-            for name, column, kind in zip(names, columns, kinds, strict=True)
-        }
+        found = [partition_parse(text) for text in texts.to_pylist()]
     except ValueError as error:
-        message = f"partition values in the metadata are damaged: {error}"
-        raise CorruptMetadataError(message, hint="run tablectl verify", found=str(error)) from error
+        raise _damaged(error) from error
+    if any(len(each) != len(spec.fields) for each in found):
+        names = ", ".join(spec.partition_by)
+        message = f"a partition in the metadata lacks a value for one of {names}"
+        raise _damaged(ValueError(message))
+    return found
 
 
-def _keys(predicate: Predicate, spec: TableSpec) -> Hashes | None:
-    """Return the hashes of the record keys that a predicate asks for, if it names them all."""
-    points = key_points(predicate, spec.key)
-    kinds = [spec.schema.arrow.field(name).type for name in spec.key]
+def _damaged(error: ValueError) -> CorruptMetadataError:
+    message = f"partition values in the metadata are damaged: {error}"
+    return CorruptMetadataError(message, hint="run tablectl verify", found=str(error))
+
+
+def _hashes(predicate: Predicate, spec: TableSpec, names: tuple[str, ...]) -> Hashes | None:
+    """Return the hashes of the values that a predicate asks for, if it names all the columns."""
+    points = key_points(predicate, names)
+    kinds = [spec.schema.arrow.field(name).type for name in names]
     if points is None or not all(is_plain(kind) for kind in kinds):
         return None
-    columns = list(zip(*points, strict=True)) or [()] * len(spec.key)
+    columns = list(zip(*points, strict=True)) or [()] * len(names)
     arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    return sorted_once(key_hashes(pa.table(arrays, names=list(spec.key)), spec.key))
+    return sorted_once(key_hashes(pa.table(arrays, names=list(names)), names))
 
 
-def _by_bucket(files: pa.Table, keys: Hashes | None, spec: TableSpec) -> Flags:
-    """Keep the buckets of some record keys; all buckets if they are not known."""
-    if keys is None:
+def _by_bucket(files: pa.Table, predicate: Predicate, spec: TableSpec) -> Flags:
+    """Keep the buckets in which rows may match; all buckets if the predicate does not say."""
+    hashes = _hashes(predicate, spec, spec.buckets.hashed)
+    if hashes is None:
         return np.ones(files.num_rows, dtype=np.bool_)
-    wanted = np.append(bucket_of(keys, spec.buckets.count), UNKEYED)
+    wanted = np.append(bucket_of(hashes, spec.buckets.count), UNKEYED)
     flags: Flags = np.isin(files["bucket"].to_numpy(), wanted)
     return flags

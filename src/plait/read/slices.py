@@ -99,6 +99,19 @@ class SliceReader:
                 if found is None or len(_in_group(found, source, group)):
                     yield from _Group(source, group, hidden).slices(names, where)
 
+    def stretch(
+        self, file: LiveFile, span: range, *, columns: Sequence[str] | None = None
+    ) -> Iterator[Slice]:
+        """Return the rows at some positions in a row that are not hidden; see ``slices``."""
+        names = self.schema.names if columns is None else list(columns)
+        with OpenFile(self.store, file, self.schemas) as source:
+            hidden = load_mask(self.store, file)
+            for group in range(source.group_count):
+                start = source.group_start(group)
+                if start < span.stop and span.start < start + source.group_rows(group):
+                    for part in _Group(source, group, hidden).slices(names, None):
+                        yield from _cropped(part, span)
+
     def at(
         self, file: LiveFile, positions: Positions, *, columns: Sequence[str] | None = None
     ) -> Iterator[Slice]:
@@ -207,6 +220,13 @@ def _in_group(positions: Positions, source: OpenFile, group: int) -> Positions:
 def _between(positions: Positions, start: int, stop: int) -> Positions:
     low, high = np.searchsorted(positions, np.array([start, stop], np.uint64))
     return positions[low:high]
+
+
+def _cropped(part: Slice, span: range) -> Iterator[Slice]:
+    """Return what of a slice is in a stretch of positions, if anything is."""
+    low, high = np.searchsorted(part.positions, np.array([span.start, span.stop], np.uint64))
+    if low < high:
+        yield Slice(part.rows.slice(low, high - low), part.positions[low:high])
 
 
 def _chosen(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:

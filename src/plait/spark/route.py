@@ -21,10 +21,13 @@ import pyarrow as pa
 
 from plait.arrow.cast import apply_or_null
 from plait.files.hash import key_hashes
+from plait.files.partition_values import values_of
 from plait.model.bucket import BucketId, Partition, partition_parse
+from plait.model.partitioning import PartitionField
 from plait.model.plan import TableSpec
 from plait.model.schema import type_name
 from plait.model.value import array_of
+from plait.spark.field_sql import field_sql
 
 Numbers = npt.NDArray[np.int64]
 
@@ -52,7 +55,8 @@ class Route:
             wanted: the most tasks that are of use.
             files: the table's files (LIVE); none if the table is new.
         """
-        by_partition = bool(spec.partition_by) and set(spec.partition_by) <= set(columns)
+        named = bool(spec.partition_by) and set(spec.placing) <= set(columns)
+        by_partition = named and all(_field(spec, each) is not None for each in spec.fields)
         count = max(1, spec.buckets.count)
         if not by_partition:
             # Each task gets as many buckets as the others.
@@ -72,7 +76,7 @@ class Route:
         """
         terms = []
         if self.spec.keyed:
-            terms.append(f"pmod({self._hash(self.spec.key)}, {self.spec.buckets.count})")
+            terms.append(f"pmod({self._hash(self.spec.buckets.hashed)}, {self.spec.buckets.count})")
         if self.by_partition:
             terms += [f"pmod({share}, {self.tasks})" for share in self._share_terms()]
         return f"cast(pmod({' + '.join(terms) or '0'}, {self.tasks}) AS int)"
@@ -86,10 +90,14 @@ class Route:
         """Return the task of each row, as ``sql`` does."""
         tasks = np.zeros(rows.num_rows, np.int64)
         if self.spec.keyed:
-            hashes = key_hashes(typed(rows, self.spec, self.spec.key), self.spec.key)
+            names = self.spec.buckets.hashed
+            hashes = key_hashes(typed(rows, self.spec, names), names)
             tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
         if self.by_partition:
-            tasks += self._shares(typed(rows, self.spec, self.spec.partition_by), self.shift)
+            placing = typed(rows, self.spec, self.spec.placing)
+            columns = [values_of(field, placing) for field in self.spec.fields]
+            values = pa.RecordBatch.from_arrays(columns, names=list(self.spec.partition_by))
+            tasks += self._shares(values, self.shift)
         tasks %= self.tasks
         return tasks
 
@@ -131,8 +139,8 @@ class Route:
 
     def _values(self, partitions: Sequence[Partition]) -> pa.RecordBatch:
         """Return partitions as rows of the table's types."""
-        names, fields = self.spec.partition_by, self.spec.schema.arrow
-        kinds = [fields.field(name).type for name in names]
+        names = self.spec.partition_by
+        kinds = [field.kind(self.spec.schema.arrow) for field in self.spec.fields]
         columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
@@ -150,16 +158,28 @@ class Route:
 
     def _share_terms(self) -> list[str]:
         """Return the terms that ``_shares`` adds up, in SQL."""
-        names, fields = self.spec.partition_by, self.spec.schema.arrow
+        schema = self.spec.schema.arrow
+        kinds = [field.kind(schema) for field in self.spec.fields]
+        values = [
+            f"cast({_field(self.spec, field)} AS {type_name(kind)})"
+            for field, kind in zip(self.spec.fields, kinds, strict=True)
+        ]
         if self.shift is not None:
-            return [f"shiftright({self._hash(names)}, {self.shift})"]
-        return [_number_sql(self._cast(name), fields.field(name).type) for name in names]
+            return [f"shiftright(xxhash64({', '.join(values)}), {self.shift})"]
+        return list(map(_number_sql, values, kinds))
 
     def _hash(self, names: Sequence[str]) -> str:
-        return f"xxhash64({', '.join(map(self._cast, names))})"
+        return f"xxhash64({', '.join(_cast(self.spec, name) for name in names)})"
 
-    def _cast(self, name: str) -> str:
-        return f"try_cast({quoted(name)} AS {type_name(self.spec.schema.arrow.field(name).type)})"
+
+def _cast(spec: TableSpec, name: str) -> str:
+    return f"try_cast({quoted(name)} AS {type_name(spec.schema.arrow.field(name).type)})"
+
+
+def _field(spec: TableSpec, field: PartitionField) -> str | None:
+    """Return a partition field in SQL; None if there is no way to say it."""
+    name = field.sources[0]
+    return field_sql(field, _cast(spec, name), spec.schema.arrow.field(name).type)
 
 
 _TASKS_SOME = 32

@@ -15,9 +15,12 @@ import pyarrow as pa
 
 from plait.errors import SchemaMismatchError
 from plait.expr import to_sql
+from plait.expr.spark_sql import typed_literal
 from plait.files.data_file import LiveFile, live_files
 from plait.model.decision import ReadSet
+from plait.model.defaults import initial_value
 from plait.model.schema import Schema, type_name
+from plait.model.value import to_text
 from plait.model.written import WRITTEN_COLUMN, is_written
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
@@ -192,7 +195,9 @@ def _columns(
         field = reading.arrow.field(name)
         old = by_id.get(reading.field_id(name))
         if old is None:
-            fitted.append(f"CAST(NULL AS {type_name(field.type)}) AS {quoted(name)}")
+            initial = initial_value(reading, name)
+            text = None if initial is None else to_text(initial, field.type)
+            fitted.append(f"{typed_literal(text, field.type)} AS {quoted(name)}")
             continue
         stored.append(written.arrow.field(old))
         same = type_name(stored[-1].type) == type_name(field.type)

@@ -32,6 +32,7 @@ from plait.model.plan import Snapshot, TableSpec
 from plait.model.replicas import TaskLedger
 from plait.model.request import WritePlan
 from plait.read.scan import Scan
+from plait.spark.columns import in_columns_of
 from plait.spark.exchange import Exchange, goes_through_files
 from plait.spark.frame import (
     arrow_schema,
@@ -100,7 +101,7 @@ class SparkStaging:
         self._rest: list[WriteStatus] = []
         self._replaced: list[WriteStatus] = []
         self._relay: Relay | None = None
-        self._rounds = 0
+        self._rounds = self._first = 0
         self._expected: tuple[int, int] | None = None
         """What came under an older layout of the table, and is to come again."""
         self._began = self._closed = False
@@ -171,22 +172,26 @@ class SparkStaging:
     def restaged(self, plan: WritePlan) -> SparkStaging:
         """Return a staging of the same DataFrames under another layout; close this one.
 
-        Rows in files are divided anew. Others are computed again, and as many must come as before,
-        with the same keys.
+        Rows in files are divided anew, if the columns are the same. Others are computed again, and
+        as many must come as before, with the same keys.
 
         Raises:
             RetryableConflictError: the operation would mean something else there.
         """
         old, request = self._plan.spec, plan.request
         deletes = request.operation is Operation.DELETE and bool(old.partition_by)
-        named = any(set(old.partition_by) <= set(frame.columns) for frame in self._frames)
+        named = any(set(old.placing) <= set(frame.columns) for frame in self._frames)
         require_restageable(request, old, plan.spec, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
+        same = old.schema.id == plan.spec.schema.id
+        if not same:
+            fresh._frames, fresh._source = in_columns_of(plan, self._frames, old.schema), None
         staged = [report.status for report in self._rows.values()]
         fresh._replaced = [*self._replaced, *staged, *self._rest]
-        fresh._rounds = self._rounds
-        fresh._before, self._exchange = self._exchange, None  # these are computed once
+        fresh._rounds = fresh._first = self._rounds
+        if same:
+            fresh._before, self._exchange = self._exchange, None  # these are computed once
         if self._frames and self._rounds and fresh._before is None:
             fresh._expected = total(self._rows.values())
         fresh._began = self._began
@@ -267,7 +272,7 @@ class SparkStaging:
     def _replace(self, reports: list[TaskReport], only: frozenset[int] | None) -> None:
         found = {report.task: report for report in reports}
         # What a sink got of the first evaluation has no other record than that of the second.
-        relayed = self._rows.keys() | found if self._relay and self._rounds else None
+        relayed = self._rows.keys() | found if self._relay and self._rounds > self._first else None
         if (same := only if only is not None else relayed) is not None:
             for task in same:
                 require_same(self._rows.get(task), found.get(task))
@@ -328,7 +333,7 @@ class SparkStaging:
         groups = rest.files.group_by(["partition", "bucket"]).aggregate([]).num_rows
         wanted = min(tasks_wanted(spark, into_files=True), groups)
         spec = self._plan.spec
-        route = Route.plan(spec, columns=spec.partition_by, wanted=wanted, files=rest.files)
+        route = Route.plan(spec, columns=spec.placing, wanted=wanted, files=rest.files)
         work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
         return [report.status for report in run(counting(spark, route.tasks), work)]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from plait.arrow.ingest import split
 from plait.model.bucket import BucketSpec, Partition, partition_text
 from plait.model.plan import LIVE, TableSpec
 from plait.model.schema import Schema, plain_type
@@ -41,6 +42,69 @@ def spec_of(types: list[str]) -> TableSpec:
     columns = [pa.field(name, plain_type(kind)) for name, kind in zip(names, types, strict=True)]
     schema = Schema.create(pa.schema([pa.field("id", pa.int64()), *columns]))
     return TableSpec(schema, tuple(names), BucketSpec(1, ("id",), 3), None, "cow")
+
+
+TIMES = [
+    dt.datetime(1, 1, 2, tzinfo=dt.UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC),
+    dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(2026, 2, 28, 13, 14, 15, tzinfo=dt.UTC),
+    dt.datetime(9999, 12, 30, tzinfo=dt.UTC),
+]
+PERIODS = ("year", "month", "day")
+TRANSFORMS: list[tuple[str, str, list[object]]] = [
+    *((f"{each}(c)", "timestamp", [*TIMES, None]) for each in (*PERIODS, "hour")),
+    *((f"{each}(c)", "timestamp_ntz", [t.replace(tzinfo=None) for t in TIMES]) for each in PERIODS),
+    *((f"{each}(c)", "date", VALUES["date"]) for each in PERIODS),
+    *(("truncate(7, c)", kind, VALUES[kind]) for kind in ("tinyint", "int", "bigint", "string")),
+    ("truncate(2, c)", "binary", [b"", b"\xff\x00\x01", b"a", None]),
+    *(("bucket(5, c)", kind, values) for kind, values in VALUES.items()),
+]
+
+
+@pytest.mark.parametrize(("field", "kind", "values"), TRANSFORMS)
+def test_spark_and_the_driver_compute_the_same_partition(
+    spark: SparkSession, field: str, kind: str, values: list[object]
+) -> None:
+    """INV-08: rows of one partition and bucket that two tasks stage would be there twice."""
+    schema = Schema.create(pa.schema([pa.field("id", pa.int64()), pa.field("c", plain_type(kind))]))
+    spec = TableSpec(schema, (field,), BucketSpec(1, ("id",), 3), None, "cow")
+    rows = pa.Table.from_pylist(
+        [{"id": at, "c": value} for at, value in enumerate(values * 3)], schema=schema.arrow
+    )
+    frame = spark.createDataFrame(rows)
+    (batch,) = rows.combine_chunks().to_batches()
+    for shift in SHIFTS:
+        route = Route(spec, 7, by_partition=True, shift=shift)
+        task = expression(frame, route.sql()).alias("task")
+        sent = frame.select("id", task).toArrow().sort_by("id")["task"].to_pylist()
+        assert route.tasks_of_rows(batch).tolist() == sent
+        places = [
+            (group, sent[number])
+            for group, (start, stop) in split(batch, spec).spans.items()
+            for number in split(batch, spec).rows["id"][start:stop].to_pylist()
+        ]
+        assert all(route.task_of(group) == task for group, task in places)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", [(), ("a",), ("b",)])
+def test_buckets_by_a_part_of_the_key_are_the_same_in_spark(
+    spark: SparkSession, by: tuple[str, ...]
+) -> None:
+    """INV-08."""
+    schema = Schema.create(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
+    spec = TableSpec(schema, (), BucketSpec(1, ("a", "b"), 5, by), None, "cow")
+    rows = pa.table({"a": [n % 9 for n in range(90)], "b": [f"b{n % 10}" for n in range(90)]})
+    route = Route(spec, 5, by_partition=False)
+    task = expression(spark.createDataFrame(rows), route.sql()).alias("task")
+    sent = spark.createDataFrame(rows).select("a", "b", task).toArrow()
+    (batch,) = rows.combine_chunks().to_batches()
+    assert route.tasks_of_rows(batch).tolist() == sent["task"].to_pylist()
+    for part in by:
+        together = sent.group_by(part).aggregate([("task", "count_distinct")])
+        assert set(together["task_count_distinct"].to_pylist()) == {1}
+    groups = split(batch, spec).spans
+    assert sorted(groups, key=str) == [((), n) for n in sorted(set(sent["task"].to_pylist()))]
 
 
 def files_of(partitions: list[Partition], buckets: list[int], sizes: list[int]) -> pa.Table:

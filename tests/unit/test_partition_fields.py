@@ -1,0 +1,306 @@
+"""Partitions by transforms of columns and by functions of one's own (RFC 0024)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from plait import (
+    BadRecordError,
+    OptionError,
+    RetryableConflictError,
+    SchemaError,
+    SchemaMismatchError,
+    Table,
+    UnsupportedFeatureError,
+    register_partition_function,
+)
+from plait.files import partition_values
+from plait.model.partitioning import parse_field
+from plait.timeline.features import PARTITION_FIELDS
+from tests.support.memory import forget
+
+SCHEMA = "id bigint, ts timestamp, user string, v bigint"
+BEGIN = dt.datetime(2026, 1, 30, 20, tzinfo=dt.UTC)
+_NAMES = itertools.count()
+
+
+@pytest.fixture
+def uri() -> Iterator[str]:
+    name = f"memory://partition-fields-{next(_NAMES)}"
+    yield name
+    forget(name)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers ends with it."""
+    monkeypatch.setattr(partition_values, "_FUNCTIONS", {})
+
+
+def table_of(uri: str, *fields: str, table_type: str = "cow") -> Table:
+    return Table.create(
+        uri, SCHEMA, record_key="id", partition_by=fields, table_type=table_type, buckets=2
+    )
+
+
+def rows_of(ids: Sequence[int], v: int = 0) -> pa.Table:
+    rows = [
+        {
+            "id": n,
+            "ts": None if n % 11 == 10 else BEGIN + dt.timedelta(hours=3 * n),
+            "user": f"user {n % 7}",
+            "v": v,
+        }
+        for n in ids
+    ]
+    kinds = [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
+    schema = pa.schema([*kinds, ("user", pa.string()), ("v", pa.int64())])
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def partitions_of(table: Table) -> set[str]:
+    return set(table.files()["partition"].to_pylist())
+
+
+def ids_of(table: Table, where: str | None = None) -> list[int]:
+    return sorted(table.scan(where=where).to_arrow()["id"].to_pylist())
+
+
+# --- values ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("year(ts)", {'["2026-01-01"]', "[null]"}),
+        ("month(ts)", {'["2026-01-01"]', '["2026-02-01"]', "[null]"}),
+        ("day(ts)", {'["2026-01-30"]', '["2026-01-31"]', '["2026-02-01"]', "[null]"}),
+        ("truncate(5, id)", {'["0"]', '["5"]', '["10"]'}),
+        ("truncate(4, user)", {'["user"]'}),
+    ],
+)
+def test_rows_lie_in_the_partition_of_the_computed_value(
+    uri: str, field: str, values: set[str]
+) -> None:
+    table = table_of(uri, field)
+    table.upsert(rows_of(range(12)))
+    assert partitions_of(table) == values
+    assert ids_of(table) == list(range(12))
+
+
+def test_hours_before_the_epoch_begin_before_their_times(uri: str) -> None:
+    table = Table.create(uri, "ts timestamp, day date", partition_by=["hour(ts)", "month(day)"])
+    time = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+    table.append(pa.table({"ts": [time], "day": [dt.date(1969, 2, 28)]}))
+    assert partitions_of(table) == {'["1969-12-31T23:00:00.000000Z","1969-02-01"]'}
+    assert table.scan(where="ts > TIMESTAMP '1969-12-31T23:59:59.999998Z'").count() == 1
+    assert table.scan(where="day < DATE '1969-03-01'").count() == 1
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_every_operation_finds_the_partition_by_the_sources(uri: str, table_type: str) -> None:
+    """INV-08: the identity is the computed value and the key."""
+    table = table_of(uri, "day(ts)", "bucket(3, user)", table_type=table_type)
+    table.upsert(rows_of(range(30)))
+    table.upsert(rows_of(range(5), v=1))
+    assert table.scan().count() == 30
+    assert ids_of(table, "v = 1") == list(range(5))
+    named = rows_of([0, 1]).select(["id", "ts", "user"])
+    table.delete(keys=named)
+    table.delete(keys=rows_of([2]).select(["id"]))
+    assert ids_of(table) == list(range(3, 30))
+    table.delete(keys=rows_of([13]).select(["id"]).append_column("ts", named["ts"].slice(0, 1)))
+    assert ids_of(table) == [*range(3, 13), *range(14, 30)]
+    table.overwrite(rows_of([3], v=2), partitions="dynamic")
+    with table.writer("upsert") as writer:
+        writer.write(rows_of([40]))
+        writer.remove(rows_of([29]))
+    left = ids_of(table)
+    assert {3, 40} <= set(left)
+    assert 29 not in left
+    assert not table.verify().problems
+
+
+def test_a_row_that_moves_within_its_day_is_the_same_row(uri: str) -> None:
+    table = table_of(uri, "day(ts)")
+    row = rows_of([0])
+    table.upsert(row)
+    later = row.set_column(1, "ts", pc.add(row["ts"], dt.timedelta(hours=1)))
+    table.upsert(later)
+    assert table.scan().to_arrow()["ts"].to_pylist() == later["ts"].to_pylist()
+    with pytest.raises(OptionError, match="part of the partition"):
+        table.update({"ts": "ts"})
+
+
+# --- predicates ------------------------------------------------------------------------------
+
+
+def read(table: Table, where: str) -> tuple[int, int]:
+    plan = table.scan(where=where).plan
+    return plan.files_total - plan.pruned_by_partition, plan.files_total
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "partitions"),
+    [
+        (["day(ts)"], "ts = TIMESTAMP '2026-01-31T05:00:00Z'", 1),
+        (["day(ts)"], "ts < TIMESTAMP '2026-01-31T00:00:00Z'", 1),
+        (["day(ts)"], "ts >= TIMESTAMP '2026-02-01T00:00:00Z'", 1),
+        (["day(ts)"], "ts IS NULL", 1),
+        (
+            ["day(ts)"],
+            "ts IN (TIMESTAMP '2026-01-31T05:00:00Z', TIMESTAMP '2030-01-01T00:00:00Z')",
+            1,
+        ),
+        (["truncate(5, id)"], "id BETWEEN 4 AND 6", 2),
+        (["bucket(64, user)"], "user = 'user 3'", 1),
+        (["bucket(64, user)"], "user > 'user 3'", 7),
+        (["truncate(6, user)", "day(ts)"], "user LIKE 'user%' AND ts IS NULL", 1),
+    ],
+)
+def test_a_predicate_on_a_source_opens_only_partitions_that_may_match(
+    uri: str, fields: list[str], where: str, partitions: int
+) -> None:
+    table = Table.create(uri, SCHEMA, partition_by=fields)
+    table.append(rows_of(range(12)))
+    assert read(table, where)[0] == partitions
+    plain = Table.create(f"{uri}-plain", SCHEMA)
+    plain.append(rows_of(range(12)))
+    assert ids_of(table, where) == ids_of(plain, where)
+    forget(f"{uri}-plain")
+
+
+# --- functions of one's own ------------------------------------------------------------------
+
+
+def test_a_function_of_ones_own_divides_the_table_and_readers_do_not_need_it(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_partition_function("parity", lambda ids, users: pc.bit_wise_and(ids, 1))
+    table = table_of(uri, "parity(id, user)")
+    table.upsert(rows_of(range(10)))
+    assert partitions_of(table) == {'["0"]', '["1"]'}
+    assert read(table, "id = 3 AND user = 'user 3'") == (2, 4), "the two buckets of one partition"
+    monkeypatch.setattr(partition_values, "_FUNCTIONS", {})
+    before = table.version
+    assert ids_of(table, "id = 3 AND user = 'user 3'") == [3]
+    with pytest.raises(UnsupportedFeatureError, match="parity") as caught:
+        table.upsert(rows_of([99]))
+    assert "register_partition_function" in caught.value.hint
+    assert (table.version, ids_of(table)) == (before, list(range(10)))
+
+
+@pytest.mark.parametrize(
+    "given", [lambda ids: ids.cast(pa.float64()), lambda ids: ids.slice(1), lambda _: "same"]
+)
+def test_a_function_that_gives_no_value_for_each_row_is_refused(uri: str, given: object) -> None:
+    register_partition_function("odd", given)  # type: ignore[arg-type]  # wrong on purpose
+    table = table_of(uri, "odd(id)")
+    with pytest.raises(BadRecordError, match="odd"):
+        table.upsert(rows_of(range(3)))
+    assert table.scan().count() == 0
+
+
+@pytest.mark.parametrize("name", ["day", "Bucket", "two words", "", "a.b"])
+def test_names_of_transforms_and_no_names_cannot_be_registered(name: str) -> None:
+    with pytest.raises(OptionError):
+        register_partition_function(name, lambda column: column)
+
+
+# --- definitions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "error"),
+    [
+        ("day(nothing)", SchemaMismatchError),
+        ("day(user)", SchemaError),
+        ("hour(id)", SchemaError),
+        ("truncate(3, ts)", SchemaError),
+        ("bucket(0, id)", OptionError),
+        ("bucket(id)", OptionError),
+        ("day()", OptionError),
+        ("day(ts, id)", OptionError),
+        ("unknown(id)", UnsupportedFeatureError),
+    ],
+)
+def test_fields_that_cannot_be_are_refused_before_anything_is_written(
+    uri: str, field: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        table_of(uri, field)
+    table = table_of(uri)
+    with pytest.raises(error):
+        table.repush(partition_by=[field])
+    assert table.version == 0
+
+
+def test_a_column_that_is_called_like_a_transform_is_a_column(uri: str) -> None:
+    table = Table.create(uri, pa.schema([("day(ts)", pa.string())]), partition_by="day(ts)")
+    table.append(pa.table({"day(ts)": ["a", "b"]}))
+    assert table.describe()["partition_by"] == ["`day(ts)`"]
+    assert partitions_of(table) == {'["a"]', '["b"]'}
+
+
+@pytest.mark.parametrize("text", ["a b", "`x``(y)`", "bucket(3, `a b`)", "own(a, `b,c`, d)"])
+def test_a_field_reads_back_from_its_text(text: str) -> None:
+    assert parse_field(parse_field(text).text) == parse_field(text)
+
+
+def test_clients_learn_of_transforms_from_a_feature(uri: str) -> None:
+    table = table_of(uri)
+    timeline = table.handle.cache.timeline
+    assert PARTITION_FIELDS not in timeline.find(0).features
+    table.upsert(rows_of([1]))
+    table.repush(partition_by="day(ts)")
+    table.upsert(rows_of([2]))
+    assert PARTITION_FIELDS in timeline.find(table.version).features
+
+
+# --- repush ----------------------------------------------------------------------------------
+
+
+def test_a_repush_leads_from_transforms_to_others_and_back(uri: str) -> None:
+    table = table_of(uri)
+    table.upsert(rows_of(range(40)))
+    for fields in (["day(ts)"], ["month(ts)", "bucket(2, user)"], ["user"], ["truncate(9, id)"]):
+        table.repush(partition_by=fields)
+        assert table.describe()["partition_by"] == fields
+        table.upsert(rows_of(range(0, 40, 7), v=len(fields)))
+        assert ids_of(table) == list(range(40))
+        assert not table.verify().problems
+    table.undo_repush()
+    assert ids_of(table) == list(range(40))
+
+
+def test_a_removal_in_partitions_by_transforms_that_meets_a_swap_is_to_be_run_again(
+    uri: str,
+) -> None:
+    """INV-07: the columns of its partitions were not kept, so nobody can compute other ones."""
+    table = table_of(uri, "day(ts)")
+    table.upsert(rows_of(range(20)))
+    writer = table.writer("upsert", on_conflict="retry").__enter__()
+    writer.write(rows_of([50]))
+    writer.remove(rows_of([3]))
+    Table.open(uri).repush(buckets=1)
+    with pytest.raises(RetryableConflictError, match="other partitions"):
+        writer.__exit__(None, None, None)
+    assert ids_of(table) == list(range(20))
+
+
+def test_sinks_are_refused_for_rows_that_only_a_transform_keeps_apart(uri: str) -> None:
+    from plait.replicate import Replicas, TableSink
+
+    table = table_of(uri, "day(ts)")
+    sink = TableSink("copy", f"{uri}-copy")
+    with (
+        pytest.raises(OptionError, match="keep rows apart"),
+        table.writer("upsert", replicas=Replicas([sink])) as writer,
+    ):
+        writer.write(rows_of([1]))
