@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,15 +24,17 @@ from plait.errors import (
 )
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
-from plait.write.writer import Writer
 from tests.support.memory import forget
 from tests.support.repushing import (
+    KEY,
     PLACES,
     SCHEMA,
     Act,
     Layout,
+    Open,
     Row,
     Rows,
+    StopAt,
     row_of,
     rows_of,
     table_of,
@@ -49,22 +51,14 @@ layouts = st.builds(
     st.booleans(),
     st.sampled_from(["cow", "mor"]),
     st.integers(1, 3),
+    st.sampled_from([(), ("id",), ("g",)]),
+    st.sampled_from([None, None, (), ("v",), ("p", "o")]),
 )
 places = st.tuples(st.sampled_from("xy"), st.integers(0, 3))
 """The columns that the key does not decide."""
 given_rows = st.dictionaries(st.integers(0, 7), places, min_size=1, max_size=5)
 operations = st.sampled_from((*OPERATIONS, "change"))
 limits = st.integers(0, 8)
-
-
-@dataclass
-class Open:
-    """A writer that has its rows, and has not committed."""
-
-    writer: Writer
-    act: Act
-    base: int
-    layout: Layout
 
 
 class RepushMachine(RuleBasedStateMachine):
@@ -77,10 +71,11 @@ class RepushMachine(RuleBasedStateMachine):
         self.table = Table.create(
             self.uri,
             SCHEMA,
-            record_key=["id"],
+            record_key=KEY,
             partition_by=layout.partition_by,
             ordering="o" if layout.ordering else None,
             buckets=layout.buckets,
+            bucket_by=layout.by,
             table_type=layout.table_type,
             properties={
                 "checkpoint.interval": 3,
@@ -98,6 +93,10 @@ class RepushMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.wanted: Layout | None = None
         """Of the repush that was begun and not ended."""
+        self.source: int | None = None
+        """The version whose rows the wanted repush loads; None: the newest."""
+        self.before = 0
+        """The newest version when a source was chosen."""
         self.collided = False
         """Whether rows were one in the wanted layout since it began."""
         self.values = itertools.count(1)
@@ -146,7 +145,9 @@ class RepushMachine(RuleBasedStateMachine):
             self._remember()
         except RetryableConflictError:
             met = [at for version, at in self.layouts.items() if version > ours.base]
-            assert any(at.partition_by != ours.layout.partition_by for at in met)
+            computed = "truncate(1, p)" in ours.layout.partition_by
+            assert met
+            assert computed or any(at.partition_by != ours.layout.partition_by for at in met)
             assert ours.act.operation == "change", "it names the partitions of what it removes"
             self._remember()
         else:
@@ -168,14 +169,78 @@ class RepushMachine(RuleBasedStateMachine):
     @rule(layout=layouts, at=st.integers(8, 250), per_task=st.integers(1, 9))
     def killed_repush(self, layout: Layout, at: int, per_task: int) -> None:
         """INV-04: whatever it did, a reader sees the rows, under one of the two layouts."""
-        wanted = self.wanted or layout
+        self._killed(self.wanted or layout, at, per_task)
+
+    @precondition(lambda self: not self.wanted)
+    @rule(
+        layout=layouts,
+        back=st.integers(0, 8),
+        saved=st.booleans(),
+        at=st.integers(8, 250),
+        per_task=st.integers(1, 9),
+    )
+    def killed_repush_from_a_source(
+        self, layout: Layout, back: int, at: int, per_task: int, *, saved: bool
+    ) -> None:
+        """INV-05: what it loads stays, whatever a clean takes and a savepoint lets go."""
+        wanted = self._asks_for(layout, back, saved=saved)
+        with suppress(InstantExpiredError):
+            self._killed(wanted, at, per_task)
+        self._look_at(wanted)
+
+    def _killed(self, wanted: Layout, at: int, per_task: int) -> None:
         fault = Fault("crash_before", nth=at)
         with suppress(SimulatedCrashError, RepushRefusedError):
             crashing, _ = open_wrapped(self.uri, lambda store: FaultStore(store, [fault]))
-            crashing.repush(**wanted.options(), rows_per_task=per_task)
+            crashing.repush(**wanted.options(), rows_per_task=per_task, source=self.source)
         self.table = Table.open(self.uri)
         self._remember()
         self._look_at(wanted)
+
+    @precondition(lambda self: not self.wanted)
+    @rule(
+        layout=layouts,
+        back=st.integers(0, 8),
+        saved=st.booleans(),
+        phase=st.sampled_from(["repush-load", "repush-follow"]),
+    )
+    def stopped_repush_from_a_source(
+        self, layout: Layout, back: int, phase: str, *, saved: bool
+    ) -> None:
+        """What is committed until it goes on is carried over."""
+        wanted = self._asks_for(layout, back, saved=saved)
+        handle = Table.open(self.uri).handle
+        stopped = Table(replace(handle, ports=replace(handle.ports, observer=StopAt(phase))))
+        with suppress(KeyboardInterrupt, InstantExpiredError, RepushRefusedError):
+            stopped.repush(**wanted.options(), source=self.source)
+        self._remember()
+        self._look_at(wanted)
+
+    @precondition(lambda self: not self.wanted)
+    @rule(layout=layouts, back=st.integers(0, 8), saved=st.booleans())
+    def repush_from_a_source(self, layout: Layout, back: int, *, saved: bool) -> None:
+        wanted = self._asks_for(layout, back, saved=saved)
+        try:
+            self._repush(wanted)
+        except InstantExpiredError:
+            assert self.source is not None
+            assert self._may_be_gone(self.source)
+            self.source = None
+
+    def _asks_for(self, layout: Layout, back: int, *, saved: bool) -> Layout:
+        """Choose a source, and a layout in which a row is one by the same columns as now."""
+        self._remember()
+        self.before = self.table.version
+        self.source = max(0, self.table.version - back)
+        if saved and self.saved:
+            self.source = min(self.saved.values())
+        fields, now = (
+            {field for field in each.partition_by if field.rstrip(")").endswith("p")}
+            for each in (layout, self.layout)
+        )
+        if fields != now:
+            return replace(layout, partition_by=self.layout.partition_by)
+        return layout
 
     @precondition(lambda self: self.wanted)
     @rule()
@@ -190,19 +255,24 @@ class RepushMachine(RuleBasedStateMachine):
         self._repush(layout)
 
     def _repush(self, wanted: Layout) -> None:
-        collided = self.collided
+        collided, source = self.collided, self.source
         try:
-            report = self.table.repush(**wanted.options(), rows_per_task=3)
+            report = self.table.repush(**wanted.options(), rows_per_task=3, source=source)
         except RepushRefusedError:
-            assert collided or wanted.collides(self.now)
             self._remember()
+            if source is None:
+                assert collided or wanted.collides(self.now)
+            else:
+                began = self._newest("begin-repush")
+                crossed = any(version > began for version in self.restores)
+                assert crossed or wanted.collides(self.past[source])
             self._look_at(wanted)
             assert self.wanted is not None
             self.table.cancel_repush()
             self._remember()
             self._look_at(wanted)
         else:
-            assert not wanted.collides(self.now), "INV-08"
+            assert source is not None or not wanted.collides(self.now), "INV-08"
             assert report.version is not None
             self._remember()
             self._look_at(wanted)
@@ -216,9 +286,14 @@ class RepushMachine(RuleBasedStateMachine):
             self.wanted = wanted
             self.collided = self.collided or wanted.collides(self.now)
             return
+        source, self.source = self.source, None
         self.wanted, self.collided = None, False
-        spec = table.spec
-        found = Layout(spec.partition_by, spec.ordering == "o", spec.table_type, spec.buckets.count)
+        if source is not None and self._newest("begin-repush") > self.before:
+            self._loaded(source, wanted)
+        spec, buckets = table.spec, table.spec.buckets
+        found = Layout(
+            spec.partition_by, spec.ordering == "o", spec.table_type, buckets.count, buckets.by
+        )
         if found != self.layout:
             assert found == wanted
             swap = max(r.version for r in self.table.history() if r.operation == "repush")
@@ -227,11 +302,36 @@ class RepushMachine(RuleBasedStateMachine):
             for version in range(swap, max(self.past) + 1):
                 self.past[version], self.layouts[version] = dict(self.now), found
 
+    def _loaded(self, source: int, wanted: Layout) -> None:
+        """If the rows of a source were swapped in: they, and every change of a row since."""
+        began, swap = self._newest("begin-repush"), self._newest("repush-source")
+        if swap < began:
+            return
+        rows = {wanted.identity(row): row for row in self.past[source].values()}
+        assert len(rows) == len(self.past[source]), "INV-08"
+        for version in range(began, swap):
+            then, now = (
+                {wanted.identity(row): row for row in self.past[at].values()}
+                for at in (version - 1, version)
+            )
+            for key in then.keys() | now.keys():
+                if key not in now:
+                    rows.pop(key, None)
+                elif then.get(key) != now[key]:
+                    rows[key] = now[key]
+        self.layout, self.now = wanted, rows
+        for version in range(swap, max(self.past) + 1):
+            self.past[version], self.layouts[version] = dict(rows), wanted
+
+    def _newest(self, operation: str) -> int:
+        found = [row.version for row in self.table.history() if row.operation == operation]
+        return max(found, default=-1)
+
     @precondition(lambda self: self.wanted)
     @rule()
     def cancel(self) -> None:
         self.table.cancel_repush()
-        self.wanted, self.collided = None, False
+        self.wanted, self.source, self.collided = None, None, False
         self._remember()
 
     # --- services --------------------------------------------------------------------------
@@ -285,7 +385,7 @@ class RepushMachine(RuleBasedStateMachine):
         self.restores.append(report.version)
         self.layout = self.layouts[to]
         self._landed(report.version, dict(self.past[to]))
-        if self.wanted is not None:
+        if self.wanted is not None and self.source is None:
             self._look_at(self.wanted)
 
     # --- what holds ------------------------------------------------------------------------

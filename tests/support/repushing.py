@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,8 +23,11 @@ SCHEMA = pa.schema(
     ]
 )
 NULL = -1
-PLACES = ((), ("g",), ("p",))
-"""What a table may be partitioned by: nothing, what the key decides, and what it does not."""
+KEY = ("id", "g")
+"""The second column is decided by the first, so that either may choose the bucket."""
+PLACES = ((), ("g",), ("p",), ("truncate(3, id)",), ("truncate(1, p)", "bucket(2, g)"))
+"""What a table may be partitioned by: nothing, what the key decides, and what it does not, as
+columns and as transforms."""
 
 
 class Row(NamedTuple):
@@ -46,10 +49,18 @@ class Layout:
     ordering: bool
     table_type: str
     buckets: int
+    by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] | None = field(default=None, compare=False)
+    """The order of rows that a repush is told; it does not say which rows there are."""
 
     def identity(self, row: Row) -> tuple[str, int]:
         """Return what makes the row one (INV-08)."""
-        return (row.p if "p" in self.partition_by else "", row.id)
+        return (row.p if self.by_place else "", row.id)
+
+    @property
+    def by_place(self) -> bool:
+        """Whether rows of one key are kept apart by the column that the key does not decide."""
+        return not {"p", "truncate(1, p)"}.isdisjoint(self.partition_by)
 
     def collides(self, rows: Rows) -> bool:
         """Tell whether rows would be one here."""
@@ -62,6 +73,8 @@ class Layout:
             "ordering": "o" if self.ordering else "",
             "table_type": self.table_type,
             "buckets": self.buckets,
+            "bucket_by": self.by,
+            "sort_by": self.sort_by,
         }
 
 
@@ -102,7 +115,7 @@ class Act:
             case "partial":
                 writer.write(data.drop_columns(["v"]))
             case "delete":
-                writer.write(data.select(["id"]))
+                writer.write(data.select(KEY))
             case "change":
                 writer.write(data)
                 writer.remove(data.filter(pa.compute.field("id") >= self.limit))
@@ -206,3 +219,24 @@ def _clauses(limit: int) -> Clauses:
         matched=(Delete(when=f"s.id < {limit}"), Update({"v": "t.v + s.v"})),
         not_matched=(Insert(),),
     )
+
+
+@dataclass
+class Open:
+    """A writer that has its rows, and has not committed."""
+
+    writer: Writer
+    act: Act
+    base: int
+    layout: Layout
+
+
+@dataclass
+class StopAt:
+    """Stops the process at a phase."""
+
+    at: str
+
+    def phase(self, name: str, **facts: object) -> None:
+        if name == self.at:
+            raise KeyboardInterrupt

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait.errors import OptionError, RepushOpenError
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Instant, Operation
-from plait.model.repush import OpenRepush, TableLayout, repush_directory
+from plait.model.layout import TableLayout
+from plait.model.repush import OpenRepush, repush_directory
+from plait.model.repush_source import RepushSource
+from plait.model.schema import names_of
+from plait.repush.follow import require_followable
+from plait.repush.source import WantedSource, located, require_identity
 from plait.services.repushed import delete_repushed
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.definition import Definition
+from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 ROWS_PER_TASK = 5_000_000
+_ORDER = ("cluster.by", "cluster.kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,10 @@ class NewLayout:
     properties: Mapping[str, object] = field(default_factory=dict)
     """Options that change with it."""
     rows_per_task: int = ROWS_PER_TASK
+    bucket_by: tuple[str, ...] | None = None
+    """() for the whole key."""
+    source: WantedSource | None = None
+    """Whose rows replace those of the table; None: it keeps its rows."""
 
     def chosen(self) -> dict[str, str]:
         """Return the options that change with it, as the table keeps them."""
@@ -59,10 +70,30 @@ class NewLayout:
             table.isolation,
             properties=table.options.merged(self.properties).to_dict(),
             ttl=table.ttl,
+            bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
         )
         new = definition.table(spec.schema.arrow).spec
         buckets = replace(new.buckets, id=table.new_layout_id())
         return replace(TableLayout.of(new), buckets=buckets)
+
+
+def with_order(
+    properties: Mapping[str, object] | None, sort_by: str | Sequence[str] | None
+) -> dict[str, object]:
+    """Return the options that change, with those that name an order of rows.
+
+    Raises:
+        OptionError: the order is named twice.
+    """
+    values = dict(properties or {})
+    if sort_by is None:
+        return values
+    twice = sorted(name for name in _ORDER if name in values)
+    if twice:
+        message = f"sort_by and {twice[0]} both say how rows are ordered"
+        raise OptionError(message, hint="name one of them", key="sort_by", value=str(sort_by))
+    names = names_of(sort_by, "sort_by")
+    return {**values, "cluster.by": ",".join(names), "cluster.kind": "sort"}
 
 
 def resumed(opened: OpenRepush) -> NewLayout:
@@ -75,6 +106,8 @@ def resumed(opened: OpenRepush) -> NewLayout:
         layout.table_type,
         opened.properties,
         opened.rows_per_task,
+        layout.buckets.by,
+        None if opened.source is None else WantedSource(opened.source.address, since=opened.base),
     )
 
 
@@ -82,8 +115,11 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
     """Begin a repush, or go on with the one that is open if it leads to the same.
 
     Raises:
-        OptionError, SchemaError: the table cannot have this layout; nothing was written.
+        OptionError, SchemaError: the table cannot have this layout, or the rows of the source;
+            nothing was written.
+        InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
+        RepushRefusedError: what was committed cannot be carried over; nothing was written.
     """
     met: list[OpenRepush] = []
 
@@ -94,19 +130,35 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
             _require_same(there, layout, wanted)
             met[:] = [there]
             return None
+        base, source = _sourced(handle, state, wanted, layout)
         instant = handle.new_instant(state)
         opened = OpenRepush(
             repush_directory(instant.nonce),
-            state.version,
+            base,
             layout,
             wanted.rows_per_task,
             wanted.chosen(),
+            source,
         )
         met[:] = [opened]
         return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
 
     publish_service(handle, draft)
     return met[0]
+
+
+def _sourced(
+    handle: TableHandle, state: TableState, wanted: NewLayout, layout: TableLayout
+) -> tuple[int, RepushSource | None]:
+    """Return since when changes are followed, and what is loaded; None: the rows of then."""
+    if wanted.source is None:
+        return state.version, None
+    require_no_replicas(state.table, "a repush from a source")
+    require_identity(state.table.spec, layout)
+    base = state.version if wanted.source.since is None else wanted.source.since
+    state.require_readable(base, onwards=True)
+    require_followable(handle, state, base)
+    return base, wanted.source.found(handle, state)
 
 
 def cancel(handle: TableHandle) -> CommitResult | None:
@@ -143,7 +195,8 @@ def _draft(instant: Instant, operation: Operation, state: TableState, table: Tab
 
 def _require_same(there: OpenRepush, layout: TableLayout, wanted: NewLayout) -> None:
     same = there.layout.same_place(layout) and dict(there.properties) == wanted.chosen()
-    if same:
+    address = None if wanted.source is None else located(wanted.source.address)
+    if same and address == (None if there.source is None else there.source.address):
         return
     message = f"another repush is open, in {there.directory}"
     hint = "let it end (the same call goes on with it), or cancel it with cancel_repush()"

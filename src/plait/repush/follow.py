@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import InvariantError
+from plait.errors import InvariantError, RepushRefusedError
 from plait.model.instant import Operation
+from plait.model.partitioning import decides
 from plait.model.plan import TableSpec
 from plait.model.written import WRITTEN_FIELD
 from plait.queries.pins import pin, pin_changes
@@ -22,7 +23,14 @@ from plait.txn.table_handle import TableHandle
 from plait.write.writer import Writer
 
 _CHANGING = frozenset(
-    each.value for each in (*DATA, Operation.EXPIRE, Operation.RESTORE, Operation.SCHEMA)
+    each.value
+    for each in (
+        *DATA,
+        Operation.EXPIRE,
+        Operation.RESTORE,
+        Operation.SCHEMA,
+        Operation.REPUSH_SOURCE,
+    )
 )
 """Decisions after which the table may have other rows."""
 _ADDING = frozenset(each.value for each in (Operation.APPEND, Operation.INSERT))
@@ -32,8 +40,21 @@ _REMOVES = ("delete", "update_preimage")
 
 def changing(state: TableState, handle: TableHandle, since: int) -> frozenset[str]:
     """Return the operations after a version that may have changed rows."""
-    operations = state.commits(handle.store, since=since)["operation"].to_pylist()
-    return _CHANGING.intersection(operations)
+    rows = state.commits(handle.store, since=since, columns=("version", "operation"))
+    return _CHANGING.intersection(rows["operation"].to_pylist())
+
+
+def require_followable(handle: TableHandle, state: TableState, since: int) -> None:
+    """Refuse changes after a version that cannot be carried over to the rows of a source.
+
+    Raises:
+        RepushRefusedError: rows without keys were changed.
+    """
+    changed = sorted(changing(state, handle, since) - _ADDING)
+    if changed and not state.table.spec.keyed:
+        message = f"rows of a table without a key were changed: {', '.join(changed)}"
+        hint = "cancel the repush, and begin it again while nobody but appends writes"
+        raise RepushRefusedError(message, hint=hint, operations=changed, since=since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +69,7 @@ class FollowRound:
 
         Raises:
             StreamError: another process did it.
+            RepushRefusedError: what was committed cannot be carried over to a source's rows.
         """
         if progress.version is None:
             message = "a shadow follows before it is loaded"
@@ -55,6 +77,8 @@ class FollowRound:
         since = progress.version
         state = self.handle.cache.refresh()
         operations = changing(state, self.handle, since)
+        if self.shadow.repush.source is not None:
+            require_followable(self.handle, state, since)
         if not state.table.spec.keyed and not operations <= _ADDING:
             return self._reload(progress, until)  # no key tells which of its rows have gone
         return self._upsert(progress, since, until)
@@ -62,19 +86,20 @@ class FollowRound:
     def _reload(self, progress: ShadowProgress, until: int) -> int:
         snapshot, lease = pin(self.handle, until, None)
         try:
-            rows = 0
+            scan = Scan(self.handle.store, snapshot, columns=self.shadow.columns)
             with self.shadow.round_writer(progress, until, "overwrite") as writer:
-                scan = Scan(self.handle.store, snapshot, columns=self.shadow.columns)
-                for batch in scan.to_reader():
-                    writer.write(batch)
-                    rows += batch.num_rows
-            return rows
+                writer.write(scan.to_reader())
         finally:
             lease.release()
+        return writer.result.stats.rows_in
 
     def _upsert(self, progress: ShadowProgress, since: int, until: int) -> int:
         window, lease = pin_changes(self.handle, since, until)
         try:
+            if self.shadow.repush.source is not None and not window.one_layout:
+                message = "a restore gave the table an older layout while the repush was open"
+                hint = "cancel the repush, and begin it again"
+                raise RepushRefusedError(message, hint=hint, since=since, until=window.until)
             scan = ChangeScan(self.handle.store, window)
             spec = self.handle.cache.known().table.spec
             operation = "upsert" if spec.keyed else "append"
@@ -96,12 +121,12 @@ class _Replay:
     @property
     def moves(self) -> bool:
         """Whether an update may put a row into another partition of the new layout."""
-        return not set(self.new.partition_by) <= {*self.old.partition_by, *self.old.key}
+        return not all(decides(self.old.fields, self.old.key, each) for each in self.new.fields)
 
     @property
     def merges(self) -> bool:
         """Whether rows that the old layout tells apart may be one in the new."""
-        return not set(self.old.partition_by) <= {*self.new.partition_by, *self.new.key}
+        return not all(decides(self.new.fields, self.new.key, each) for each in self.old.fields)
 
     def run(self, scan: ChangeScan) -> int:
         """Replay everything; return how many rows there were."""
@@ -118,7 +143,7 @@ class _Replay:
 
     def _remove(self, rows: pa.RecordBatch) -> int:
         gone = self._of(rows, _REMOVES if self.moves or self.merges else _DELETES)
-        names = list(dict.fromkeys((*self.new.partition_by, *self.new.key)))
+        names = list(dict.fromkeys((*self.new.placing, *self.new.key)))
         if gone.num_rows:
             self.writer.remove(gone.select(names))
         return int(gone.num_rows)

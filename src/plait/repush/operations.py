@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from plait.model.decision import CommitResult
+from plait.model.repush_source import SourceAddress
 from plait.model.schema import names_of
-from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel
+from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel, with_order
 from plait.repush.run import RepushReport, repush
+from plait.repush.source import WantedSource
 from plait.repush.undo import undo
 from plait.txn.table_handle import TableHandle
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Repushing:
-    """Rebuild the table under its writers. None of the calls changes a row."""
+    """Rebuild the table under its writers. Only a repush from a source changes rows."""
 
     _handle: TableHandle
 
@@ -25,11 +27,15 @@ class Repushing:
         self,
         *,
         buckets: int | None = None,
+        bucket_by: str | Sequence[str] | None = None,
         partition_by: str | Sequence[str] | None = None,
         ordering: str | None = None,
         table_type: str | None = None,
+        sort_by: str | Sequence[str] | None = None,
         properties: Mapping[str, object] | None = None,
         rows_per_task: int = ROWS_PER_TASK,
+        source: int | str | None = None,
+        source_options: Mapping[str, object] | None = None,
         spark: SparkSession | None = None,
     ) -> RepushReport:
         """Lay the table out anew while others read and write it; what is not named stays.
@@ -41,17 +47,28 @@ class Repushing:
 
         Args:
             buckets: number of buckets in each partition.
+            bucket_by: the columns of the record key whose hash chooses the bucket; ``()`` for all.
             partition_by: the column or columns whose values divide the table; ``()`` for none.
             ordering: the ordering column; ``""`` for none.
             table_type: ``cow`` or ``mor``.
+            sort_by: the columns by which rows are ordered in each bucket, the first one the most
+                important; ``()`` for none. It sets ``cluster.by`` and ``cluster.kind``.
             properties: options that change with the swap.
             rows_per_task: how many rows one commit of the copy has; a kill repeats one at most.
+            source: whose rows replace those that the table had when the repush began; by default
+                it keeps them. A version of the table, the name of a savepoint, the place of another
+                table of Plait (with a slash in it), ``delta:PLACE``, ``iceberg:PLACE`` or
+                ``parquet:PLACE``. What is committed meanwhile is carried over, row by row.
+            source_options: what is needed to reach the source; never kept in the table.
             spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
-            OptionError, SchemaError: the table cannot have this layout; nothing was written.
+            OptionError, SchemaError: the table cannot have this layout, or the source has other
+                columns; nothing was written.
+            InstantError: the source is a version that cannot be read; nothing was written.
             RepushOpenError: another repush is open.
-            RepushRefusedError: keys are not unique under this layout; the table is as it was.
+            RepushRefusedError: keys are not unique under this layout, or the source went away, or
+                what was committed cannot be carried over; the table is as it was.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -60,10 +77,18 @@ class Repushing:
         1
         >>> t.repush(buckets=5).version, t.scan().count()
         (3, 10)
+        >>> t.delete(where="id < 9").version
+        4
+        >>> t.repush(source=1).source, t.scan().count()
+        ('version:1', 10)
         """
         places = None if partition_by is None else names_of(partition_by, "partition_by")
-        values = dict(properties or {})
-        wanted = NewLayout(buckets, places, ordering, table_type, values, rows_per_task)
+        by = None if bucket_by is None else names_of(bucket_by, "bucket_by")
+        values = with_order(properties, sort_by)
+        asked = None
+        if source is not None:
+            asked = WantedSource(SourceAddress.of(source), dict(source_options or {}))
+        wanted = NewLayout(buckets, places, ordering, table_type, values, rows_per_task, by, asked)
         return repush(self._handle, wanted, spark=spark)
 
     def undo_repush(self) -> RepushReport:
@@ -71,8 +96,12 @@ class Repushing:
 
         While nobody has written since and the old files are kept, that is one decision. Otherwise
         it is a repush to the former layout. Options that changed with the swap stay as they are.
+        After a repush from a source, the table gets the rows back that it had, with what was
+        written since.
 
         Raises:
+            InstantExpiredError: the repush had a source, and the rows before it were cleaned.
+            RepushRefusedError: it had, and rows without keys were changed since.
             InstantNotFoundError: the newest change of the layout is no repush.
             RepushOpenError: a repush is open.
         """

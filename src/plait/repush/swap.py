@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from plait.errors import CommitError, ContractError, RepushRefusedError
 from plait.model.changes import PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
 from plait.model.instant import Action, Operation
+from plait.model.layout import TableLayout
+from plait.model.repush_source import RepushSource
 from plait.model.request import WriteRequest
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
+from plait.services.restore import visible_rows
+from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
@@ -35,45 +36,88 @@ class Swap:
         """Swap if the shadow has every row of the newest version; None if it does not.
 
         Raises:
-            RepushRefusedError: it has another number of rows: keys that the new layout does not
-                tell apart.
+            RepushRefusedError: it has another number of rows than the table, because the new
+                layout does not tell keys apart; or than the source, with what was committed since.
             CommitOutcomeUnknownError: the store does not say.
         """
         return publish_service(self.handle, self._draft)
 
     def _draft(self, state: TableState) -> Draft | None:
         repush, table = self.shadow.repush, state.table
-        if table.repush is None or table.repush.directory != repush.directory:
+        if not table.builds(repush.directory):
             return None
         progress, newest = self.shadow.newest()
         covered = progress.version
         if covered is None or covered > state.version or changing(state, self.handle, covered):
             return None
         live, files = state.snapshot(self.handle.store).files, newest.files
-        _require_all(self.shadow, _rows(live), _rows(files))
+        rows, found = visible_rows(live), visible_rows(files)
+        stats = WriteStats()
+        if repush.source is None:
+            _require_all(self.shadow, rows, found)
+        else:
+            _require_counted(self.shadow, repush.source, found)
+            stats = WriteStats(rows_inserted=found, rows_deleted=rows)
         added, masked = self.shadow.outside(files)
-        spec = repush.layout.applied(table.spec, table.spec.schema)
-        swapped = replace(
-            table.laid_out(spec, since=state.version + 1),
+        changes = Changes(added=added, masked=masked, removed=live.select(["path"]).cast(PATHS))
+        ended = replace(
+            table,
             options=table.options.merged(repush.properties),
             repush=None,
             repushed=(*table.repushed, repush.directory),
         )
-        return Draft(
-            instant=self.handle.new_instant(state),
-            action=Action.REPUSH,
-            operation=Operation.REPUSH,
-            base=state.version,
-            changes=Changes(added=added, masked=masked, removed=live.select(["path"]).cast(PATHS)),
-            scope=Scope(SCOPE_TABLE),
-            table=swapped.to_dict(),
-            stats=WriteStats(files_added=added.num_rows, files_removed=live.num_rows),
-            client=client(),
-        )
+        draft = swap_draft(self.handle, state, changes, ended, repush.layout)
+        return draft if repush.source is None else with_other_rows(draft, stats)
 
 
-def _rows(files: pa.Table) -> int:
-    return int(pc.sum(pc.subtract(files["rows"], files["masked"])).as_py() or 0)
+def swap_draft(
+    handle: TableHandle, state: TableState, changes: Changes, table: TableDef, layout: TableLayout
+) -> Draft:
+    """Return the decision that gives a table other files, and the layout in which they lie.
+
+    Args:
+        handle: the table.
+        state: the head.
+        changes: lead from its files to the others.
+        table: the definition from then on, but for the layout.
+        layout: the layout, under an id that no other one ever has.
+    """
+    added, removed = changes.added.num_rows, changes.removed.num_rows
+    spec = layout.applied(table.spec, table.spec.schema)
+    return Draft(
+        instant=handle.new_instant(state),
+        action=Action.REPUSH,
+        operation=Operation.REPUSH,
+        base=state.version,
+        changes=changes,
+        scope=Scope(SCOPE_TABLE),
+        table=table.laid_out(spec, since=state.version + 1).to_dict(),
+        stats=WriteStats(files_added=added, files_removed=removed),
+        client=client(),
+    )
+
+
+def with_other_rows(draft: Draft, stats: WriteStats) -> Draft:
+    """Return a swap that change reads show, since it replaces the rows too."""
+    return replace(
+        draft,
+        action=Action.REPLACE_COMMIT,
+        operation=Operation.REPUSH_SOURCE,
+        stats=draft.stats + stats,
+    )
+
+
+def _require_counted(shadow: Shadow, source: RepushSource, found: int) -> None:
+    """Refuse a shadow without a row of the source, or of what was carried over to them."""
+    loaded, followed = shadow.rows_taken()
+    if loaded == source.rows and loaded + followed == found:
+        return
+    message = (
+        f"{source.address} has {source.rows} rows; {loaded} were loaded, commits since changed "
+        f"that by {followed}, and {found} are there"
+    )
+    hint = "nothing was changed; cancel the repush, and begin it again"
+    raise RepushRefusedError(message, hint=hint, rows=source.rows, loaded=loaded, found=found)
 
 
 def _require_all(shadow: Shadow, rows: int, found: int) -> None:

@@ -6,37 +6,56 @@ from dataclasses import replace
 
 from plait.errors import InstantExpiredError, InstantNotFoundError, RepushOpenError
 from plait.model.changes import WriteStats
-from plait.model.decision import SCOPE_TABLE, Draft, Scope
-from plait.model.instant import Action, Operation
-from plait.model.repush import FormerLayout
+from plait.model.decision import Draft
+from plait.model.instant import Operation
+from plait.model.layout import FormerLayout
+from plait.model.repush_source import VERSION, SourceAddress
 from plait.repush.begin import NewLayout
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
-from plait.services.restore import changes_between
+from plait.repush.source import WantedSource
+from plait.repush.swap import swap_draft, with_other_rows
+from plait.services.restore import changes_between, visible_rows
 from plait.state.state import TableState
+from plait.txn.matrix import SWAPS
+from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
-from plait.txn.table_handle import TableHandle, client
+from plait.txn.table_handle import TableHandle
 
 
 def undo(handle: TableHandle) -> RepushReport:
     """Undo the newest repush; what was written since stays.
 
     While nobody has written since and the old files are kept, one decision brings them back.
-    Otherwise the rows are laid out as before by another repush. Options that changed with the swap
-    stay as they are now.
+    Otherwise the rows are laid out as before by another repush. After a repush from a source, that
+    is a repush from the version before the swap, which carries over what was written since. Options
+    that changed with the swap stay as they are now.
 
     Raises:
+        InstantExpiredError: the repush had a source, and the rows before it were cleaned.
+        RepushRefusedError: it had, and rows without keys were changed since.
         InstantNotFoundError: the newest change of the layout is no repush.
         RepushOpenError: a repush is open.
     """
-    before = _before(handle, handle.cache.refresh())
-    decision = publish_service(handle, lambda state: _swap_back(handle, state))
+    state = handle.cache.refresh()
+    before = _before(handle, state)
+    loud = _is_loud(handle, state, before)
+    if loud:
+        require_no_replicas(state.table, "an undo that changes rows")
+    decision = publish_service(handle, lambda state: _swap_back(handle, state, loud=loud))
     if decision is not None:
-        return RepushReport("", before.until, decision.version)
+        return RepushReport("", before.until, version=decision.version)
     layout = before.layout
     wanted = NewLayout(
-        layout.buckets.count or None, layout.partition_by, layout.ordering or "", layout.table_type
+        layout.buckets.count or None,
+        layout.partition_by,
+        layout.ordering or "",
+        layout.table_type,
+        bucket_by=layout.buckets.by,
     )
+    if loud:
+        address = SourceAddress(VERSION, str(before.until))
+        wanted = replace(wanted, source=WantedSource(address, since=before.until + 1))
     return repush(handle, wanted)
 
 
@@ -47,20 +66,27 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
         message = f"a repush is open, in {table.repush.directory}"
         hint = "let it end, or cancel it with cancel_repush()"
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
-    if table.former:
-        before = table.former[-1]
-        commits = state.commits(handle.store, since=before.until, columns=("version", "operation"))
-        if commits.num_rows and commits["operation"][0].as_py() == Operation.REPUSH.value:
-            return before
+    if table.former and _operation(handle, state, table.former[-1].until + 1) in SWAPS:
+        return table.former[-1]
     message = "there is no repush to undo"
     hint = "the newest change of the layout is not one; see Table.history()"
     raise InstantNotFoundError(message, hint=hint, version=state.version)
 
 
-def _swap_back(handle: TableHandle, state: TableState) -> Draft | None:
+def _operation(handle: TableHandle, state: TableState, version: int) -> Operation | None:
+    commits = state.commits(handle.store, since=version - 1, columns=("version", "operation"))
+    return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
+
+
+def _is_loud(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
+    """Tell whether the swap after a layout replaced the rows too."""
+    return _operation(handle, state, before.until + 1) is Operation.REPUSH_SOURCE
+
+
+def _swap_back(handle: TableHandle, state: TableState, *, loud: bool) -> Draft | None:
     """Draft the decision that brings the old files back; None if rows have changed since."""
     before = _before(handle, state)
-    if changing(state, handle, before.until):
+    if changing(state, handle, before.until + 1):
         return None
     try:
         old = state.snapshot(handle.store, version=before.until)
@@ -72,16 +98,6 @@ def _swap_back(handle: TableHandle, state: TableState) -> Draft | None:
     layout = replace(
         before.layout, buckets=replace(before.layout.buckets, id=state.table.new_layout_id())
     )
-    spec = layout.applied(state.table.spec, state.table.spec.schema)
-    added, removed = changes.added.num_rows, changes.removed.num_rows
-    return Draft(
-        instant=handle.new_instant(state),
-        action=Action.REPUSH,
-        operation=Operation.REPUSH,
-        base=state.version,
-        changes=changes,
-        scope=Scope(SCOPE_TABLE),
-        table=state.table.laid_out(spec, since=state.version + 1).to_dict(),
-        stats=WriteStats(files_added=added, files_removed=removed),
-        client=client(),
-    )
+    draft = swap_draft(handle, state, changes, state.table, layout)
+    rows = WriteStats(rows_inserted=visible_rows(old.files), rows_deleted=visible_rows(new.files))
+    return with_other_rows(draft, rows) if loud else draft

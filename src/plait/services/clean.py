@@ -201,7 +201,7 @@ def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     folded = state.folded(handle.store)
     horizon = horizon_of(handle, state)
     final = final_of(handle, state, horizon, grace_s)
-    over = unneeded(folded, state.lineage.shown(horizon))
+    over = unneeded(folded, state.lineage.shown(horizon, state.table.kept))
     condemned = [entry for entry in over if entry[1] <= final]
     held = len(over) - len(condemned)
     condemned += _old_checkpoints(handle, state)

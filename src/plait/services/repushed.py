@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -17,12 +20,10 @@ def delete_repushed(handle: TableHandle) -> int:
 
 
 def _delete_in(handle: TableHandle, state: TableState, directory: str) -> int:
-    listed = [info.path for info in handle.store.list(directory)]
-    if not listed:
+    listed = pa.array([info.path for info in handle.store.list(directory)], pa.string())
+    if not len(listed):
         return 0
-    folded = state.folded(handle.store)
-    known = {*folded.files["path"].to_pylist(), *folded.masks["dv_path"].to_pylist()}
-    known |= {*folded.aux["path"].to_pylist(), *folded.condemned["path"].to_pylist()}
-    doomed = [path for path in listed if path not in known]
+    known = pc.is_in(listed, value_set=state.folded(handle.store).paths())
+    doomed = listed.filter(pc.invert(known)).to_pylist()
     handle.store.delete(doomed)
     return len(doomed)

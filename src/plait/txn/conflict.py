@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from plait.errors import ConflictError, IncompatibleConflictError, RetryableConflictError
 from plait.expr import from_json, may_match
+from plait.files.partition_values import known_of
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
 from plait.model.changes import Changes
 from plait.model.contract import APART as APART_KEYS
@@ -32,7 +33,6 @@ from plait.model.decision import (
 )
 from plait.model.instant import Instant, Operation
 from plait.model.plan import COW, TableSpec
-from plait.model.value import array_of
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (
     DATA,
@@ -42,6 +42,7 @@ from plait.txn.matrix import (
     MERGE,
     POLICIES,
     SERVICES,
+    SWAPS,
     Cell,
     Kind,
     Meets,
@@ -54,6 +55,10 @@ Compare = Callable[[BucketId], KeyOverlap]
 """Compares the keys of ours and theirs in a bucket; asked only where the verdict hangs on it."""
 _SAMPLE = 5
 OTHER_LAYOUT = "it was committed under another layout, where its keys were in other buckets"
+_OF_READS = {
+    Operation.REPUSH_SOURCE: "it replaced the rows that were read",
+    Operation.SCHEMA: "it changed the columns that were read",
+}
 _BUCKET_ONLY = "both wrote the same bucket, not the same keys"
 
 
@@ -99,13 +104,18 @@ class Intent:
         copies = replaces and operation in DATA
         return cls(operation, scope, buckets, spec, looked=looked, copies=copies, **table)
 
+    @property
+    def computed(self) -> bool:
+        """Whether the caller said that the rows were computed from what was read."""
+        return self.read_set is not None and self.read_set.explicit
+
     def cell(self, theirs: Decision) -> Cell:
         """Look up what it means that they were first.
 
         Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
         """
         policy = self.policy if self.policy in POLICIES else KEY  # where no rule is asked
-        if policy == MERGE and self.read_set is not None and self.read_set.explicit:
+        if policy == MERGE and self.computed:
             policy = KEY
         kinds = kind_of(self.operation, self.scope), kind_of(theirs.operation, theirs.scope)
         return MATRIX[kinds][policy]
@@ -117,8 +127,7 @@ class Intent:
         keys = SAME_KEYS if met.known else UNKNOWN_KEYS
         if met.apart or met.looked:
             keys = APART_KEYS
-        computed = self.read_set is not None and self.read_set.explicit
-        asked = Meeting(self.operation.value, theirs.operation.value, keys, computed, *bucket)
+        asked = Meeting(self.operation.value, theirs.operation.value, keys, self.computed, *bucket)
         return judge_meeting(self.policy, self.rule, asked)
 
     def reaches(self, partition: Partition) -> bool:
@@ -144,11 +153,8 @@ class Intent:
         if len(partition) != len(self.spec.partition_by):
             return True  # it was named under another layout
         schema = self.spec.schema.arrow
-        values = {
-            name: array_of([text], schema.field(name).type)
-            for name, text in zip(self.spec.partition_by, partition, strict=True)
-        }
-        return bool(may_match(from_json(predicate, schema), values, 1)[0])
+        known = known_of([partition], self.spec)
+        return bool(may_match(from_json(predicate, schema), known, 1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,7 @@ class Conflict:
     @property
     def counts(self) -> bool:
         """Whether a redo because of this is one of ``commit.retries``: no service's is."""
-        return self.theirs.operation not in (*SERVICES, Operation.REPUSH)
+        return self.theirs.operation not in (*SERVICES, *SWAPS)
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values, for the timeline."""
@@ -219,7 +225,10 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
     if cell.same is Verdict.CARRY:
         return _by_place(ours, theirs, cell)
     if cell.same is Verdict.RESTAGE:
-        return Conflict(theirs, cell.same, frozenset(), "it gave the table another layout")
+        reason = _OF_READS.get(theirs.operation)
+        if reason is not None and ours.computed:
+            return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
+        return Conflict(theirs, cell.same, frozenset(), "it changed the layout or the columns")
     if cell.meets is Meets.ALWAYS:
         reason = f"a {theirs.operation} changes the meaning of every write"
         return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
@@ -304,7 +313,7 @@ def _reason(close: Collection[KeyOverlap]) -> str:
 
 def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> bool:
     if scope.kind == SCOPE_TABLE:
-        return ours.serializable and ours.read_set is not None and ours.read_set.explicit
+        return ours.serializable and ours.computed
     return any(ours.has_read(partition) for partition in _places(scope, buckets))
 
 

@@ -58,9 +58,9 @@ class Kind(enum.StrEnum):
     NOTE = "note"
     """They change no row: upkeep, options, marks."""
     SHAPE = "shape"
-    """They change what every write means, and writes can be run again on the new meaning."""
+    """They change the columns: what was staged is staged again with those that there are now."""
     LAYOUT = "layout"
-    """They lay the same rows out anew: other buckets, other partitions, another type of table."""
+    """They lay the table out anew: other buckets, other partitions, another type of table."""
     RESET = "reset"
     """They make what was staged meaningless."""
 
@@ -89,6 +89,7 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.BEGIN_REPUSH: Kind.NOTE,
     Operation.CANCEL_REPUSH: Kind.NOTE,
     Operation.REPUSH: Kind.LAYOUT,
+    Operation.REPUSH_SOURCE: Kind.LAYOUT,
     Operation.SCHEMA: Kind.SHAPE,
     Operation.RESTORE: Kind.RESET,
     Operation.CREATE: Kind.RESET,
@@ -97,7 +98,8 @@ DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind
 REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
 SERVICES: Final = (*REWRITES, Operation.EXPIRE)
 """Services that have records and files as writers do. They make no writer fail (INV-15)."""
-NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE, Operation.REPUSH)
+SWAPS: Final = (Operation.REPUSH, Operation.REPUSH_SOURCE)
+NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE, *SWAPS)
 """They have pending records, and no writer gives way to them."""
 DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
 WRITERS: Final = (*DATA_KINDS, Kind.REWRITE, Kind.EXPIRE)
@@ -150,7 +152,7 @@ MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
         for ours in WRITERS
         if ours is not Kind.EXPIRE
     },
-    **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RETRY) for ours in DATA_KINDS},
+    **{(ours, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.RESTAGE) for ours in DATA_KINDS},
     **{(ours, Kind.LAYOUT): _every(Meets.ALWAYS, Verdict.RESTAGE) for ours in DATA_KINDS},
     **{(ours, Kind.RESET): _every(Meets.ALWAYS, Verdict.INCOMPATIBLE) for ours in DATA_KINDS},
     (Kind.REWRITE, Kind.SHAPE): _every(Meets.ALWAYS, Verdict.CARRY),

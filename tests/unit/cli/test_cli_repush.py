@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from plait import Table
+from plait.model.repush_source import SourceAddress
 from plait.ports import NullObserver
 from plait.repush.begin import NewLayout, begin
 from plait.repush.run import PROGRESS
+from plait.repush.source import WantedSource
 from tests.unit.cli.conftest import rows
 
 
@@ -77,7 +79,7 @@ def test_describe_shows_the_task_at_which_a_repush_was_killed(tablectl, table):
         killed.repush(partition_by=(), buckets=4, rows_per_task=1)
     assert tablectl("describe", table, "--json").data["repush"]["position"] == "load 1"
     done = tablectl("repush", table, "--json").data["report"]
-    assert (done["rows_loaded"], done["base"]) == (1, 3)
+    assert (done["rows_loaded"], done["base"]) == (4, 3)
 
 
 def test_repush_without_options_goes_on_with_the_open_one(tablectl, opened):
@@ -147,3 +149,31 @@ def test_create_does_not_name_repush_for_a_layout_in_its_properties(tmp_path):
     with pytest.raises(ValueError, match="buckets") as caught:
         Table.create(str(tmp_path / "t"), "id bigint", properties={"buckets": 4})
     assert "repush" not in str(caught.value.hint)
+
+
+def test_a_source_is_shown_before_and_loaded_after(tablectl, table):
+    """INV-04: a dry run writes nothing, and describe tells what an open repush loads."""
+    Table.open(table).delete(where="id = 1")
+    before = Table.open(table).version
+    planned = tablectl("repush", table, "--source", "2", "--dry-run", "--json").data["plan"]
+    assert planned["source"] == {"kind": "version", "place": "2", "version": 2, "rows": 4}
+    assert planned["now"]["bucket_spec"]["count"] == planned["then"]["bucket_spec"]["count"]
+    text = tablectl("repush", table, "--source", "2", "--dry-run").out
+    assert "version:2 (version 2)" in text
+    assert Table.open(table).version == before
+    begin(Table.open(table).handle, NewLayout(source=WantedSource(SourceAddress.of(2))))
+    assert tablectl("describe", table, "--json").data["repush"]["source"]["rows"] == 4
+    assert "repush.source.kind" in tablectl("describe", table).out
+    assert tablectl("repush", table, "--dry-run", "--json").data["plan"]["source"]["rows"] == 4
+    ran = tablectl("repush", table, "--json").data["report"]
+    assert (ran["source"], ran["rows_loaded"]) == ("version:2", 4)
+    assert sorted(Table.open(table).scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert tablectl("repush", table, "--undo", "--json").data["report"]["version"] is not None
+    assert Table.open(table).scan().count() == 3
+
+
+def test_a_source_that_is_none_is_a_wrong_use(tablectl, table):
+    assert tablectl("repush", table, "--source", "?").code == 2
+    assert tablectl("repush", table, "--buckets", "3", "--source-option", "a=b").code == 2
+    assert tablectl("repush", table, "--source", "no/table").code == 3
+    assert tablectl("repush", table, "--cancel", "--source", "1").code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -419,3 +420,44 @@ def test_an_empty_table_is_laid_out_anew() -> None:
     table.repush(buckets=3, table_type="mor", partition_by="p")
     table.upsert(pa.concat_tables([rows(1), rows(2, p="y")]))
     assert content(again(table)) == [(1, "x", 0), (2, "y", 0)]
+
+
+def test_a_partial_upsert_gives_way_to_the_ordering_column_that_a_swap_set() -> None:
+    """INV-08: it was staged when no column decided between two rows of a key."""
+    table = make()
+    with table.writer("upsert", missing_columns="keep", on_conflict="retry") as partial:
+        partial.write(rows(1, v=0).select(["id", "v"]))
+        partial.write(rows(2, v=7).select(["id", "v"]))
+        again(table).repush(ordering="v")
+        again(table).upsert(rows(1, v=5))
+    kept = sorted([*without(1, 2), (1, "x", 5), (2, "x", 7)])
+    assert content(again(table)) == kept
+
+
+@pytest.mark.parametrize(
+    "lacked", [{"ordering": "p"}, {"partition_by": "p"}], ids=["ordering", "partition"]
+)
+@pytest.mark.parametrize("in_block", [False, True], ids=["writer", "transaction"])
+def test_a_partial_upsert_that_lacks_a_column_of_the_new_layout_is_run_again(
+    lacked: dict[str, object], *, in_block: bool
+) -> None:
+    table = make()
+    given, work = rows(1, v=8).select(["id", "v"]), ExitStack()
+    if in_block:
+        work.enter_context(table.transaction()).upsert(given, missing_columns="keep")
+    else:
+        writer = table.writer("upsert", missing_columns="keep", on_conflict="retry")
+        work.enter_context(writer).write(given)
+    again(table).repush(**lacked)  # type: ignore[arg-type]  # one option or the other
+    with pytest.raises(RetryableConflictError, match="'p'"):
+        work.close()
+    assert content(again(table)) == FIRST
+
+
+def test_an_update_of_a_column_that_became_a_partition_is_run_again() -> None:
+    table, work = make(), ExitStack()
+    work.enter_context(table.transaction()).update({"p": "'z'"}, where="id = 1")
+    again(table).repush(partition_by="p")
+    with pytest.raises(RetryableConflictError, match="'p'"):
+        work.close()
+    assert content(again(table)) == FIRST

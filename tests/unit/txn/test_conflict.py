@@ -245,7 +245,6 @@ def test_a_writer_never_fails_because_of_a_service(operation: Operation) -> None
 @pytest.mark.parametrize(
     ("operation", "verdict"),
     [
-        (Operation.SCHEMA, Verdict.RETRY),
         (Operation.RESTORE, Verdict.INCOMPATIBLE),
         (Operation.CREATE, Verdict.INCOMPATIBLE),
     ],
@@ -259,6 +258,19 @@ def test_what_changes_the_meaning_of_writes_meets_all_of_them(
     assert conflict is not None
     assert conflict.verdict is verdict
     assert conflict.whole
+
+
+@pytest.mark.parametrize("scope", [BUCKETS, APPEND, TABLE])
+def test_a_write_is_staged_again_after_a_change_of_the_columns(scope: Scope) -> None:
+    """INV-07: but rows that were computed from a read are not."""
+    change = theirs(BUCKETS, operation=Operation.SCHEMA)
+    conflict = decide(intent(scope, A0), change)
+    assert conflict is not None
+    assert conflict.verdict is Verdict.RESTAGE
+    computed = replace(intent(scope, A0), read_set=ReadSet(1, (None,)))
+    conflict = decide(computed, change)
+    assert conflict is not None
+    assert (conflict.verdict, conflict.whole) == (Verdict.RETRY, True)
 
 
 SCOPES = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import click
@@ -12,10 +14,16 @@ from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text
 from plait.cli.view import Facts, duration, number, size
 from plait.model.plan import COW, MOR
+from plait.model.repush_source import RepushSource, SourceAddress
 from plait.repush import NewLayout, RepushReport
-from plait.repush.begin import ROWS_PER_TASK, resumed
+from plait.repush.begin import ROWS_PER_TASK, resumed, with_order
 from plait.repush.run import PROGRESS
+from plait.repush.run import repush as run_repush
+from plait.repush.source import WantedSource
 from plait.table import Table
+
+_COMMA = re.compile(r",(?![^()]*\))")
+"""A comma that is not inside the parentheses of a transform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +44,16 @@ class _Teller:
 @command(
     "repush",
     "repush ./flights --partition-by day --type mor --dry-run",
-    "repush ./flights --cancel",
+    "repush ./flights --source delta:./old-flights",
 )
 @click.option("--buckets", type=click.IntRange(min=1), help="Buckets in each partition.")
+@click.option("--bucket-by", help="The columns of the record key that are hashed, with commas.")
 @click.option("--partition-by", help="The partition columns, with commas.")
 @click.option("--no-partitions", is_flag=True, help="Without partitions.")
 @click.option("--ordering", help="The ordering column.")
 @click.option("--no-ordering", is_flag=True, help="Without an ordering column.")
 @click.option("--type", "table_type", type=click.Choice([COW, MOR]), help="The type of the table.")
+@click.option("--sort-by", help="The columns by which rows are ordered in a bucket, with commas.")
 @pairs_option("--set", "properties", "A property that changes with the swap; repeatable.")
 @click.option(
     "--rows-per-task",
@@ -52,6 +62,8 @@ class _Teller:
     show_default=True,
     help="Rows in one commit of the copy; a kill repeats one at most.",
 )
+@click.option("--source", help="Whose rows replace the table's: a version, a savepoint, a place.")
+@pairs_option("--source-option", "source_options", "What is needed to reach it; repeatable.")
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
 @click.option("--undo", is_flag=True, help="Give the table its former layout back.")
 @dry_run_option
@@ -61,13 +73,17 @@ def repush(  # noqa: PLR0913 - one parameter an option
     storage: dict[str, str],
     *,
     buckets: int | None,
+    bucket_by: str | None,
     partition_by: str | None,
     no_partitions: bool,
     ordering: str | None,
     no_ordering: bool,
     table_type: str | None,
+    sort_by: str | None,
     properties: dict[str, str],
     rows_per_task: int,
+    source: str | None,
+    source_options: dict[str, str],
     cancel: bool,
     undo: bool,
     dry_run: bool,
@@ -78,20 +94,28 @@ def repush(  # noqa: PLR0913 - one parameter an option
     swaps them in. What is not named stays as it is. If the command is killed, run it again: it goes
     on where it was, and without options it goes on with the open repush. Old versions stay
     readable, each under its own layout.
+
+    With --source, the rows that the table had at the beginning are replaced by those of a version
+    (17), a savepoint (its name), another table of Plait (a place with a slash), delta:PLACE,
+    iceberg:PLACE or parquet:PLACE. What others commit meanwhile is carried over.
     """
     if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
         message = "a --no- option excludes the option that it takes back"
         raise click.UsageError(message)
-    names = [name.strip() for name in (partition_by or "").split(",") if name.strip()]
     wanted = NewLayout(
         buckets,
-        tuple(names) if no_partitions or partition_by is not None else None,
+        () if no_partitions else _names(partition_by),
         "" if no_ordering else ordering,
         table_type,
-        properties,
+        with_order(properties, _names(sort_by)),
         rows_per_task,
+        _names(bucket_by),
+        None if source is None else WantedSource(SourceAddress.of(source), source_options),
     )
     named = wanted != NewLayout(rows_per_task=rows_per_task)
+    if source_options and source is None and named:
+        message = "--source-option needs --source"
+        raise click.UsageError(message)
     if (cancel and undo) or ((cancel or undo) and (named or dry_run)):
         message = "--cancel and --undo take no other option"
         raise click.UsageError(message)
@@ -101,15 +125,25 @@ def repush(  # noqa: PLR0913 - one parameter an option
     elif undo:
         _show(app, _told(app, table).undo_repush(), None)
     else:
-        _run(app, table, wanted if named else _open_one(table), dry_run=dry_run)
+        asked = wanted if named else _open_one(table, source_options)
+        _run(app, table, asked, dry_run=dry_run)
 
 
-def _open_one(table: Table) -> NewLayout:
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(each for name in _COMMA.split(text) if (each := name.strip()))
+
+
+def _open_one(table: Table, source_options: dict[str, str]) -> NewLayout:
     opened = table.handle.cache.refresh().table.repush
     if opened is None:
         message = "name what is to change, such as --buckets 64; no repush is open to go on with"
         raise click.UsageError(message)
-    return resumed(opened)
+    wanted = resumed(opened)
+    if wanted.source is None:
+        return wanted
+    return replace(wanted, source=replace(wanted.source, options=source_options))
 
 
 def _cancel(app: Application, table: Table) -> None:
@@ -123,10 +157,12 @@ def _cancel(app: Application, table: Table) -> None:
 def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) -> None:
     described = table.describe()
     layout = wanted.layout(table.handle.cache.known().table).to_dict()
+    source = _source(table, wanted)
     plan = {
         "now": {name: described[name] for name in layout},
         "then": layout,
         "properties": dict(wanted.properties),
+        "source": None if source is None else source.to_dict(),
         "open": "repush" in described,
         **{name: described[name] for name in ("rows", "files", "bytes")},
     }
@@ -135,21 +171,33 @@ def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) ->
             ("now", layout_text(described)),
             ("then", layout_text(layout)),
             *wanted.properties.items(),
-            ("rows to copy", number(int(str(described["rows"])))),
-            ("bytes to copy", size(int(str(described["bytes"])))),
+            *_amounts(described, source),
             ("open already", plan["open"]),
         )
         app.show({"plan": plan, "dry_run": True, "report": None}, Facts(facts))
         return
-    report = _told(app, table).repush(
-        buckets=wanted.buckets,
-        partition_by=wanted.partition_by,
-        ordering=wanted.ordering,
-        table_type=wanted.table_type,
-        properties=wanted.properties,
-        rows_per_task=wanted.rows_per_task,
+    _show(app, run_repush(_told(app, table).handle, wanted), plan)
+
+
+def _source(table: Table, wanted: NewLayout) -> RepushSource | None:
+    """Look at the source; that of an open repush is what it was."""
+    opened = table.handle.cache.known().table.repush
+    if opened is not None or wanted.source is None:
+        return None if opened is None else opened.source
+    return wanted.source.found(table.handle, table.handle.cache.known())
+
+
+def _amounts(
+    described: Mapping[str, object], source: RepushSource | None
+) -> tuple[tuple[str, object], ...]:
+    if source is None:
+        copied = number(int(str(described["rows"])))
+        return ("rows to copy", copied), ("bytes to copy", size(int(str(described["bytes"]))))
+    return (
+        ("source", f"{source.address} (version {source.version})"),
+        ("rows to copy", number(source.rows)),
+        ("rows to replace", number(int(str(described["rows"])))),
     )
-    _show(app, report, plan)
 
 
 def _told(app: Application, table: Table) -> Table:
@@ -163,6 +211,7 @@ def _show(app: Application, report: RepushReport, plan: object) -> None:
         app.note("another process ended this repush")
     facts = (
         ("swapped in version", report.version),
+        *([("source", report.source)] if report.source else []),
         ("rows loaded", number(report.rows_loaded)),
         ("rows followed", number(report.rows_followed)),
         ("rounds", number(report.rounds)),

@@ -1,0 +1,188 @@
+"""Sources of other formats, for an import: a Delta table, or plain Parquet files."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import xxhash
+
+from plait.errors import (
+    MissingDependencyError,
+    OptionError,
+    RepushRefusedError,
+    SchemaMismatchError,
+)
+from plait.repush.parts import RowPart, spans
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+_WILD = "*?["
+_SKIPPED = ("_", ".")
+"""Names of files that are no data begin so, by the custom of Hive."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Files of Parquet, in the order of their paths."""
+
+    dataset: pads.FileSystemDataset
+    files: tuple[pads.ParquetFileFragment, ...]
+    counts: tuple[int, ...]
+    version: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, dataset: pads.FileSystemDataset, version: int = 0, digest: str = "") -> Self:
+        """Sort the files of a dataset, and count their rows."""
+        files = tuple(sorted(dataset.get_fragments(), key=lambda each: str(each.path)))
+        return cls(dataset, files, tuple(each.count_rows() for each in files), version, digest)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, by the footers of its files."""
+        return sum(self.counts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self.dataset.schema
+
+    def parts(self, rows: int) -> list[RowPart]:
+        """Cut its files, in the order of their paths."""
+        return [
+            self._part(self.files[low:high], sum(self.counts[low:high]))
+            for low, high in spans(self.counts, rows)
+        ]
+
+    def _part(self, files: Sequence[pads.ParquetFileFragment], rows: int) -> RowPart:
+        whole = self.dataset
+        part = type(whole)(list(files), whole.schema, whole.format, filesystem=whole.filesystem)
+        return RowPart(rows, lambda: part.scanner().to_reader())
+
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
+
+def delta_source(place: str, options: Mapping[str, object], version: int | None) -> FileSource:
+    """Read a version of a Delta table, by default the newest.
+
+    Raises:
+        MissingDependencyError: the package deltalake is not installed.
+        OptionError: there is no Delta table, or it cannot be read by that package.
+        RepushRefusedError: the version is gone.
+    """
+    try:
+        import deltalake  # noqa: PLC0415 - the adapter's library, when it is used
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - the same
+    except ImportError as error:
+        message, hint = "this source needs deltalake", "pip install 'plait[delta]'"
+        raise MissingDependencyError(
+            message, hint=hint, library="deltalake", extra="delta"
+        ) from error
+    storage = {name: str(value) for name, value in options.items()}
+    try:
+        table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
+        dataset = table.to_pyarrow_dataset()
+        return FileSource.of(dataset, table.version())
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        source = f"delta:{place}"
+        raise unreadable(source, version, error) from error
+
+
+def parquet_source(place: str, digest: str | None) -> FileSource:
+    """Read the files in a directory, one file, or those that a pattern matches.
+
+    Args:
+        place: a path or URL. ``*``, ``?`` and ``[...]`` match, across directories too.
+        digest: of what was there when the repush began; None: it begins now.
+
+    Raises:
+        OptionError: there is no file of Parquet.
+        SchemaMismatchError: the files do not have the same columns.
+        RepushRefusedError: files came, went or changed since.
+    """
+    source = f"parquet:{place}"
+    try:
+        files, base, found = _listed(place)
+        dataset, now = _dataset(files, base, found), _digest(found)
+        if digest is None or digest == now:
+            return FileSource.of(dataset, 0, now)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(source, None if digest is None else 0, error) from error
+    message = f"the files of {source} are not those with which the repush began"
+    raise RepushRefusedError(message, hint=_AGAIN, source=source)
+
+
+_AGAIN = "cancel the repush, and begin it again when the source stays as it is"
+
+
+def unreadable(source: str, version: int | None, error: Exception) -> Exception:
+    """Return the error for a source that cannot be read now, or not any more.
+
+    Args:
+        source: its address.
+        version: with which the repush began; None: it begins now, and nothing was written.
+        error: what the library of its format says.
+    """
+    if version is None:
+        message = f"{source} cannot be read: {error}"
+        hint = "see the address; what is needed to reach it goes into source_options"
+        return OptionError(message, hint=hint, key="source", value=source)
+    message = f"{source} cannot be read any more as it was when the repush began: {error}"
+    return RepushRefusedError(message, hint=_AGAIN, source=source, version=version)
+
+
+def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
+    """Return a file system, the directory below which files are partitioned, and the files."""
+    files, path = pafs.FileSystem.from_uri(place if "://" in place else str(Path.cwd() / place))
+    wild = min((path.find(sign) for sign in _WILD if sign in path), default=-1)
+    base = path if wild < 0 else path[:wild].rpartition("/")[0]
+    info = files.get_file_info(base)
+    if wild < 0 and info.type is pafs.FileType.File:
+        return files, base.rpartition("/")[0], [info]
+    listed = files.get_file_info(pafs.FileSelector(base, recursive=True))
+    found = [
+        each
+        for each in listed
+        if each.type is pafs.FileType.File
+        and not any(name.startswith(_SKIPPED) for name in each.path[len(base) :].split("/"))
+        and (wild < 0 or fnmatch.fnmatchcase(each.path, path))
+    ]
+    if not found:
+        message = "no file is there"
+        raise FileNotFoundError(message)
+    return files, base, sorted(found, key=lambda each: each.path)
+
+
+def _dataset(
+    files: pafs.FileSystem, base: str, found: Sequence[pafs.FileInfo]
+) -> pads.FileSystemDataset:
+    import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
+
+    dataset = pads.dataset(
+        [each.path for each in found],
+        filesystem=files,
+        format="parquet",
+        partitioning="hive",
+        partition_base_dir=base,
+    )
+    for each in dataset.get_fragments():
+        for field in each.physical_schema:
+            at = dataset.schema.get_field_index(field.name)
+            if at < 0 or dataset.schema.field(at).type != field.type:
+                message = f"column {field.name!r} of {each.path} is not in the first file alike"
+                hint = "write the files with the same columns, or import them one by one"
+                raise SchemaMismatchError(message, hint=hint, column=field.name, path=each.path)
+    return dataset
+
+
+def _digest(found: Sequence[pafs.FileInfo]) -> str:
+    lines = (f"{each.path} {each.size} {each.mtime_ns}\n" for each in found)
+    return xxhash.xxh3_128_hexdigest("".join(lines).encode())

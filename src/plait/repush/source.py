@@ -1,0 +1,174 @@
+"""Find the source of a repush, check it, and open it again just as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from plait.arrow.check import prepare
+from plait.errors import (
+    InstantError,
+    OptionError,
+    RepushRefusedError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+from plait.model.layout import TableLayout
+from plait.model.partitioning import decides, parse_field
+from plait.model.plan import TableSpec
+from plait.model.repush import OpenRepush
+from plait.model.repush_source import (
+    DELTA,
+    ICEBERG,
+    PARQUET,
+    SAVEPOINT,
+    TABLE,
+    RepushSource,
+    SourceAddress,
+)
+from plait.repush.iceberg import iceberg_source
+from plait.repush.imports import delta_source, parquet_source
+from plait.repush.parts import RowSource
+from plait.repush.versions import VersionSource
+from plait.services.savepoint import require_savepoint
+from plait.state.state import TableState
+from plait.storage import open_store
+from plait.txn.table_handle import TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSource:
+    """What a caller asks to load, and how to reach it."""
+
+    address: SourceAddress
+    options: Mapping[str, object] = field(default_factory=dict)
+    """For the file system or the library that reads it; never kept, since they may be secret."""
+    since: int | None = None
+    """Changes after this version are carried over; None: those after the repush begins."""
+
+    def found(self, handle: TableHandle, state: TableState) -> RepushSource:
+        """Look at the source as it is now, and check that its rows fit.
+
+        Raises:
+            OptionError: there is no such source.
+            SchemaError: it has other columns than the table.
+            InstantNotFoundError, InstantExpiredError: the version cannot be read.
+            MissingDependencyError: the library that reads it is not installed.
+        """
+        address = located(self.address)
+        source: RowSource
+        if address.own:
+            saved = address.kind == SAVEPOINT
+            asked = require_savepoint(state, address.place).version if saved else address.place
+            version = state.require_readable(int(asked))
+            source = VersionSource.of(handle, version, dated=False, spark=None)
+        else:
+            source = _elsewhere(address, self.options, None)
+        try:
+            _require_fits(source.schema, state.table.spec, address)
+            return RepushSource(address, source.version, source.rows, source.digest)
+        finally:
+            source.close()
+
+
+def located(address: SourceAddress) -> SourceAddress:
+    """Return the address as it is from any working directory."""
+    place = address.place
+    if address.own or "://" in place:
+        return address
+    if address.kind == TABLE:
+        return replace(address, place=open_store(place).spec.uri)
+    return replace(address, place=str(Path.cwd() / place))
+
+
+def open_source(
+    handle: TableHandle,
+    opened: OpenRepush,
+    options: Mapping[str, object],
+    *,
+    dated: bool,
+    spark: SparkSession | None,
+) -> RowSource:
+    """Open what a repush loads, as it was when that began.
+
+    Raises:
+        RepushRefusedError: it is gone, or it has changed.
+    """
+    known = opened.source
+    if known is None or known.address.own:
+        version = opened.base if known is None else known.version
+        return VersionSource.of(handle, version, dated=dated, spark=spark)
+    try:
+        source = _elsewhere(known.address, options, known, spark)
+    except (InstantError, TableNotFoundError) as error:
+        message = f"{known.address} cannot be read any more in version {known.version}: {error}"
+        hint = "cancel the repush, and begin it again"
+        raise RepushRefusedError(
+            message, hint=hint, source=str(known.address), version=known.version
+        ) from error
+    if source.rows == known.rows:
+        return source
+    source.close()
+    message = f"{known.address} had {known.rows} rows when the repush began, and has {source.rows}"
+    hint = "cancel the repush, and begin it again"
+    raise RepushRefusedError(message, hint=hint, source=str(known.address), rows=source.rows)
+
+
+def _elsewhere(
+    address: SourceAddress,
+    options: Mapping[str, object],
+    known: RepushSource | None,
+    spark: SparkSession | None = None,
+) -> RowSource:
+    """Open a source outside of the table as it is known; None: as it is now."""
+    version = None if known is None else known.version
+    if address.kind == DELTA:
+        return delta_source(address.place, options, version)
+    if address.kind == ICEBERG:
+        return iceberg_source(address.place, options, version)
+    if address.kind == PARQUET:
+        return parquet_source(address.place, None if known is None else known.digest)
+    return VersionSource.elsewhere(address.place, options, version, spark=spark)
+
+
+def _require_fits(schema: pa.Schema, spec: TableSpec, address: SourceAddress) -> None:
+    """Refuse other columns, and types that do not go into those of the table."""
+    missing = sorted(set(spec.schema.names) - set(schema.names))
+    if missing:
+        message = f"{address} lacks columns of the table: {', '.join(missing)}"
+        hint = "a source has every column of the table, and no other"
+        raise SchemaMismatchError(message, hint=hint, column=missing[0], found=schema.names)
+    for _ in prepare(schema.empty_table(), spec):
+        pass
+
+
+def same_identity(old: TableSpec, layout: TableLayout) -> bool:
+    """Tell whether a layout holds the same rows for one row as a table does now (INV-08)."""
+    if not old.keyed:
+        return True
+    now, then = (
+        {field for field in map(parse_field, texts) if not decides((), old.key, field)}
+        for texts in (old.partition_by, layout.partition_by)
+    )
+    return now == then
+
+
+def require_identity(old: TableSpec, layout: TableLayout) -> None:
+    """Refuse a layout in which other columns make a row one.
+
+    Raises:
+        OptionError: it is no layout for a source.
+    """
+    if same_identity(old, layout):
+        return
+    names = list(layout.partition_by)
+    message = f"a repush from a source cannot change what makes a row one: partition_by={names}"
+    hint = "repush from the source first, then change the partition columns by a second repush"
+    raise OptionError(message, hint=hint, key="partition_by", value=", ".join(names))

@@ -1,0 +1,166 @@
+"""A repush from tables of other formats: Delta, Iceberg, plain files of Parquet (RFC 0025)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from plait import OptionError, RepushRefusedError, SchemaMismatchError, Table
+from plait.model.repush_source import SourceAddress
+from plait.repush.begin import NewLayout, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
+from plait.repush.source import WantedSource
+from tests.support.repush_steps import FIRST, SCHEMA, content, make, rows
+
+IMPORTED = sorted([(1, "x", 5), (2, "x", 5), (3, "y", 6), (4, "y", 6), (90, "z", 7)])
+PARTS = (rows(1, 2, v=5), rows(3, 4, p="y", v=6), rows(90, p="z", v=7))
+
+
+def delta(place: Path) -> str:
+    for part in PARTS:
+        deltalake.write_deltalake(place, part, mode="append", partition_by=["p"])
+    return f"delta:{place}"
+
+
+def iceberg(place: Path) -> str:
+    catalog = InMemoryCatalog("memory", warehouse=f"file://{place}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", SCHEMA)
+    for part in PARTS:
+        table.append(part)
+    table.append(rows(200))
+    table.delete("id = 200")
+    return f"iceberg:{table.metadata_location}"
+
+
+def parquet(place: Path) -> str:
+    place.mkdir()
+    for number, part in enumerate(PARTS):
+        pq.write_table(part, place / f"{number}.parquet")
+    (place / "_SUCCESS").write_bytes(b"")
+    return f"parquet:{place}"
+
+
+def partitioned(place: Path) -> str:
+    """Write files in directories of Hive, the column of which stands in no file."""
+    for number, part in enumerate(PARTS):
+        directory = place / f"p={part['p'][0]}"
+        directory.mkdir(parents=True, exist_ok=True)
+        pq.write_table(part.drop_columns(["p"]), directory / f"{number}.parquet")
+    return f"parquet:{place}"
+
+
+def pattern(place: Path) -> str:
+    parquet(place)
+    pq.write_table(rows(1), place / "other.pq")
+    return f"parquet:{place}/*.parquet"
+
+
+FORMATS = [delta, iceberg, parquet, partitioned, pattern]
+
+
+def wanted(source: str) -> NewLayout:
+    return NewLayout(source=WantedSource(SourceAddress.of(source)), rows_per_task=2)
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_an_import_brings_every_row_and_carries_over_what_is_committed_since(
+    write: Callable[[Path], str], tmp_path: Path
+) -> None:
+    """A kill after any task is gone on with, and no task is loaded twice (INV-09)."""
+    source, table = write(tmp_path / "source"), make()
+    opened = begin(table.handle, wanted(source))
+    assert opened.source is not None
+    assert opened.source.rows == 5
+    table.upsert(rows(2, 50, v=9))
+    shadow = Shadow.open(table.handle, opened)
+    load = Load.of(table.handle, shadow)
+    assert len(load.parts) > 1
+    load.run(shadow, shadow.progress())
+    report = table.repush(source=source, rows_per_task=2)
+    assert report.rows_loaded < 5
+    expected = {row[0]: row for row in IMPORTED} | {2: (2, "x", 9), 50: (50, "x", 9)}
+    assert content(table) == sorted(expected.values())
+    assert not table.verify(data=True).problems
+
+
+def test_a_delta_table_is_read_in_the_version_with_which_the_repush_began(tmp_path: Path) -> None:
+    source, table = delta(tmp_path / "source"), make()
+    begin(table.handle, wanted(source))
+    deltalake.write_deltalake(tmp_path / "source", rows(300), mode="overwrite")
+    table.repush(source=source)
+    assert content(table) == IMPORTED
+
+
+@pytest.mark.parametrize("write", [delta, parquet, iceberg])
+def test_a_source_that_went_away_ends_the_repush_with_its_name(
+    write: Callable[[Path], str], tmp_path: Path
+) -> None:
+    """Nothing of the table changes, and a cancel ends it."""
+    source, table = write(tmp_path / "source"), make()
+    begin(table.handle, wanted(source))
+    (tmp_path / "source").rename(tmp_path / "gone")
+    with pytest.raises(RepushRefusedError) as caught:
+        table.repush(source=source)
+    assert caught.value.source == source
+    assert content(table) == FIRST
+    table.cancel_repush()
+    with pytest.raises(OptionError):
+        table.repush(source=source)
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "other"])
+def test_plain_files_that_changed_since_are_refused(change: str, tmp_path: Path) -> None:
+    """Nobody could tell which rows of them were loaded."""
+    source, table = parquet(tmp_path / "source"), make()
+    begin(table.handle, wanted(source))
+    match change:
+        case "more":
+            pq.write_table(rows(301), tmp_path / "source" / "9.parquet")
+        case "fewer":
+            (tmp_path / "source" / "1.parquet").unlink()
+        case _:
+            pq.write_table(rows(1, 2, 3, v=8), tmp_path / "source" / "0.parquet")
+    with pytest.raises(RepushRefusedError):
+        table.repush(source=source)
+    assert content(table) == FIRST
+
+
+@pytest.mark.parametrize("write", [delta, iceberg, parquet])
+def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
+    write: Callable[[Path], str], tmp_path: Path
+) -> None:
+    source = write(tmp_path / "source")
+    for number, schema in enumerate(("id bigint, p string", "id bigint, p bigint, v bigint")):
+        table = Table.create(f"memory://import-columns-{tmp_path.name}-{number}/t", schema)
+        with pytest.raises(SchemaMismatchError):
+            table.repush(source=source)
+        assert table.version == 0
+
+
+def test_files_with_different_columns_are_no_source(tmp_path: Path) -> None:
+    source, table = parquet(tmp_path / "source"), make()
+    other = rows(7).set_column(2, "v", pa.array(["text"]))
+    pq.write_table(other, tmp_path / "source" / "7.parquet")
+    with pytest.raises(SchemaMismatchError):
+        table.repush(source=source)
+    assert table.version == 4
+
+
+def test_an_address_leads_to_the_same_place_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet(tmp_path / "source")
+    table = make()
+    monkeypatch.chdir(tmp_path)
+    begin(table.handle, wanted("parquet:source"))
+    monkeypatch.chdir("/")
+    table.repush(source=f"parquet:{tmp_path}/source", rows_per_task=2)
+    assert content(table) == IMPORTED

@@ -1,0 +1,393 @@
+"""A repush from a source: other rows at its beginning, and what is committed since (RFC 0025)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    OptionError,
+    RepushOpenError,
+    RepushRefusedError,
+    RetryableConflictError,
+    SchemaMismatchError,
+    Table,
+)
+from plait.model.repush_source import SourceAddress
+from plait.repush.begin import NewLayout, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
+from plait.repush.source import WantedSource
+from tests.support.repush_steps import (
+    FIRST,
+    SCHEMA,
+    again,
+    content,
+    disturbed,
+    killed,
+    make,
+    nothing_is_left,
+    rows,
+)
+
+_NAMES = itertools.count()
+SECOND = sorted([(i, "x" if i < 5 else "y", 0) for i in range(10)])
+"""What version 2 of ``make`` has: key 3 is as it was first."""
+
+
+def kept(**how: object) -> Table:
+    """Make a table whose old versions stay for a while."""
+    return make(properties={"clean.grace": "0s"}, **how)
+
+
+def saved(**how: object) -> Table:
+    """Make a table with a savepoint of an old version, which is all that keeps it."""
+    table = make(**how)
+    table.savepoint("old", version=2)
+    return table
+
+
+def repush(table: Table) -> object:
+    return table.repush(source="old", buckets=3, rows_per_task=4)
+
+
+def wanted(source: int | str, **layout: object) -> NewLayout:
+    asked = WantedSource(SourceAddress.of(source))
+    return NewLayout(source=asked, **layout)  # type: ignore[arg-type]  # of several tests
+
+
+def by_content(table: Table, since: int) -> Counter[tuple[int, str, int]]:
+    """Return what changes since a version add to its rows, and take away."""
+    found: Counter[tuple[int, str, int]] = Counter(content(table, since))
+    for change in table.changes(since).to_arrow().to_pylist():
+        gone = change["_change_type"] in ("delete", "update_preimage")
+        found[change["id"], change["p"], change["v"]] += -1 if gone else 1
+    return +found
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("source", [2, "version:2", "kept"])
+def test_a_source_replaces_the_rows_and_a_change_read_shows_the_difference(
+    source: int | str, table_type: str
+) -> None:
+    """INV-04: older versions are as they were, and one decision leads to the new rows."""
+    table = kept(table_type=table_type)
+    table.savepoint("kept", version=2)
+    before = table.version
+    report = table.repush(source=source, buckets=3, rows_per_task=3)
+    assert content(table) == SECOND
+    assert (report.rows_loaded, report.source) == (10, str(SourceAddress.of(source)))
+    newest = table.history(1)[0]
+    assert (newest.action, newest.operation) == ("replace_commit", "repush-source")
+    assert (newest.stats["rows_inserted"], newest.stats["rows_deleted"]) == (10, 10)
+    assert content(table, before) == FIRST
+    assert by_content(table, before) == Counter(SECOND)
+    assert table.changes(before).count()["insert"] == 1, "equal rows are no change"
+    assert not table.verify(data=True).problems
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> None:
+    """Row by row, at any phase, and whatever the source had there."""
+
+    def act(other: Table, phase: str) -> None:
+        other.upsert(rows(3, 20, v=7))
+        other.delete(where="id = 5")
+        other.update({"v": "v + 100"}, where="id = 1")
+
+    def make_table() -> Table:
+        return saved(table_type=table_type)
+
+    at_first = {row[0]: row for row in SECOND}
+    at_first |= {3: (3, "x", 7), 20: (20, "x", 7), 1: (1, "x", 100)}
+    carried = sorted(row for row in at_first.values() if row[0] != 5)
+    ends = []
+    for table, client, _ in disturbed(make_table, act, step=2):
+        repush(client)
+        found = content(again(table))
+        ends.append(found == carried)
+        assert found in (SECOND, carried), "before the begin it is replaced, after it carried over"
+        table.drop_savepoint("old")
+        nothing_is_left(table)
+    assert any(ends)
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_repush_from_a_source_that_is_killed_anywhere_is_finished_by_the_same_call(
+    table_type: str,
+) -> None:
+    """INV-04, INV-05, INV-06: the source stays what it was, though its savepoint goes."""
+    for nth in range(8, 400, 5):
+        table = saved(table_type=table_type)
+        came = killed(table, nth, repush)
+        assert content(again(table)) in (FIRST, SECOND)
+        state = again(table).handle.cache.refresh()
+        over = any(row.operation == "repush-source" for row in table.history())
+        if state.table.repush is not None:
+            again(table).drop_savepoint("old")
+            again(table).upsert(rows(30))
+            again(table).clean()
+            again(table).clean()
+            again(table).repush(source="old", buckets=3, rows_per_task=4)
+            assert content(again(table)) == [*SECOND, (30, "x", 0)]
+        else:
+            if not over:
+                repush(again(table))
+            again(table).drop_savepoint("old")
+            assert content(again(table)) == SECOND
+        nothing_is_left(table)
+        if not came:
+            return
+    pytest.fail("the repush has no end")
+
+
+def test_two_repushes_from_a_source_make_one_swap() -> None:
+    """INV-09."""
+    for table, client, _ in disturbed(saved, lambda other, phase: repush(other), step=3):
+        repush(client)
+        assert content(again(table)) == SECOND
+        again(table).drop_savepoint("old")
+        nothing_is_left(table)
+
+
+def test_another_source_is_refused_while_a_repush_is_open() -> None:
+    table = kept()
+    begin(table.handle, wanted(2, buckets=3))
+    for other in (1, None, "savepoint:b"):
+        with pytest.raises(RepushOpenError):
+            table.repush(buckets=3, source=other)
+    assert table.repush(buckets=3, source="version:2").version is not None
+    assert content(table) == SECOND
+
+
+def test_a_clean_keeps_the_version_that_an_open_repush_reads() -> None:
+    """INV-05: and lets it go when the repush is over."""
+    table = saved()
+    begin(table.handle, wanted("old"))
+    table.drop_savepoint("old")
+    table.compact(full=True)
+    table.upsert(rows(50))
+    for _ in range(2):
+        table.clean()
+    assert content(table, 2) == SECOND
+    assert not table.verify(data=True).problems
+    table.cancel_repush()
+    nothing_is_left(table)
+    with pytest.raises(InstantExpiredError):
+        content(table, 2)
+
+
+def test_a_source_that_cannot_be_read_is_refused_before_anything_is_written() -> None:
+    table = make()
+    before = table.version
+    table.compact(full=True)
+    table.clean()
+    version = table.version
+    for source, error in (
+        (99, InstantNotFoundError),
+        ("nobody", InstantNotFoundError),
+        (1, InstantExpiredError),
+        ("no/table", Exception),
+        ("parquet:no/files", OptionError),
+        ("delta:no/table", OptionError),
+        ("iceberg:no/table", OptionError),
+        ("", OptionError),
+        ("?", OptionError),
+        ("s3://me:secret@host/t", OptionError),
+    ):
+        with pytest.raises(error):
+            table.repush(source=source)
+    assert (table.version, before < version) == (version, True)
+
+
+def test_a_source_with_other_columns_is_refused_before_anything_is_written() -> None:
+    table = kept()
+    for schema in (
+        "id bigint, p string",
+        "id bigint, p string, v string",
+        "id bigint, p string, v bigint, w bigint",
+    ):
+        uri = f"memory://repush-other-{next(_NAMES)}/t"
+        Table.create(uri, schema, record_key="id")
+        with pytest.raises(SchemaMismatchError):
+            table.repush(source=uri)
+    assert table.version == 4
+
+
+def test_a_source_changes_no_columns_that_make_a_row_one() -> None:
+    """INV-08: nobody could tell then which of its rows a later commit changed."""
+    table = kept()
+    with pytest.raises(OptionError):
+        table.repush(source=2, partition_by="p")
+    assert table.version == 4
+    assert table.repush(source=2, partition_by="id").version is not None
+    assert content(table) == SECOND
+
+
+def test_another_table_is_read_in_the_version_that_the_repush_found() -> None:
+    table, other = kept(), kept(table_type="mor", buckets=5)
+    other.upsert(rows(3, 77, v=9))
+    uri = f"table:{other.describe()['uri']}"
+    opened = begin(table.handle, wanted(uri))
+    assert opened.source is not None
+    assert (opened.source.version, opened.source.rows) == (5, 11)
+    other.upsert(rows(3, 78, v=10))
+    assert table.repush(source=uri).rows_loaded == 11
+    assert content(table) == content(other, 5)
+
+
+def test_another_table_that_lost_the_version_ends_the_repush_with_its_name() -> None:
+    table, other = kept(), make()
+    uri = f"table:{other.describe()['uri']}"
+    begin(table.handle, wanted(uri))
+    other.overwrite(rows(1))
+    other.clean()
+    other.clean()
+    with pytest.raises(RepushRefusedError) as caught:
+        table.repush(source=uri)
+    assert (caught.value.source, caught.value.version) == (uri, 4)
+    assert content(table) == FIRST
+    table.cancel_repush()
+
+
+def test_rows_without_a_key_take_appends_over_and_refuse_other_changes() -> None:
+    def make_table() -> Table:
+        return kept(record_key=(), buckets=None)
+
+    table = make_table()
+    begin(table.handle, wanted(2))
+    table.append(rows(7, v=5))
+    table.repush(source=2)
+    assert content(table) == sorted([*SECOND, (7, "x", 5)])
+    table = make_table()
+    begin(table.handle, wanted(2))
+    table.delete(where="id = 1")
+    with pytest.raises(RepushRefusedError):
+        table.repush(source=2)
+    assert len(content(table)) == 9
+    table.cancel_repush()
+
+
+def test_rows_that_the_shadow_lacks_are_found_before_the_swap() -> None:
+    """INV-04: what is there is counted against the source and the commits since."""
+    table = kept()
+    opened = begin(table.handle, wanted(2))
+    shadow = Shadow.open(table.handle, opened)
+    load = Load.of(table.handle, shadow)
+    fewer = replace(load.parts[0], read=lambda: rows(*range(9)))
+    replace(load, parts=(fewer,)).run(shadow, shadow.progress())
+    with pytest.raises(RepushRefusedError) as caught:
+        table.repush(source=2)
+    assert (caught.value.rows, caught.value.loaded, caught.value.found) == (10, 9, 9)
+    assert content(table) == FIRST
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_an_undo_brings_the_rows_back_with_what_was_written_since(
+    table_type: str, write: bool
+) -> None:
+    table = kept(table_type=table_type)
+    swap = table.repush(source=2, buckets=3).version
+    assert swap is not None
+    if write:
+        table.upsert(rows(1, 40, v=6))
+        table.delete(where="id = 8")
+    table.undo_repush()
+    expected = {row[0]: row for row in FIRST}
+    if write:
+        expected |= {1: (1, "x", 6), 40: (40, "x", 6)}
+        del expected[8]
+    assert content(table) == sorted(expected.values())
+    assert table.describe()["bucket_spec"]["count"] == 2  # type: ignore[index]  # of plain values
+    assert by_content(table, swap) == Counter(content(table))
+
+
+def test_an_undo_is_refused_when_the_rows_before_were_cleaned() -> None:
+    table = saved()
+    table.repush(source="old")
+    table.upsert(rows(1, v=6))
+    for _ in range(2):
+        table.clean()
+    before = content(table)
+    with pytest.raises(InstantExpiredError):
+        table.undo_repush()
+    assert content(table) == before
+    assert table.handle.cache.refresh().table.repush is None
+
+
+def test_a_restore_and_an_undo_of_the_commit_lead_over_the_swap() -> None:
+    table = kept()
+    swap = table.repush(source=2).version
+    table.undo()
+    assert content(table) == FIRST
+    table.restore(version=swap)
+    assert content(table) == SECOND
+
+
+def test_commit_ids_and_streams_stay_applied_across_the_swap() -> None:
+    """INV-09."""
+    table = kept()
+    with table.writer("upsert", commit_id="once") as writer:
+        writer.write(rows(60))
+    first = writer.result.version
+    table.repush(source=2)
+    with table.writer("upsert", commit_id="once") as writer:
+        writer.write(rows(60))
+    assert writer.result.version == first
+    assert content(table) == SECOND
+
+
+@pytest.mark.parametrize("policy", ["key", "merge", "file_group"])
+def test_a_writer_at_the_swap_stages_again_unless_it_said_what_it_read(policy: str) -> None:
+    """INV-07, INV-15."""
+    table = kept(policy=policy)
+    blind, computed = table.writer("upsert"), table.writer("upsert", read_from=table.version)
+    for writer in (blind, computed):
+        writer.__enter__()
+    blind.write(rows(0, 61, v=3))
+    computed.write(rows(1, v=4))
+    again(table).repush(source=2, buckets=3)
+    blind.__exit__(None, None, None)
+    with pytest.raises(RetryableConflictError):
+        computed.__exit__(None, None, None)
+    expected = {row[0]: row for row in SECOND} | {0: (0, "x", 3), 61: (61, "x", 3)}
+    assert content(table) == sorted(expected.values())
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_rows_from_elsewhere_count_as_written_when_the_repush_began(kind: str) -> None:
+    """RFC 0023: those of an older version keep the version that wrote them."""
+    properties = {"rows.written": "on", "clean.grace": "0s"}
+    table, other = make(properties=properties, table_type=kind), make()
+    other.upsert(rows(70))
+
+    def written() -> dict[int, int]:
+        found = table.scan(["id", "_written"]).to_arrow()
+        return dict(zip(found["id"].to_pylist(), found["_written"].to_pylist(), strict=True))
+
+    table.repush(source=2)
+    assert written() == {i: 1 if i < 5 else 2 for i in range(10)}
+    uri = f"table:{other.describe()['uri']}"
+    begun = begin(table.handle, wanted(uri)).base + 1
+    table.upsert(rows(2, v=1))
+    since = table.version
+    table.repush(source=uri)
+    assert written() == {**dict.fromkeys([*range(10), 70], begun), 2: since}
+
+
+def test_rows_of_a_source_that_share_a_key_are_refused() -> None:
+    """INV-08."""
+    table = kept()
+    twice = Table.create(f"memory://repush-twice-{next(_NAMES)}/t", SCHEMA)
+    twice.append(pa.concat_tables([rows(1), rows(1)]))
+    with pytest.raises(RepushRefusedError):
+        table.repush(source=str(twice.describe()["uri"]))
+    assert content(table) == FIRST
+    table.cancel_repush()
