@@ -28,6 +28,9 @@ THRIFT_BYTES_MAX: Final = 64 << 20
 _TAIL_BYTES = 64 << 10
 """Read at once, as Arrow does: most footers are smaller, and cost one request."""
 _FOOTER_BYTES_MAX = 256 << 20
+_GROWTH_FREE, _GROWTH_MAX = 16 << 20, 256
+GROUP_BYTES_FREE: Final = 64 << 20
+"""A row group may unpack to so many bytes, however few it takes: Zstandard knows no limit."""
 _END_BYTES = 8
 """The length of what stands before it, little endian, and Parquet's magic."""
 COLUMNS_MAX: Final = 32
@@ -59,6 +62,20 @@ def parse_footer(footer: bytes) -> pq.FileMetaData:
     """Parse a footer; raise what Arrow raises if it is none."""
     source = pa.BufferReader(footer)
     return pq.ParquetFile(source, thrift_string_size_limit=THRIFT_BYTES_MAX).metadata
+
+
+def unpacked_bytes(footer: pq.FileMetaData) -> int:
+    """Return how many bytes the columns of a file have before they are compressed."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    return sum(int(group.total_byte_size) for group in groups)
+
+
+def unpacked_bytes_max(footer: pq.FileMetaData, size: int) -> int:
+    """Return how many they may have in a file of a size, so that few bytes do not become many.
+
+    Readers hold one row group at a time, so each may have some bytes however well it packs.
+    """
+    return _GROWTH_FREE + GROUP_BYTES_FREE * int(footer.num_row_groups) + _GROWTH_MAX * size
 
 
 @dataclass(frozen=True, slots=True)

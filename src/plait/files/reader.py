@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.files.data_file import NO_VERSION, LiveFile, corrupt, reading
-from plait.files.fitting import field_id, fitted
+from plait.files.fitting import field_id, filled, fitted
 from plait.files.footer import (
     THRIFT_BYTES_MAX,
     Range,
@@ -28,11 +28,15 @@ from plait.files.footer import (
     joined,
     leaf_indices,
     parse_footer,
+    unpacked_bytes,
+    unpacked_bytes_max,
 )
 from plait.files.hash import Hashes
 from plait.files.key_index import KeyIndex
+from plait.model.defaults import initial_value
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
+from plait.model.value import to_raw
 from plait.model.written import WRITTEN_ID, column_of
 from plait.storage.port import Store, check_path
 
@@ -40,7 +44,6 @@ BATCH_ROWS_MAX: Final = 1 << 16
 BATCH_BYTES: Final = 16 << 20
 """Batches hold about so many bytes at most, judged by the average row."""
 _BATCH_ROWS_MIN = 64
-_GROWTH_FREE, _GROWTH_MAX = 16 << 20, 256
 _T = pa.types
 
 
@@ -51,7 +54,9 @@ class _Source:
     wanted: pa.Field
     found: pa.Field | None
     fills: int | None = None
-    """What nulls, and rows of a file without the column, count as."""
+    """What nulls count as."""
+    initial: pa.Scalar | None = None
+    """What rows of a file without the column have; None: null."""
 
 
 class OpenFile:
@@ -113,8 +118,9 @@ class OpenFile:
             for source in self._sources(columns):
                 name, physical = source.wanted.name, source.found
                 if physical is None:
-                    fills, count = source.fills, self._counts[group]
-                    ranges[name] = Range(fills, fills, count if fills is None else 0)
+                    value, count = source.initial, self._counts[group]
+                    raw = None if value is None else to_raw(value)
+                    ranges[name] = Range(raw, raw, count if raw is None else 0)
                 elif source.fills is not None:
                     ranges[name] = self._filled_range(group, physical, source.fills)
                 elif _comparable(physical.type, source.wanted.type):
@@ -226,7 +232,8 @@ class OpenFile:
             if number == WRITTEN_ID:
                 written = self._file.written
                 fills = None if written == NO_VERSION else written
-                sources.append(_Source(wanted, by_id.get(number), fills))
+                initial = None if fills is None else pa.scalar(fills, wanted.type)
+                sources.append(_Source(wanted, by_id.get(number), fills, initial))
                 continue
             if by_id:
                 stored = by_id.get(number)
@@ -235,7 +242,8 @@ class OpenFile:
                 stored = self._found.field(index) if index >= 0 else None
             if stored is None and number in known:
                 raise corrupt(self._file.path, f"a column {known[number]!r}", "none")
-            sources.append(_Source(wanted, stored))
+            initial = initial_value(self._schemas.reading, wanted.name)
+            sources.append(_Source(wanted, stored, initial=initial))
         return sources
 
     def close(self) -> None:
@@ -266,9 +274,7 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
 
 def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
     if source.found is None:
-        if source.fills is not None:
-            return pa.repeat(pa.scalar(source.fills, source.wanted.type), batch.num_rows)
-        return pa.nulls(batch.num_rows, source.wanted.type)
+        return filled(source.initial, source.wanted.type, batch.num_rows)
     column = fitted(batch.column(source.found.name), source.found, source.wanted)
     return column if source.fills is None else column.fill_null(source.fills)
 
@@ -294,9 +300,8 @@ def _sound_footer(file: LiveFile, source: pa.NativeFile) -> pq.FileMetaData:
 
 
 def _require_bounded(file: LiveFile, footer: pq.FileMetaData) -> None:
-    """Refuse a few bytes that declare to be very many: snappy makes no more than 21 of one."""
-    declared = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
-    limit = _GROWTH_FREE + _GROWTH_MAX * file.size_bytes
+    """Refuse a few bytes that declare to be very many."""
+    declared, limit = unpacked_bytes(footer), unpacked_bytes_max(footer, file.size_bytes)
     if declared > limit:
         raise corrupt(file.path, f"at most {limit} bytes unpacked", f"{declared} bytes")
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait.errors import InvariantError
+from plait.errors import BadRecordError, InvariantError
 from plait.files.data_file import RUN, Place, writing
 from plait.files.footer import (
+    GROUP_BYTES_FREE,
     Range,
     exact_leaves,
     file_stats,
@@ -22,11 +23,14 @@ from plait.files.footer import (
     footer_hash,
     joined,
     parse_footer,
+    unpacked_bytes,
+    unpacked_bytes_max,
 )
 from plait.files.hash import key_hashes
 from plait.files.key_index import KeyIndexBuilder
 from plait.model.bucket import partition_text
-from plait.model.changes import ADDED
+from plait.model.changes import ADDED, BASE, LOG
+from plait.model.compression import Compression
 from plait.model.order import KEY_ORDER, NO_ORDER
 from plait.model.plan import TableSpec
 from plait.model.written import WRITTEN_FIELD
@@ -36,7 +40,7 @@ GROUP_ROWS: Final = 128 * 1024
 """Rows in a row group: small enough to skip most of a sorted file, large enough to scan."""
 ORDERED_GROUP_ROWS: Final = 16 * 1024
 """The same in a bucket that is in an order of columns: there a range skips row groups only."""
-GROUP_BYTES: Final = 32 << 20
+GROUP_BYTES: Final = GROUP_BYTES_FREE // 2
 """A row group is also ended by so many bytes in memory, so that wide rows stay bounded."""
 
 
@@ -82,13 +86,16 @@ class DataFileWriter:
         self._held: list[pa.Table] = []
         self._held_rows = self._held_bytes = self._rows = 0
         self._closed = False
+        # What only passes rows to another process is read once: nobody waits for its bytes.
+        packed = spec.compression if place.kind in (BASE, LOG) else Compression()
         with writing(place.path):
             self._sink = store.filesystem().open_output_stream(check_path(place.path))
             self._footers: list[pq.FileMetaData] = []
             self._parquet = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                compression="snappy",
+                compression=packed.codec,
+                compression_level=packed.level,
                 use_dictionary=True if dictionary is None else list(dictionary),
                 write_statistics=exact_leaves(self._schema),
                 write_page_checksum=True,
@@ -120,8 +127,7 @@ class DataFileWriter:
             StorageError: the store failed.
         """
         table = self._conformed(rows)
-        for start in range(0, table.num_rows, self._group_rows):
-            part = table.slice(start, self._group_rows)
+        for part in self._parts(table):
             self._held.append(part)
             self._held_rows += part.num_rows
             self._held_bytes += part.nbytes
@@ -141,6 +147,17 @@ class DataFileWriter:
             raise InvariantError(message)
         return pa.Table.from_arrays(columns, schema=self._schema)
 
+    def _parts(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Divide rows into parts that are no larger than a row group, unless one row is."""
+        for start in range(0, table.num_rows, self._group_rows):
+            part = table.slice(start, self._group_rows)
+            if part.nbytes <= GROUP_BYTES or part.num_rows == 1:
+                yield part
+            else:
+                half = part.num_rows // 2
+                yield from self._parts(part.slice(0, half))
+                yield from self._parts(part.slice(half))
+
     def _write_group(self, limit: int) -> None:
         table = pa.concat_tables(self._held)
         group, rest = table.slice(0, limit), table.slice(limit)
@@ -159,6 +176,7 @@ class DataFileWriter:
 
         Raises:
             InvariantError: the file does not hold what was written to it.
+            BadRecordError: a row packs so well that no reader would take it.
             StorageError: the store failed.
         """
         if self._held_rows:
@@ -198,6 +216,14 @@ class DataFileWriter:
                 f"but {self._rows} rows in {written} bytes were written"
             )
             raise InvariantError(message)
+        unpacked = unpacked_bytes(footer)
+        if unpacked > unpacked_bytes_max(footer, size):
+            message = (
+                f"{self.path} packs {unpacked} bytes into {size}, which readers take for damage: "
+                f"a single row has more than {GROUP_BYTES_FREE} bytes"
+            )
+            hint = "use smaller values, or set file.compression=snappy"
+            raise BadRecordError(message, hint=hint, column="", sample={})
         return footer, footer_hash(body)
 
     def abandon(self) -> None:

@@ -15,6 +15,7 @@ from plait.errors import OptionError
 from plait.model.bucket import Partition
 
 ORDER_KINDS = ("sort", "zorder", "hilbert")
+CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "lease", "zookeeper")
 
@@ -163,6 +164,20 @@ OPTIONS: Mapping[str, Option] = {
             "file.size.target", "size", "128MiB", "target size of files in tables without a key"
         ),
         Option(
+            "file.compression",
+            "choice",
+            "snappy",
+            "codec of data files that are written from now on",
+            choices=CODECS,
+        ),
+        Option(
+            "file.compression.level",
+            "count",
+            "0",
+            "level of that codec: 1 to 22 for zstd, 1 to 9 for gzip; 0: the codec's own",
+            0,
+        ),
+        Option(
             "control.message.size",
             "size",
             "256KiB",
@@ -254,6 +269,12 @@ OPTIONS: Mapping[str, Option] = {
             "time after which `optimize` clusters a bucket that a writer of a copy-on-write table "
             "has written anew",
             0,
+        ),
+        Option(
+            "replicas.batch.size",
+            "count",
+            "1000",
+            "rows that the sinks in the table's definition get as one batch",
         ),
         Option("services.task.size", "size", "1GiB", "bytes that one commit of a service rewrites"),
         Option("clean.retain.time", "time", "24h", "versions younger than this stay readable", 0),

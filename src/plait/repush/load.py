@@ -1,85 +1,113 @@
-"""Load: the rows of the base version, in tasks that a kill does not undo."""
+"""Load: the rows of the base version, or of a source, in tasks that a kill does not undo."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import pyarrow as pa
 
-from plait.errors import DuplicateKeyError, RepushRefusedError
-from plait.model.plan import Snapshot
-from plait.read.scan import Scan
+from plait.errors import BadRecordError, DuplicateKeyError, RepushRefusedError
+from plait.model.written import WRITTEN_FIELD
+from plait.repush.parts import RowPart, RowSource
 from plait.repush.shadow import Shadow, ShadowProgress
+from plait.repush.source import open_source
 from plait.txn.table_handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_IN_ORDER = [("partition", "ascending"), ("bucket", "ascending"), ("path", "ascending")]
-
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The base version of a table, cut into tasks, always alike."""
+    """What is loaded, cut into tasks, always alike."""
 
-    handle: TableHandle
-    snapshot: Snapshot
-    tasks: tuple[pa.Table, ...]
-    """Files (LIVE); at least one task, maybe without files."""
-    spark: SparkSession | None = None
-    """Whose executors do the work; None: this process."""
+    source: RowSource
+    parts: tuple[RowPart, ...]
+    """At least one task, maybe without rows."""
+    written: int | None
+    """The version that counts as the writer of rows that tell none; None: nobody asks."""
 
     @classmethod
     def of(
-        cls, handle: TableHandle, base: int, rows_per_task: int, spark: SparkSession | None
-    ) -> Load:
-        """Cut a version into tasks of about so many rows; no file is divided."""
-        snapshot = handle.cache.refresh().snapshot(handle.store, version=base)
-        tasks = _cut(snapshot.files.sort_by(_IN_ORDER), rows_per_task)
-        return cls(handle, snapshot, tuple(tasks), spark)
+        cls,
+        handle: TableHandle,
+        shadow: Shadow,
+        spark: SparkSession | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Open what a repush loads, and cut it into tasks of about so many rows.
 
-    def run(self, shadow: Shadow, progress: ShadowProgress) -> int:
-        """Load the next task; return how many rows it had.
+        Args:
+            handle: the table.
+            shadow: what the rows go into.
+            spark: whose executors do the work; None: this process.
+            options: to reach a source, see ``WantedSource``.
 
         Raises:
-            RepushRefusedError: a key comes twice under the new layout.
+            RepushRefusedError: the source is gone, or it has changed.
+        """
+        opened = shadow.repush
+        known = opened.source
+        far = None if shadow.dated else spark
+        source = open_source(handle, opened, options or {}, dated=shadow.dated, spark=far)
+        told = known is None or known.address.own
+        written = opened.base + 1 if shadow.dated and not told else None
+        return cls(source, tuple(source.parts(opened.rows_per_task)), written)
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self.source.close()
+
+    def run(self, shadow: Shadow, progress: ShadowProgress) -> int:
+        """Load the next task, or the next ones; return how many rows they had.
+
+        Raises:
+            RepushRefusedError: a key comes twice under the new layout, or a row does not fit.
             StreamError: another process loaded this task.
         """
         task = progress.task
-        files = self.tasks[task]
-        snapshot = replace(self.snapshot, files=files, total=None)
-        scan = Scan(self.handle.store, snapshot, columns=shadow.columns)
-        # Executors take no rows with the version that wrote them.
-        far = None if shadow.dated else self.spark
-        data = scan.to_reader() if far is None else scan.to_spark(far)
-        last = task == len(self.tasks) - 1
+        part = self.parts[task]
+        data, after = self._read(part), task + part.tasks
+        last = after == len(self.parts)
         try:
-            with shadow.load_writer(progress, task, last=last) as writer:
+            with shadow.load_writer(progress, after, last=last) as writer:
                 writer.write(data)
         except DuplicateKeyError as error:
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task
             raise repeated_keys(shadow) from error
+        except BadRecordError as error:
+            message = f"{shadow.repush.told} has a row that the table cannot have: {error}"
+            hint = "cancel the repush, and mend the row in the source"
+            raise RepushRefusedError(message, hint=hint) from error
         return writer.result.stats.rows_in
+
+    def _read(self, part: RowPart) -> object:
+        data = part.read()
+        if self.written is None or not isinstance(data, pa.RecordBatchReader):
+            return data
+        schema = data.schema.append(WRITTEN_FIELD)
+        return pa.RecordBatchReader.from_batches(schema, _dated(data, schema, self.written))
+
+
+def _dated(
+    batches: pa.RecordBatchReader, schema: pa.Schema, version: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        written = pa.repeat(pa.scalar(version, WRITTEN_FIELD.type), batch.num_rows)
+        yield pa.RecordBatch.from_arrays([*batch.columns, written], schema=schema)
 
 
 def repeated_keys(shadow: Shadow) -> RepushRefusedError:
-    """Return the error for a layout under which keys would not be unique."""
+    """Return the error for rows whose keys are not unique under the layout."""
     places = list(shadow.repush.layout.partition_by)
+    if shadow.repush.source is not None:
+        message = f"{shadow.repush.told} has rows that share a key"
+        hint = "cancel the repush, and remove one of the rows from the source"
+        return RepushRefusedError(message, hint=hint, partition_by=places)
     names = ", ".join(places) or "no column"
     message = f"the table has rows that share a key once it is partitioned by {names}"
     hint = "cancel the repush; remove one of the rows, or keep the column in partition_by"
     return RepushRefusedError(message, hint=hint, partition_by=places)
-
-
-def _cut(files: pa.Table, rows: int) -> Iterator[pa.Table]:
-    ends = np.cumsum(files["rows"].to_numpy())
-    number = np.maximum(0, ends - 1) // rows
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), files.num_rows]
-    for low, high in itertools.pairwise(edges):
-        if high > low or files.num_rows == 0:
-            yield files.slice(low, high - low)

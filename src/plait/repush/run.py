@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.swap import Swap, reserved
+from plait.services.clustering import cluster, plan_clustering
 from plait.services.repushed import delete_repushed
 from plait.txn.table_handle import TableHandle
 
@@ -35,19 +36,22 @@ class RepushReport:
 
     directory: str
     base: int
+    source: str | None = None
+    """Whose rows the table got; None: it kept its own."""
     version: int | None = None
     """The version of the swap; None if another process, or a cancel, was first."""
     rows_loaded: int = 0
     rows_followed: int = 0
     rounds: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By phase: load, follow, swap, delete."""
+    """By phase: load, sort, follow, swap, delete."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
             "directory": self.directory,
             "base": self.base,
+            "source": self.source,
             "version": self.version,
             "rows_loaded": self.rows_loaded,
             "rows_followed": self.rows_followed,
@@ -65,12 +69,18 @@ def repush(
     at any point: the same call goes on where it was.
 
     Raises:
-        OptionError, SchemaError: the table cannot have this layout; nothing was written.
+        OptionError, SchemaError: the table cannot have this layout, or the rows of the source;
+            nothing was written.
+        InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
-        RepushRefusedError: keys are not unique under this layout; the table is as it was.
+        RepushRefusedError: keys are not unique under this layout, or the source went away or
+            changed, or what was committed cannot be carried over; the table is as it was.
     """
     opened = begin(handle, wanted)
-    work = _Work(handle, opened, RepushReport(opened.directory, opened.base), spark)
+    source = None if opened.source is None else str(opened.source.address)
+    report = RepushReport(opened.directory, opened.base, source)
+    options = {} if wanted.source is None else wanted.source.options
+    work = _Work(handle, opened, report, options, spark)
     return work.run()
 
 
@@ -79,6 +89,8 @@ class _Work:
     handle: TableHandle
     opened: OpenRepush
     report: RepushReport
+    options: Mapping[str, object]
+    """To reach the source."""
     spark: SparkSession | None = None
 
     def run(self) -> RepushReport:
@@ -107,6 +119,7 @@ class _Work:
         shadow = Shadow.open(self.handle, self.opened)
         with self._timed("load"):
             self._load(shadow)
+        self._sort(shadow)
         decision: Decision | None = None
         while decision is None and self._is_open():
             took_s = self._follow(shadow)
@@ -115,20 +128,29 @@ class _Work:
         return decision
 
     def _is_open(self) -> bool:
-        there = self.handle.cache.refresh().table.repush
-        return there is not None and there.directory == self.opened.directory
+        return self.handle.cache.refresh().table.builds(self.opened.directory)
 
     def _load(self, shadow: Shadow) -> None:
         if shadow.progress().version is not None:
             return
-        opened = self.opened
-        load = Load.of(self.handle, opened.base, opened.rows_per_task, self.spark)
-        while (progress := shadow.progress()).version is None and self._is_open():
-            try:
-                self.report.rows_loaded += load.run(shadow, progress)
-                self._tell()
-            except StreamError:
-                _log.info("another process loads %s", self.opened.directory)
+        load = Load.of(self.handle, shadow, self.spark, self.options)
+        try:
+            while (progress := shadow.progress()).version is None and self._is_open():
+                try:
+                    self.report.rows_loaded += load.run(shadow, progress)
+                    self._tell()
+                except StreamError:
+                    _log.info("another process loads %s", self.opened.directory)
+        finally:
+            load.close()
+
+    def _sort(self, shadow: Shadow) -> None:
+        """Put rows in the order that the table is to have; what is in it already stays."""
+        if not self._is_open() or shadow.order is None:
+            return
+        with self._timed("sort"):
+            plan = plan_clustering(shadow.handle)
+            cluster(shadow.handle, plan, self.spark)
 
     def _follow(self, shadow: Shadow) -> float:
         """Do a round; return how long it took."""

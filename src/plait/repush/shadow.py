@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from plait.errors import TableExistsError
 from plait.model.changes import ADDED, MASKED
 from plait.model.decision import Span
+from plait.model.order import Order, recorded_order
 from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.model.stream import Position
@@ -60,8 +62,7 @@ class Shadow:
         """Open it; create it if it is not there yet."""
 
         def is_open() -> bool:
-            there = outer.cache.refresh().table.repush
-            return there is not None and there.directory == repush.directory
+            return outer.cache.refresh().table.builds(repush.directory)
 
         store = NestedStore(outer.plain_store, repush.directory, deletes=is_open)
         table = outer.cache.known().table
@@ -75,9 +76,9 @@ class Shadow:
         """Return how far it is now."""
         return ShadowProgress.of(self.stream.position)
 
-    def load_writer(self, before: ShadowProgress, task: int, *, last: bool) -> Writer:
+    def load_writer(self, before: ShadowProgress, after: int, *, last: bool) -> Writer:
         """Open the writer of one task of the load; a key that is there already is refused."""
-        end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{task + 1}"
+        end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{after}"
         return self._writer("append", before, end)
 
     def round_writer(self, before: ShadowProgress, version: int, operation: str) -> Writer:
@@ -94,6 +95,11 @@ class Shadow:
         """Whether its rows come with the version of the outer table that wrote them."""
         return self.handle.cache.known().table.spec.written
 
+    @property
+    def order(self) -> Order | None:
+        """The order in which its rows are to lie; None: by key, or as they come."""
+        return recorded_order(self.handle.cache.known().table.options)
+
     def _writer(self, operation: str, before: ShadowProgress, end: str) -> Writer:
         after = before.position
         epoch, start = (0, "") if after is None else (after.epoch + 1, after.end)
@@ -101,6 +107,23 @@ class Shadow:
         spec = self.handle.cache.known().table.spec
         request = write_request(operation, spec, on_conflict="retry", token=token)
         return Writer(self.handle, replace(request, dated=self.dated))
+
+    def rows_taken(self) -> tuple[int, int]:
+        """Return how many rows its load brought, and by how many its rounds changed that."""
+        state, store = self.handle.cache.refresh(), self.handle.store
+        commits = state.commits(store, columns=("version", "stats")).to_pylist()
+        stats = {row["version"]: json.loads(row["stats"]) for row in commits}
+        last = f"{_VERSION}{self.repush.base}"
+        loaded = followed = 0
+        for row in state.tokens(store).to_pylist():
+            end = json.loads(row["token"])["end"]
+            counts = stats[row["version"]]
+            change = counts["rows_inserted"] - counts["rows_deleted"]
+            if end.startswith(_LOAD) or end == last:
+                loaded += change
+            else:
+                followed += change
+        return loaded, followed
 
     def newest(self) -> tuple[ShadowProgress, Snapshot]:
         """Return its files now, and how far they are."""
@@ -142,4 +165,5 @@ def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
         former=(),
         repush=None,
         repushed=(),
+        replicas={},
     )

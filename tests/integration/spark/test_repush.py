@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.functions import lit, udf
 
 from plait import RepushRefusedError, RetryableConflictError, Table
+from plait.model.contract import CODECS
+from plait.model.order import Order
+from plait.repush.begin import NewLayout, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,12 +46,63 @@ def test_executors_copy_the_rows_into_the_new_layout(spark, tmp_path: Path, kind
     table.delete(where="id < 100")
     before = table.scan().to_arrow().sort_by("id")
     report = table.repush(
-        buckets=3, partition_by="place", table_type="cow", rows_per_task=1_000, spark=spark
+        buckets=3,
+        partition_by="place",
+        table_type="cow",
+        sort_by="value",
+        rows_per_task=1_000,
+        spark=spark,
     )
+    files = table.handle.cache.refresh().snapshot(table.handle.store).files
+    assert set(files["order"].to_pylist()) == {Order(("value",), "sort").id}
     assert report.rows_loaded == _COUNT - 100
     assert table.scan().to_arrow().sort_by("id").equals(before)
     assert table.scan(where="place = 'p1' and id = 1000").to_spark(spark).count() == 1
     assert not table.verify().problems
+
+
+def test_executors_read_a_large_file_once_and_go_on_in_one_that_was_begun(
+    spark, tmp_path: Path
+) -> None:
+    """INV-09: rows that this process has loaded are not loaded again."""
+    table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=1)
+    table.upsert(_rows(range(_COUNT)))
+    assert table.files().num_rows == 1
+    opened = begin(table.handle, NewLayout(buckets=3, rows_per_task=1_000))
+    shadow = Shadow.open(table.handle, opened)
+    assert Load.of(table.handle, shadow).run(shadow, shadow.progress()) == 1_000
+    report = table.repush(buckets=3, rows_per_task=1_000, spark=spark)
+    assert report.rows_loaded == _COUNT - 1_000
+    assert _sum(table) == (_COUNT, 0)
+    again = begin(table.handle, NewLayout(buckets=2, rows_per_task=500))
+    shadow = Shadow.open(table.handle, again)
+    first = Load.of(table.handle, shadow, spark).run(shadow, shadow.progress())
+    assert first in table.files()["rows"].to_pylist(), "one commit has the whole file"
+    assert table.repush(buckets=2, rows_per_task=500, spark=spark).rows_loaded == _COUNT - first
+    assert _sum(table) == (_COUNT, 0)
+    assert not table.verify(data=True).problems
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_executors_pack_files_as_the_table_says_and_read_every_codec(
+    spark, tmp_path: Path, codec: str
+) -> None:
+    table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=2)
+    table.repush(properties={"file.compression": codec}, spark=spark)
+    table.upsert(spark.createDataFrame(_rows(range(500)).to_pandas()))
+    assert _codecs(table) == {{"none": "uncompressed"}.get(codec, codec)}
+    assert table.scan(where="id < 400").to_spark(spark).count() == 400
+    other = next(name for name in CODECS if name != codec)
+    table.repush(properties={"file.compression": other}, spark=spark)
+    assert _codecs(table) == {{"none": "uncompressed"}.get(other, other)}
+    assert _sum(table) == (500, 0)
+
+
+def _codecs(table: Table) -> set[str]:
+    store = table.handle.store
+    paths = table.handle.cache.refresh().snapshot(store).files["path"].to_pylist()
+    found = [pq.read_metadata(store.location(path)).row_group(0).column(0) for path in paths]
+    return {column.compression.lower() for column in found}
 
 
 @pytest.mark.parametrize(

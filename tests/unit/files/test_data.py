@@ -236,7 +236,7 @@ def test_another_file_in_the_place_of_a_data_file_is_refused_by_its_size(store: 
     spec = spec_of(pa.schema([("name", pa.string())]))
     file = live(write(store, spec, pa.table({"name": ["a"]})))
     sink = store.location(PLACE.path)
-    pq.write_table(pa.table({"name": ["x" * (1 << 26)]}), sink, compression="zstd")
+    pq.write_table(pa.table({"name": ["x" * (1 << 28)]}), sink, compression="zstd")
     with pytest.raises(CorruptMetadataError) as caught:
         read(store, file, spec.schema)
     assert caught.value.path == PLACE.path

@@ -1,0 +1,76 @@
+"""What a repush loads: rows in parts that are always cut alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """The rows of one task."""
+
+    rows: int
+    """How many, with those that are hidden where a file is divided."""
+    read: Callable[[], object]
+    """Returns what a writer takes."""
+    tasks: int = 1
+    """How many tasks it does at once, this one and the next ones: more where an engine had to read
+    the whole of a file for each stretch of it."""
+
+
+class RowSource(Protocol):
+    """Rows that do not change, and know how many they are."""
+
+    @property
+    def version(self) -> int:
+        """The version or the snapshot that is read; 0 if there are none."""
+
+    @property
+    def digest(self) -> str:
+        """Tells sources without versions apart."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+
+    def parts(self, rows: int) -> Sequence[RowPart]:
+        """Cut it into parts of about so many rows; one at least, maybe without rows."""
+
+    def close(self) -> None:
+        """Let go of what was kept to read it."""
+
+
+def stretches(counts: Sequence[int], rows: int) -> Iterator[tuple[int, range]]:
+    """Divide files with these numbers of rows into stretches of at most so many, always alike.
+
+    >>> list(stretches([3, 25], 10))
+    [(0, range(0, 3)), (1, range(0, 8)), (1, range(8, 16)), (1, range(16, 25))]
+    """
+    for file, count in enumerate(counts):
+        pieces = max(1, -(-count // rows))
+        edges = [count * piece // pieces for piece in range(pieces + 1)]
+        yield from ((file, range(low, high)) for low, high in itertools.pairwise(edges))
+
+
+def spans(counts: Sequence[int], rows: int) -> Iterator[tuple[int, int]]:
+    """Cut files with these numbers of rows into groups of about so many; no file is divided.
+
+    >>> list(spans([5, 5, 1, 9], 10)), list(spans([], 10))
+    ([(0, 2), (2, 4)], [(0, 0)])
+    """
+    ends = np.cumsum(np.asarray(counts, dtype=np.int64))
+    number = np.maximum(0, ends - 1) // rows
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(counts)]
+    for low, high in itertools.pairwise(edges):
+        if high > low or not len(counts):
+            yield low, high

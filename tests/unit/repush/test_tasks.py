@@ -1,0 +1,103 @@
+"""The load of a repush: many tasks, also of one file, each row in one of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait import Table
+from plait.repush.parts import spans, stretches
+from plait.repush.run import PROGRESS
+from plait.repush.versions import VersionSource
+from tests.support.protocol import beside
+from tests.support.repush_steps import again, killed, nothing_is_left
+
+NAMES = itertools.count()
+ROWS = 100
+
+
+def one_file(**how: object) -> Table:
+    """Make a table of one file with hidden rows, and some row groups if they are made small."""
+    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
+    asked: dict[str, object] = {"record_key": "id", "buckets": 1, "table_type": "mor", **how}
+    asked["properties"] = {**properties, **asked.get("properties", {})}  # type: ignore[dict-item]  # a dict
+    table = Table.create(f"memory://tasks-{next(NAMES)}", "id bigint, v bigint", **asked)  # type: ignore[arg-type]  # of several tests
+    table.append(pa.table({"id": range(ROWS), "v": range(ROWS)}))
+    table.delete(where="v between 17 and 29 or v = 99")
+    assert table.files().num_rows == 1
+    return table
+
+
+def content(table: Table) -> list[tuple[int, int]]:
+    found = table.scan().to_arrow().to_pylist()
+    return sorted((row["id"], row["v"]) for row in found)
+
+
+LEFT = [(n, n) for n in range(ROWS) if not 17 <= n <= 29 and n != 99]
+
+
+@given(st.lists(st.integers(0, 60), max_size=8), st.integers(1, 20))
+def test_each_row_is_in_one_stretch_and_no_stretch_is_longer_than_a_task(
+    counts: list[int], rows: int
+) -> None:
+    cut = list(stretches(counts, rows))
+    assert all(len(span) <= rows for _, span in cut)
+    assert [(file, at) for file, span in cut for at in span] == [
+        (file, at) for file, count in enumerate(counts) for at in range(count)
+    ]
+    edges = list(spans([len(span) for _, span in cut], rows))
+    assert [n for low, high in edges for n in range(low, high)] == list(range(len(cut)))
+    assert all(sum(len(span) for _, span in cut[low:high]) < 2 * rows for low, high in edges)
+
+
+@pytest.mark.parametrize("group_rows", [7, 1000])
+@pytest.mark.parametrize("per_task", [1, 9, 30, 99, 100])
+def test_the_tasks_of_a_file_have_each_visible_row_once(
+    per_task: int, group_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-04: whatever the row groups are; hidden rows stay hidden."""
+    monkeypatch.setattr("plait.arrow.output.GROUP_ROWS", group_rows)
+    table = one_file()
+    source = VersionSource.of(table.handle, table.version, dated=False, spark=None)
+    parts = source.parts(per_task)
+    assert len(parts) == -(-ROWS // per_task)
+    found = [row["id"] for part in parts for row in part.read().read_all().to_pylist()]  # type: ignore[attr-defined]  # a reader
+    assert sorted(found) == [number for number, _ in LEFT]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"record_key": (), "buckets": None}, {"properties": {"rows.written": "on"}}]
+)
+def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, object]) -> None:
+    table = one_file(**how)
+    columns = ["id", "_written"] if "properties" in how else ["id"]
+    before = table.scan(columns=columns).to_arrow().sort_by("id")
+    told: list[None] = []
+    client = beside(table, PROGRESS, *[lambda: told.append(None)] * ROWS)
+    report = client.repush(properties={"file.compression": "zstd"}, rows_per_task=10)
+    assert report.rows_loaded == len(LEFT)
+    assert len(told) == ROWS // 10
+    assert content(again(table)) == LEFT
+    assert again(table).scan(columns=columns).to_arrow().sort_by("id").equals(before)
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_load_that_is_killed_in_a_file_goes_on_in_it(table_type: str) -> None:
+    """INV-04, INV-09: no row is loaded twice and none is left out."""
+
+    def repush(client: Table) -> object:
+        return client.repush(buckets=2, table_type=table_type, rows_per_task=30)
+
+    for nth in range(8, 400, 9):
+        table = one_file()
+        came = killed(table, nth, repush)
+        repush(again(table))
+        assert content(again(table)) == LEFT
+        nothing_is_left(table)
+        if not came:
+            return
+    pytest.fail("the repush has no end")
