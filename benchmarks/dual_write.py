@@ -4,8 +4,8 @@
 
 The first part sends batches of one row to one sink of 50 ms a batch, and to four of them, in turn.
 The second part upserts new rows into two empty tables one after the other, and then into one table
-with the other as its sink, for several batch sizes; each batch is a commit of the sink. It also
-upserts into the second table alone in these batches, to tell what the commits of the sink cost.
+with the other as its sink, for several batch sizes; many batches are one commit of the sink. It
+also upserts into the second table alone in these batches, to tell what a commit a batch would cost.
 Results: benchmarks/results/dual_write.json.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
-from plait.replicate import Layout, Replicas, TableSink
+from plait.replicate import Replicas, SinkSchema, TableSink
 
 RESULTS = Path(__file__).with_name("results") / "dual_write.json"
 PAUSE_S = 0.05
@@ -41,9 +41,9 @@ class SlowSink:
     name: str
     removes: bool = True
 
-    def open(self, layout: Layout) -> SlowSession:
+    def open(self, schema: SinkSchema) -> SlowSession:
         """Connect to nothing."""
-        del layout
+        del schema
         return SlowSession()
 
 

@@ -32,7 +32,7 @@ class TestSqlSinkOnPostgresql(SinkKit):
 
 @pytest.mark.kafka
 class TestTopicSink(SinkKit):
-    layout = replace(SinkKit.layout, ordering=None)
+    schema = replace(SinkKit.schema, ordering=None)
 
     @pytest.fixture
     def sink(self, kafka: Kafka) -> Sink:
@@ -49,7 +49,7 @@ class TestTableSink(SinkKit):
         uri = str(tmp_path / "replica")
         Table.create(
             uri,
-            self.layout.schema,
+            self.schema.arrow,
             record_key="id",
             partition_by="region",
             ordering="rev",

@@ -6,6 +6,7 @@ and a decision names a sink only if the sink holds all of its rows (D1).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -72,3 +73,35 @@ def test_what_a_sink_holds_is_always_on_record(kind: str) -> None:
         write(Table.open(uri), sinks)
         assert all(len(sink.place.rows) == ROWS.num_rows for sink in sinks)
     assert {committed for committed, _ in outcomes} == {True, False}
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "crash_after", "error", "lost_reply"])
+def test_a_block_that_breaks_off_says_what_the_sink_of_the_definition_holds(kind: str) -> None:
+    """D1 and D2, with several operations in one decision."""
+    outcomes = set()
+    for nth in range(1, 100):
+        uri, eu = f"memory://dual-block-{kind}-{nth}", f"memory://dual-block-eu-{kind}-{nth}"
+        for each, replicas in ((eu, []), (uri, [f"eu={eu}"])):
+            forget(each)
+            Table.create(each, "id bigint, v bigint", record_key="id", replicas=replicas)
+        table, store = open_wrapped(uri, FaultStore, ports=sim_ports())
+        before = store.calls
+        store._script.append(Fault(kind, nth=nth))
+        with contextlib.suppress(TableError, SimulatedCrashError), table.transaction() as tx:
+            tx.upsert(pa.table({"id": [1, 2], "v": [0, 0]}))
+            tx.delete(keys=pa.table({"id": [2]}))
+        calls = store.calls - before
+        table = Table.open(uri)
+        decisions = [entry.decision for entry in table.handle.cache.refresh().tail]
+        named = {name for d in decisions if d.replicas for name in d.replicas.sinks}
+        on_record = {name for a in load_attempts(open_store(uri)) for name in a.sinks}
+        held = Table.open(eu).scan().to_arrow()["id"].to_pylist()
+        committed = table.scan().to_arrow()["id"].to_pylist()
+        assert committed == ([1] if named else [])
+        assert not named or held == [1]
+        assert Table.open(eu).version == 0 or named | on_record == {"eu"}
+        outcomes.add(bool(named))
+        if calls < nth:
+            break
+    assert nth > 5
+    assert outcomes == {True, False}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from plait.errors import StorageError
-from plait.replicate import Layout
+from plait.replicate import SinkSchema
 
 Rows = dict[tuple[object, ...], dict[str, object]]
 
@@ -41,29 +41,29 @@ class KeyValueSink:
     def place(self) -> Place:
         return PLACES.setdefault(self.name, Place())
 
-    def open(self, layout: Layout) -> KeyValueSession:
+    def open(self, schema: SinkSchema) -> KeyValueSession:
         self.place.sessions += 1
         if self.place.before is not None:
             self.place.before("open")
-        return KeyValueSession(self.place, layout)
+        return KeyValueSession(self.place, schema)
 
 
 @dataclass
 class KeyValueSession:
     place: Place
-    layout: Layout
+    schema: SinkSchema
 
     def batch_put(self, records: pa.RecordBatch) -> None:
         self._begin("put", records)
         for row in records.to_pylist():
-            key = tuple(row[name] for name in self.layout.key)
+            key = tuple(row[name] for name in self.schema.key)
             if self._wins(row, self.place.rows.get(key)):
                 self.place.rows[key] = row
 
     def batch_remove(self, keys: pa.RecordBatch) -> None:
         self._begin("remove", keys)
         for row in keys.to_pylist():
-            self.place.rows.pop(tuple(row[name] for name in self.layout.key), None)
+            self.place.rows.pop(tuple(row[name] for name in self.schema.key), None)
 
     def flush(self) -> None:
         if self.place.before is not None:
@@ -72,7 +72,7 @@ class KeyValueSession:
     def held(self) -> Iterator[pa.RecordBatch]:
         rows = list(self.place.rows.values())
         if rows:
-            yield pa.RecordBatch.from_pylist(rows, self.layout.schema)
+            yield pa.RecordBatch.from_pylist(rows, self.schema.arrow)
 
     def close(self) -> None:
         pass
@@ -81,10 +81,10 @@ class KeyValueSession:
         if self.place.before is not None:
             self.place.before(call)
         with self.place.mutex:
-            self.place.calls.append((call, rows.column(self.layout.key[-1]).to_pylist()))
+            self.place.calls.append((call, rows.column(self.schema.key[-1]).to_pylist()))
 
     def _wins(self, row: dict[str, object], old: dict[str, object] | None) -> bool:
-        name = self.layout.ordering
+        name = self.schema.ordering
         if name is None or old is None or old[name] is None:
             return True
         return row[name] is not None and row[name] >= old[name]  # type: ignore[operator]  # of one type

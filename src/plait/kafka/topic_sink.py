@@ -14,7 +14,7 @@ from plait.kafka.client import Clients
 from plait.kafka.json_rows import json_objects, require_plain
 from plait.kafka.json_values import JsonDecoder
 from plait.kafka.library import require_usable, translated
-from plait.model.layout import Layout
+from plait.model.sink_schema import SinkSchema
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -53,7 +53,7 @@ class TopicSink:
         """A tombstone removes a row."""
         return True
 
-    def open(self, layout: Layout) -> TopicSession:
+    def open(self, schema: SinkSchema) -> TopicSession:
         """Connect.
 
         Raises:
@@ -62,15 +62,15 @@ class TopicSink:
             TableNotFoundError: there is no such topic.
             StorageError: the brokers do not answer.
         """
-        if layout.ordering is not None:
-            message = f"a topic cannot order rows by {layout.ordering!r}"
+        if schema.ordering is not None:
+            message = f"a topic cannot order rows by {schema.ordering!r}"
             hint = "leave it out of the replicas; consumers can read the changes of the table"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)
-        require_plain(layout.schema)
+        require_plain(schema.arrow)
         clients = Clients(self.bootstrap, dict(self.client))
         partitions = clients.require_topic(self.topic).partitions
         producer = clients.producer(**{"message.timeout.ms": _SEND_MS})
-        return TopicSession(clients, producer, self.topic, partitions, layout)
+        return TopicSession(clients, producer, self.topic, partitions, schema)
 
 
 @dataclass(slots=True)
@@ -81,18 +81,18 @@ class TopicSession:
     producer: Producer
     topic: str
     partitions: int
-    layout: Layout
+    schema: SinkSchema
     _errors: list[str] = field(default_factory=list)
 
     def batch_put(self, records: pa.RecordBatch) -> None:
         """Send a record for each row."""
-        keys = json_objects(records, self.layout.key)
-        for key, value in zip(keys, json_objects(records, self.layout.schema.names), strict=True):
+        keys = json_objects(records, self.schema.key)
+        for key, value in zip(keys, json_objects(records, self.schema.arrow.names), strict=True):
             self._send(key, value)
 
     def batch_remove(self, keys: pa.RecordBatch) -> None:
         """Send a tombstone for each key."""
-        for key in json_objects(keys, self.layout.key):
+        for key in json_objects(keys, self.schema.key):
             self._send(key, None)
 
     def flush(self) -> None:
@@ -117,14 +117,14 @@ class TopicSession:
                 self._read(consumer, partition, rows)
         finally:
             consumer.close()
-        decoder, values = JsonDecoder(self.layout.schema), iter(rows.values())
+        decoder, values = JsonDecoder(self.schema.arrow), iter(rows.values())
         while chunk := list(islice(values, _DECODED)):
             found = decoder.decode(chunk)
             if found.bad:
                 message = f"topic {self.topic!r} has a record that is no row: {found.bad[0].reason}"
                 hint = "a topic that is a sink must have no other writer"
                 raise StorageError(message, hint=hint)
-            yield from found.rows.cast(self.layout.schema).to_batches()
+            yield from found.rows.cast(self.schema.arrow).to_batches()
 
     def close(self) -> None:
         """Drop what was not acknowledged."""

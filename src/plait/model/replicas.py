@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,6 +23,14 @@ def is_sink_name(text: str) -> bool:
     (True, False)
     """
     return _NAME.fullmatch(text) is not None
+
+
+def addresses_of(value: object) -> dict[str, str]:
+    """Read the sinks of a definition; raise TypeError or ValueError for nonsense."""
+    found = {str(name): _typed(address, str) for name, address in _typed(value, dict).items()}
+    if not all(is_sink_name(name) and address for name, address in found.items()):
+        raise ValueError(value)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,13 @@ class SinkLedger:
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {"sinks": list(self.sinks), "tasks": [task.to_dict() for task in self.tasks]}
+
+    @classmethod
+    def together(cls, ledgers: Iterable[SinkLedger | None]) -> SinkLedger | None:
+        """Return what the operations of one commit sent, all of them to the same sinks."""
+        found = [ledger for ledger in ledgers if ledger is not None]
+        tasks = tuple(task for ledger in found for task in ledger.tasks)
+        return cls(found[0].sinks, tasks) if found else None
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> SinkLedger:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from plait.replicate.lane import Retries
 from plait.replicate.repair import ReplicaRepair, repair
 from plait.replicate.replicas import Replicas
-from plait.replicate.sink import Layout, Sink, SinkSession
+from plait.replicate.sink import Sink, SinkSchema, SinkSession
 from plait.replicate.sql_sink import SqlSink
 from plait.replicate.status import ReplicaStatus, status
 from plait.replicate.table_sink import TableSink
 
 __all__ = [
-    "Layout",
     "ReplicaRepair",
     "ReplicaStatus",
     "Replicas",
     "Retries",
     "Sink",
+    "SinkSchema",
     "SinkSession",
     "SqlSink",
     "TableSink",

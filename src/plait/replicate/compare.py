@@ -16,7 +16,7 @@ import pyarrow as pa
 from plait.files.digest import row_hashes
 from plait.files.keys import Indices
 from plait.read.equal import NO_PRINTS, Prints, unmatched
-from plait.replicate.sink import Layout
+from plait.replicate.sink import SinkSchema
 
 PART_ROWS: Final = 500_000
 """Rows of the table that are compared at once."""
@@ -40,7 +40,7 @@ class Differences:
 def compare(
     table: Iterable[pa.RecordBatch],
     sink: Iterable[pa.RecordBatch],
-    layout: Layout,
+    schema: SinkSchema,
     *,
     rows: int,
     part_rows: int = PART_ROWS,
@@ -51,9 +51,9 @@ def compare(
     Values are the same if 128 bits of hash are; every NaN is one, and so are both zeros.
 
     Args:
-        table: the rows of the table, with the columns of the layout.
+        table: the rows of the table, with the columns of the schema.
         sink: the rows of the sink.
-        layout: the columns and the key.
+        schema: the columns and the key.
         rows: about how many rows the table has.
         part_rows: about how many rows of the table a part should have.
     """
@@ -61,21 +61,21 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="plait-compare-") as directory:
         place = Path(directory)
         for side, batches in ((_SINK, sink), (_TABLE, table)):
-            _divide(batches, layout, place, side, parts)
+            _divide(batches, schema, place, side, parts)
         for part in range(parts):
             ours, theirs = (_load(place / f"{side}-{part}") for side in (_TABLE, _SINK))
-            yield _differences(ours, theirs, layout)
+            yield _differences(ours, theirs, schema)
 
 
 def _divide(
-    batches: Iterable[pa.RecordBatch], layout: Layout, place: Path, side: str, parts: int
+    batches: Iterable[pa.RecordBatch], schema: SinkSchema, place: Path, side: str, parts: int
 ) -> None:
     with contextlib.ExitStack() as stack:
         paths = [str(place / f"{side}-{part}") for part in range(parts)]
         files = [stack.enter_context(pa.OSFile(path, "wb")) for path in paths]
-        writers = [stack.enter_context(pa.ipc.new_stream(f, layout.schema)) for f in files]
+        writers = [stack.enter_context(pa.ipc.new_stream(f, schema.arrow)) for f in files]
         for batch in batches:
-            hashes = row_hashes(batch.select(list(layout.key))) % np.uint64(parts)
+            hashes = row_hashes(batch.select(list(schema.key))) % np.uint64(parts)
             for part, writer in enumerate(writers):
                 chosen = np.flatnonzero(hashes == part)
                 if len(chosen):
@@ -87,10 +87,10 @@ def _load(path: Path) -> pa.Table:
         return stream.read_all()
 
 
-def _differences(table: pa.Table, sink: pa.Table, layout: Layout) -> Differences:
+def _differences(table: pa.Table, sink: pa.Table, schema: SinkSchema) -> Differences:
     ours, theirs = unmatched(_prints(table), _prints(sink))
     wanted, loose = _chosen(table, ours), _chosen(sink, theirs)
-    key = list(layout.key)
+    key = list(schema.key)
     missing, extra = unmatched(_prints(wanted.select(key)), _prints(loose.select(key)))
     return Differences(wanted, len(missing), _chosen(loose, extra))
 

@@ -14,8 +14,8 @@ from plait.files.digest import Digester
 from plait.model.replicas import SinkLedger, TaskLedger
 from plait.model.value import to_text
 from plait.ports import Ports
-from plait.replicate.lane import Batch, Lane, Retries, SinkOutcome
-from plait.replicate.sink import Layout, Sink
+from plait.replicate.lane import Ask, Batch, Lane, Retries, SinkOutcome, buffers
+from plait.replicate.sink import Sink, SinkSchema
 
 _CLOSE_S: Final = 10.0
 
@@ -34,14 +34,15 @@ class FanOut:
     """The sinks of one task. A batch is sent when all sinks have acknowledged the one before.
 
     So each sink gets the batches in order, at most one batch is under way, and sinks differ by at
-    most one batch if the task dies.
+    most one batch if the task dies; one that buffers, by what it got since its last flush.
     """
 
     def __init__(
-        self, sinks: Sequence[Sink], layout: Layout, pace: Pace, ports: Ports, instant: str
+        self, sinks: Sequence[Sink], schema: SinkSchema, pace: Pace, ports: Ports, instant: str
     ) -> None:
-        self._layout, self._pace, self._instant = layout, pace, instant
-        self._lanes = [Lane(sink, layout, pace.retries, ports) for sink in sinks]
+        self._schema, self._pace, self._instant = schema, pace, instant
+        self._lanes = [Lane(sink, schema, pace.retries, ports) for sink in sinks]
+        self._buffering = any(map(buffers, sinks))
         self._digester = Digester()
         self._batches = 0
         self._last_key: tuple[str | None, ...] = ()
@@ -53,10 +54,12 @@ class FanOut:
         Raises:
             ReplicationError: a sink cannot be opened, or cannot hold such rows. Nothing was sent.
         """
-        self._ask(None)
+        self._ask(Ask.OPEN)
 
     def send(self, batch: Batch, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Send a batch to every sink, and return when each has acknowledged it.
+
+        A sink that buffers has only taken it; ``flush`` has it acknowledged.
 
         Args:
             batch: what is sent.
@@ -76,7 +79,17 @@ class FanOut:
         self._ask(batch, work)
         self._batches += 1
 
-    def _ask(self, batch: Batch | None, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def flush(self) -> None:
+        """Return when every sink has acknowledged every batch.
+
+        Raises:
+            ReplicationError: as ``send``.
+        """
+        self.check()
+        if self._buffering:
+            self._ask(Ask.FLUSH)
+
+    def _ask(self, batch: Batch | Ask, meanwhile: Callable[[], None] = lambda: None) -> None:
         futures = [lane.send(batch) for lane in self._lanes]
         meanwhile()
         concurrent.futures.wait(futures, timeout=self._pace.patience_s)
@@ -125,5 +138,5 @@ class FanOut:
     def _key_of(self, rows: pa.RecordBatch) -> tuple[str | None, ...]:
         last = rows.num_rows - 1
         return tuple(
-            to_text(rows.column(name)[last], rows.column(name).type) for name in self._layout.key
+            to_text(rows.column(name)[last], rows.column(name).type) for name in self._schema.key
         )

@@ -7,13 +7,14 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from plait.errors import OptionError, Retry, TableError, redacted
 from plait.ports import Ports
-from plait.replicate.sink import Layout, Sink, SinkSession
+from plait.replicate.sink import Sink, SinkSchema, SinkSession
 
 _SHOWN: Final = 500
 
@@ -70,24 +71,34 @@ class Batch:
     removes: bool = False
 
 
+class Ask(Enum):
+    """What a lane is asked for beside batches."""
+
+    OPEN = auto()
+    FLUSH = auto()
+
+
 class Lane:
     """Sends batches to one sink, one after the other, in a thread of its own."""
 
-    def __init__(self, sink: Sink, layout: Layout, retries: Retries, ports: Ports) -> None:
+    def __init__(self, sink: Sink, schema: SinkSchema, retries: Retries, ports: Ports) -> None:
         self.sink = sink
         self.batches = 0
         """How many batches the sink has acknowledged."""
-        self._layout, self._retries, self._ports = layout, retries, ports
-        self._work: queue.SimpleQueue[tuple[Batch | None, Future[SinkOutcome]] | None] = (
+        self._schema, self._retries, self._ports = schema, retries, ports
+        self._work: queue.SimpleQueue[tuple[Batch | Ask, Future[SinkOutcome]] | None] = (
             queue.SimpleQueue()
         )
         self._session: SinkSession | None = None
+        self._buffers = buffers(sink)
+        self._pending: list[Batch] = []
+        """Those since the last flush, of a sink that buffers: a new session gets them again."""
         # A daemon: a sink that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"plait-{sink.name}", daemon=True)
         self._thread.start()
 
-    def send(self, batch: Batch | None) -> Future[SinkOutcome]:
-        """Have a batch sent after those before, or with None only have a session opened.
+    def send(self, batch: Batch | Ask) -> Future[SinkOutcome]:
+        """Have a batch sent after those before, a session opened, or what was sent flushed.
 
         The future never has an exception.
         """
@@ -106,7 +117,7 @@ class Lane:
             future.set_result(self._deliver(batch))
         self._hang_up()
 
-    def _deliver(self, batch: Batch | None) -> SinkOutcome:
+    def _deliver(self, batch: Batch | Ask) -> SinkOutcome:
         clock = self._ports.clock
         backoff = self._ports.backoff(self._retries.pause_s, self._retries.pause_s_max)
         until = clock.monotonic() + self._retries.deadline_s
@@ -119,22 +130,28 @@ class Lane:
                 if last or (isinstance(error, TableError) and error.retry is Retry.NEVER):
                     return self._outcome("failed", attempt, error)
             else:
-                self.batches += batch is not None
                 return self._outcome("held", attempt)
             backoff.pause(max(0.0, until - clock.monotonic()))
         message = "a loop of at least one attempt ended"  # unreachable: the last attempt returns
         raise AssertionError(message)
 
-    def _give(self, batch: Batch | None) -> None:
-        if self._session is None:
-            self._session = self.sink.open(self._layout)
-        if batch is None:
-            return
-        if batch.removes:
-            self._session.batch_remove(batch.rows)
-        else:
-            self._session.batch_put(batch.rows)
-        self._session.flush()
+    def _give(self, batch: Batch | Ask) -> None:
+        session = self._session
+        if session is None:
+            session = self._session = self.sink.open(self._schema)
+            for earlier in self._pending:
+                _hand(session, earlier)
+        if isinstance(batch, Batch):
+            _hand(session, batch)
+            if self._buffers:
+                self._pending.append(batch)
+                return
+            session.flush()
+            self.batches += 1
+        elif batch is Ask.FLUSH and self._pending:
+            session.flush()
+            self.batches += len(self._pending)
+            self._pending = []
 
     def _hang_up(self) -> None:
         session, self._session = self._session, None
@@ -147,3 +164,15 @@ class Lane:
     ) -> SinkOutcome:
         text = "" if error is None else redacted(f"{type(error).__name__}: {error}")[:_SHOWN]
         return SinkOutcome(self.sink.name, state, self.batches, attempts, text)
+
+
+def _hand(session: SinkSession, batch: Batch) -> None:
+    if batch.removes:
+        session.batch_remove(batch.rows)
+    else:
+        session.batch_put(batch.rows)
+
+
+def buffers(sink: Sink) -> bool:
+    """Tell whether a sink takes many batches before it acknowledges them together."""
+    return bool(getattr(sink, "buffers", False))

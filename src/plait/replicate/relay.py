@@ -11,12 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
-from plait.engine import Staging, may_have_written, read_by
-from plait.errors import InvariantError, RolledBackError, StorageError
+from plait.engine import Restaging, Staging, may_have_written, read_by
+from plait.errors import (
+    InvariantError,
+    RetryableConflictError,
+    RolledBackError,
+    StorageError,
+)
 from plait.model.bucket import BucketId
-from plait.model.changes import WriteStatus
+from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult, ReadSet
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
@@ -25,8 +30,8 @@ from plait.model.request import WritePlan
 from plait.ports import Ports
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.sender import Sender
-from plait.replicate.sink import Layout, Sink
-from plait.replicate.staging import DualStaging
+from plait.replicate.sink import Sink, SinkSchema
+from plait.replicate.staging import DualStaging, require_same_in_sinks
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -105,16 +110,14 @@ class RelayedStaging:
         pace: Pace,
     ) -> None:
         """Begin; nothing is written, and no sink is opened."""
-        if not isinstance(inner, Relaying):
-            message = "the engine of a relayed write has no tasks that relay"
-            raise InvariantError(message)
-        self._inner, self._tasks = inner, inner
         self._plan, self._sender = plan, sender
         self._sinks, self._pace = tuple(sinks), pace
         self._began = False
         self._reported: set[str] = set()
         """Attempts that came to their end, those of rounds before the last too."""
-        inner.relay_through(TaskRelay(self._sinks, pace))
+        self._expected: Digest | None = None
+        """What sinks got under an older layout of the table, and are to get again."""
+        self._relay_through(inner)
 
     def write(self, data: object) -> None:
         """Take data; its rows are sent and staged by ``stage``."""
@@ -130,7 +133,25 @@ class RelayedStaging:
             self._connect()
         status = self._inner.stage(snapshot, buckets)
         self._reported.update(each.task for each in self._tasks.relayed)
+        self._require_expected()
         return status
+
+    def restaged(self, plan: WritePlan) -> Self:
+        """Have tasks send and stage the same rows again, under another layout of the table.
+
+        Raises:
+            RetryableConflictError: the operation would mean something else there, for the table or
+                for the sinks.
+        """
+        inner = self._inner
+        if not isinstance(inner, Restaging):
+            message = "the engine of a relayed write cannot stage again"
+            raise InvariantError(message)
+        require_same_in_sinks(self._plan.spec, plan.spec)
+        sent = sum((each.digest for each in self._tasks.relayed), Digest())
+        self._relay_through(inner.restaged(plan))
+        self._plan, self._expected = plan, sent if self._began else None
+        return self
 
     @property
     def ledger(self) -> SinkLedger | None:
@@ -165,10 +186,32 @@ class RelayedStaging:
         except StorageError:
             _log.warning("attempt records of %s are as they were", sender.instant, exc_info=True)
 
+    def _relay_through(self, inner: Staging) -> None:
+        if not isinstance(inner, Relaying):
+            message = "the engine of a relayed write has no tasks that relay"
+            raise InvariantError(message)
+        self._inner, self._tasks = inner, inner
+        inner.relay_through(TaskRelay(self._sinks, self._pace))
+
+    def _require_expected(self) -> None:
+        """Refuse other rows than were sent before: the sinks would keep those, too.
+
+        Raises:
+            RetryableConflictError: the query gives others each time.
+        """
+        expected, self._expected = self._expected, None
+        if expected is None:
+            return
+        sent = sum((each.digest for each in self._tasks.relayed), Digest())
+        if sent != expected:
+            message = "the DataFrame returned different rows after a repush than before it"
+            hint = "persist or checkpoint it before writing, or run the whole job again"
+            raise RetryableConflictError(message, hint=hint)
+
     def _connect(self) -> None:
         """Open every sink; then, and before anything is sent, write the record of the attempt."""
-        sender, layout = self._sender, Layout.of(self._plan.spec)
-        fan_out = FanOut(self._sinks, layout, self._pace, sender.ports, str(sender.instant))
+        sender, schema = self._sender, SinkSchema.of(self._plan.spec)
+        fan_out = FanOut(self._sinks, schema, self._pace, sender.ports, str(sender.instant))
         try:
             fan_out.connect()
         finally:

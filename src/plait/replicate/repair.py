@@ -16,7 +16,7 @@ from plait.model.replicas import Attempt, SinkPosition
 from plait.replicate.compare import Differences, compare
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
-from plait.replicate.sink import Layout, Sink
+from plait.replicate.sink import Sink, SinkSchema
 from plait.replicate.status import History
 from plait.table import Table
 from plait.timeline.pending import load_pending
@@ -116,7 +116,7 @@ class _Run:
         self._scan = table.scan()
         spec = table.handle.cache.known().table.spec
         # Without an ordering column, a put replaces a greater value too.
-        self._layout = replace(Layout.of(spec), ordering=None)
+        self._schema = replace(SinkSchema.of(spec), ordering=None)
         self._removes = removes
         self._fan_out: FanOut | None = None
 
@@ -126,11 +126,13 @@ class _Run:
         rows = (pc.sum(files["rows"]).as_py() or 0) - (pc.sum(files["masked"]).as_py() or 0)
         missing = wanted = extra = removed = 0
         try:
-            for part in compare(self._rows(), self._held(), self._layout, rows=rows):
+            for part in compare(self._rows(), self._held(), self._schema, rows=rows):
                 missing += part.missing
                 wanted += part.wanted.num_rows
                 extra += part.extra.num_rows
                 removed += 0 if self._dry else self._mend(part)
+                if self._fan_out is not None:
+                    self._fan_out.flush()
         finally:
             if self._fan_out is not None:
                 self._fan_out.close()
@@ -149,23 +151,23 @@ class _Run:
             message = f"sink {self._sink.name} has rows too many, and cannot remove them"
             hint = "keep them (extra='keep'), or remove them there and repair again"
             raise OptionError(message, hint=hint, key="extra", value="remove")
-        for keys in part.extra.select(list(self._layout.key)).to_batches(_BATCH_ROWS):
+        for keys in part.extra.select(list(self._schema.key)).to_batches(_BATCH_ROWS):
             self._send(Batch(keys, removes=True))
         return int(part.extra.num_rows)
 
     def _send(self, batch: Batch) -> None:
         if self._fan_out is None:
             ports = self._table.handle.ports
-            self._fan_out = FanOut([self._sink], self._layout, Pace(), ports, "repair")
+            self._fan_out = FanOut([self._sink], self._schema, Pace(), ports, "repair")
         self._fan_out.send(batch)
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         for batch in self._scan.to_reader():
-            yield batch.select(self._layout.schema.names).cast(self._layout.schema)
+            yield batch.select(self._schema.arrow.names).cast(self._schema.arrow)
 
     def _held(self) -> Iterator[pa.RecordBatch]:
         try:
-            with closing(self._sink.open(self._layout)) as session:
+            with closing(self._sink.open(self._schema)) as session:
                 yield from session.held()
         except TableError:
             raise

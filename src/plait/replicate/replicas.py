@@ -18,12 +18,12 @@ from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink
 from plait.replicate.staging import DualStaging
 from plait.state.definition import TableDef
-from plait.txn.matrix import FILE_GROUP, KEY
+from plait.txn.replicated import require_puts_in_order
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.replication import Relaying, ReplicatedStaging
 
-_ORDERED: Final = (KEY, FILE_GROUP)
-"""Policies under which two commits of one key never both succeed unless one followed the other."""
+_WITHOUT: Final = "write without replicas and repair"
+_REMOVED: Final = "remove the sinks from the table, and add and repair them afterwards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,15 @@ class Replicas:
             raise OptionError(message, hint=hint, key="batch_size", value=self.batch_size)
         object.__setattr__(self, "sinks", tuple(self.sinks))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the sinks."""
+        return tuple(sink.name for sink in self.sinks)
+
     def require(self, request: WriteRequest, table: TableDef) -> None:
         """Raise OptionError for a write that cannot go to these sinks; nothing is written."""
-        problem = _problem(request, table)
+        require_puts_in_order(table)
+        problem = _problem(request, _REMOVED if table.replicas else _WITHOUT)
         if problem is not None:
             key, message, hint = problem
             raise OptionError(message, hint=hint, key=key, value=request.operation.value)
@@ -82,7 +88,7 @@ class Replicas:
         keeping = [sink.name for sink in self.sinks if not sink.removes]
         if keeping:
             message = f"sink {', '.join(keeping)} cannot remove rows"
-            hint = "nothing was written; delete without replicas, then repair the sinks"
+            hint = "nothing was written; write without that sink, then repair it"
             raise OptionError(message, hint=hint, key="replicas", value=keeping[0])
 
     def staging(
@@ -96,23 +102,15 @@ class Replicas:
         return DualStaging(staging, plan, sender, self.sinks, pace)
 
 
-def _problem(request: WriteRequest, table: TableDef) -> tuple[str, str, str] | None:
+def _problem(request: WriteRequest, instead: str) -> tuple[str, str, str] | None:
     """Tell why a write cannot go to sinks: an argument, what is wrong, what to do."""
-    if not table.spec.keyed:
-        message = "replicas need a record key: without it, a batch cannot be sent again"
-        return "replicas", message, "create the table with record_key=[...]"
     whole = request.operation is Operation.UPSERT and request.clauses is None
     keys = request.operation is Operation.DELETE and request.predicate is None
     if not (whole or keys):
         message = f"{request.operation} cannot be sent to sinks before it is committed"
-        hint = (
-            "use upsert with whole rows, or delete with keys; or write without replicas and repair"
-        )
+        hint = f"use upsert with whole rows, or delete with keys; or {instead}"
         return "operation", message, hint
     if request.retries:
         message = "on_conflict='retry' would commit rows in another order than sinks get them"
         return "on_conflict", message, "omit it; after a conflict, write the same rows again"
-    if table.policy not in _ORDERED:
-        message = f"policy {table.policy!r} may commit one key twice in another order than sinks"
-        return "replicas", message, f"use a table with the policy {' or '.join(_ORDERED)}"
     return None

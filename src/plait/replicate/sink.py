@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from plait.model.layout import Layout
+from plait.model.sink_schema import SinkSchema
 
-__all__ = ["Layout", "Sink", "SinkSession"]
+__all__ = ["Sink", "SinkSchema", "SinkSession"]
 
 
 class SinkSession(Protocol):
@@ -20,16 +20,16 @@ class SinkSession(Protocol):
     """
 
     def batch_put(self, records: pa.RecordBatch) -> None:
-        """Write records; each replaces the row with its key. The columns are the layout's.
+        """Write records; each replaces the row with its key. The columns are those of the schema.
 
         Putting the same records again changes nothing. Of several records with one key, a later
-        one counts as put later. With ``layout.ordering``, a row that has a greater value than the
+        one counts as put later. With ``schema.ordering``, a row that has a greater value than the
         record stays; null is less than every value, and of equal values the record wins.
         """
         ...
 
     def batch_remove(self, keys: pa.RecordBatch) -> None:
-        """Remove the rows with these keys, whose columns are ``layout.keys``; absent ones too.
+        """Remove the rows with these keys, whose columns are ``schema.keys``; absent ones too.
 
         It is called only if the sink ``removes``.
         """
@@ -40,7 +40,7 @@ class SinkSession(Protocol):
         ...
 
     def held(self) -> Iterator[pa.RecordBatch]:
-        """Return every row that the sink holds, once, in any order, with the layout's columns."""
+        """Return every row that the sink holds, once, in any order, with the schema's columns."""
         ...
 
     def close(self) -> None:
@@ -61,6 +61,6 @@ class Sink(Protocol):
         """Whether it can remove rows."""
         ...
 
-    def open(self, layout: Layout) -> SinkSession:
+    def open(self, schema: SinkSchema) -> SinkSession:
         """Connect; raise OptionError or SchemaMismatchError if it cannot hold such rows."""
         ...

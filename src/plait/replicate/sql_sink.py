@@ -20,7 +20,7 @@ from plait.errors import (
     redacted,
 )
 from plait.model.schema import type_name
-from plait.replicate.sink import Layout
+from plait.replicate.sink import SinkSchema
 
 if TYPE_CHECKING:
     from sqlalchemy import (
@@ -59,7 +59,7 @@ class SqlSink:
     """A table in SQLite or PostgreSQL. It is created if it does not exist.
 
     Its columns have the names of the table's columns, and its primary key is the key of the
-    layout. So a partition column must not be null. SQLite has no decimals and dates: they are
+    schema. So a partition column must not be null. SQLite has no decimals and dates: they are
     stored as texts. Columns of lists, structs and maps are refused.
 
     Args:
@@ -77,7 +77,7 @@ class SqlSink:
         """A database removes rows by key."""
         return True
 
-    def open(self, layout: Layout) -> SqlSession:
+    def open(self, schema: SinkSchema) -> SqlSession:
         """Connect, and create the table if it does not exist.
 
         Raises:
@@ -92,12 +92,12 @@ class SqlSink:
                 message = f"a sink cannot be a database of {dialect}"
                 hint = f"use one of {', '.join(_DIALECTS)}, or write a sink of your own"
                 raise OptionError(message, hint=hint, key="replicas", value=redacted(self.url))
-            encodings = {each.name: Encoding.of(each, dialect) for each in layout.schema}
-            table = _define(self.table, layout, encodings)
+            encodings = {each.name: Encoding.of(each, dialect) for each in schema.arrow}
+            table = _define(self.table, schema, encodings)
             with _translated(self.table):
                 table.metadata.create_all(engine)
                 _check(table, engine)
-                return SqlSession(engine, engine.connect(), table, layout, encodings)
+                return SqlSession(engine, engine.connect(), table, schema, encodings)
         except BaseException:
             engine.dispose()
             raise
@@ -221,10 +221,10 @@ def _translated(name: str) -> Iterator[None]:
         raise StorageError(message, path=name) from error
 
 
-def _define(name: str, layout: Layout, encodings: Mapping[str, Encoding]) -> Table:
+def _define(name: str, schema: SinkSchema, encodings: Mapping[str, Encoding]) -> Table:
     import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
-    ordering = layout.ordering
+    ordering = schema.ordering
     if (
         ordering is not None
         and encodings[ordering].text
@@ -236,11 +236,11 @@ def _define(name: str, layout: Layout, encodings: Mapping[str, Encoding]) -> Tab
         sa.Column(
             each.name,
             encodings[each.name].sql,
-            primary_key=each.name in layout.key,
-            nullable=each.nullable and each.name not in layout.key,
+            primary_key=each.name in schema.key,
+            nullable=each.nullable and each.name not in schema.key,
             autoincrement=False,
         )
-        for each in layout.schema
+        for each in schema.arrow
     ]
     return sa.Table(name, sa.MetaData(), *columns)
 
@@ -268,7 +268,7 @@ class SqlSession:
     engine: Engine
     connection: Connection
     table: Table
-    layout: Layout
+    schema: SinkSchema
     encodings: Mapping[str, Encoding]
 
     def batch_put(self, records: pa.RecordBatch) -> None:
@@ -281,7 +281,7 @@ class SqlSession:
         """Delete rows by key."""
         import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
-        named = {f"key_{at}": name for at, name in enumerate(self.layout.key)}
+        named = {f"key_{at}": name for at, name in enumerate(self.schema.key)}
         same = (self.table.c[name] == sa.bindparam(slot) for slot, name in named.items())
         rows = [{slot: row[name] for slot, name in named.items()} for row in self._rows(keys)]
         with _translated(self.table.name), self.connection.begin():
@@ -294,14 +294,14 @@ class SqlSession:
         """Return the rows of the database's table, as one statement sees them."""
         import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
-        names = self.layout.schema.names
+        names = self.schema.arrow.names
         chosen = sa.select(*(self.table.c[name] for name in names))
         with _translated(self.table.name), self.connection.begin():
             result = self.connection.execution_options(yield_per=_FETCH).execute(chosen)
             for rows in result.partitions():
                 columns = zip(*rows, strict=True)
                 arrays = [self.encodings[n].array(c) for n, c in zip(names, columns, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.layout.schema)
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
 
     def close(self) -> None:
         """Close the connection."""
@@ -311,7 +311,7 @@ class SqlSession:
     def _rows(self, records: pa.RecordBatch) -> list[dict[str, object]]:
         """Return the records as the database takes them; raise BadRecordError for a null key."""
         names = records.schema.names
-        for name in self.layout.key:
+        for name in self.schema.key:
             if records.column(name).null_count:
                 message = f"column {name!r} is part of the sink's primary key and is null in a row"
                 raise BadRecordError(message, column=name, sample={name: "null"})
@@ -321,13 +321,13 @@ class SqlSession:
     def _upsert(self) -> Insert:
         from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415 - see above
 
-        name, key = self.engine.dialect.name, list(self.layout.key)
+        name, key = self.engine.dialect.name, list(self.schema.key)
         insert = sqlite.insert(self.table) if name == "sqlite" else postgresql.insert(self.table)
         new = insert.excluded
-        values = {name: new[name] for name in self.layout.schema.names if name not in key}
+        values = {name: new[name] for name in self.schema.arrow.names if name not in key}
         if not values:
             return insert.on_conflict_do_nothing(index_elements=key)
-        ordering = self.layout.ordering
+        ordering = self.schema.ordering
         wins = None
         if ordering is not None:
             old = self.table.c[ordering]

@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from plait.arrow.check import prepare, prepare_removals
 from plait.engine import Removing, Restaging, Staging, may_have_written, reached_by
-from plait.errors import InvariantError, ReplicationError, StorageError
+from plait.errors import InvariantError, ReplicationError, RetryableConflictError, StorageError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot
+from plait.model.plan import Snapshot, TableSpec
 from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
 from plait.replicate.sender import Sender
-from plait.replicate.sink import Layout, Sink
+from plait.replicate.sink import Sink, SinkSchema
 from plait.timeline.replica_records import delete_attempts
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,18 @@ class Cutter:
             yield pa.concat_batches(parts)
 
 
+def require_same_in_sinks(before: TableSpec, after: TableSpec) -> None:
+    """Refuse to go on where sinks got rows under another key or ordering than the table has now.
+
+    Raises:
+        RetryableConflictError: a repush changed them; the rows that were sent are told of.
+    """
+    if SinkSchema.of(before) != SinkSchema.of(after):
+        message = "a repush changed the key or the ordering of rows after they were sent to sinks"
+        hint = "make the sinks as the table is now, and write the same rows again"
+        raise RetryableConflictError(message, hint=hint)
+
+
 class DualStaging:
     """Sends each batch to all sinks, then hands its rows on to the table's own staging."""
 
@@ -82,7 +94,7 @@ class DualStaging:
         """
         self._inner, self._plan, self._sender = inner, plan, sender
         self._sinks, self._pace = sinks, pace
-        self._layout = Layout.of(plan.spec)
+        self._schema = SinkSchema.of(plan.spec)
         self._cutter = Cutter(pace.batch_size)
         self._fan_out: FanOut | None = None
         self._acknowledged: list[pa.RecordBatch] = []
@@ -113,11 +125,17 @@ class DualStaging:
         self._remove(prepare_removals(keys, self._plan.spec), inner.remove)
 
     def restaged(self, plan: WritePlan) -> Self:
-        """Stage the same rows under another layout of the table; the sinks hold them already."""
+        """Stage the same rows under another layout of the table; the sinks hold them already.
+
+        Raises:
+            RetryableConflictError: the operation would mean something else there, for the table or
+                for the sinks.
+        """
         inner = self._inner
         if not isinstance(inner, Restaging):
             message = "the engine of a dual write cannot stage again"
             raise InvariantError(message)
+        require_same_in_sinks(self._plan.spec, plan.spec)
         self._inner, self._plan = inner.restaged(plan), plan
         return self
 
@@ -173,7 +191,7 @@ class DualStaging:
 
     def _remove(self, keys: Iterable[pa.RecordBatch], hand_on: Callable[[object], None]) -> None:
         self._drain()
-        order = list(self._layout.key)
+        order = list(self._schema.key)
         for piece in keys:
             cutter = Cutter(self._pace.batch_size)
             for batch in (*cutter.add(piece.select(order)), *cutter.rest()):
@@ -193,7 +211,7 @@ class DualStaging:
     def _connect(self) -> FanOut:
         """Open every sink; then, and before anything is sent, write the record of the attempt."""
         sender = self._sender
-        fan_out = FanOut(self._sinks, self._layout, self._pace, sender.ports, str(sender.instant))
+        fan_out = FanOut(self._sinks, self._schema, self._pace, sender.ports, str(sender.instant))
         try:
             fan_out.connect()
             sender.write_record(self._sinks)
@@ -227,7 +245,10 @@ class DualStaging:
             self._hand(self._inner.write, rows)
 
     def _hand(self, take: Callable[[object], None], rows: pa.Table) -> None:
-        """Let the table's own staging take rows that every sink holds."""
+        """Let the table's own staging take rows, once every sink holds them."""
         whole, self._whole = self._whole, False
+        if self._fan_out is not None:
+            self._sender.check_alive()
+            self._fan_out.flush()
         take(rows)
         self._whole = whole

@@ -76,6 +76,7 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
     known = {position.sink: position for position in positions}
     open_attempts = history.unsettled(attempts)
     named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
+    named |= set(handle.cache.known().table.replicas)
     divided = {
         at_work: [each for each in open_attempts if (each.instant.nonce in pending) is at_work]
         for at_work in (False, True)

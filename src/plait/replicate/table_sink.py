@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError
-from plait.replicate.sink import Layout
+from plait.replicate.sink import SinkSchema
 from plait.table import Table
 
 
@@ -16,7 +17,7 @@ from plait.table import Table
 class TableSink:
     """A Plait table in another place, which exists and has the same columns and keys.
 
-    Each batch is one commit there, so use a large ``batch_size``.
+    Many batches are one commit there: a session keeps them until it is flushed.
     """
 
     name: str
@@ -24,11 +25,16 @@ class TableSink:
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     @property
+    def buffers(self) -> bool:
+        """A session takes many batches before it commits them together."""
+        return True
+
+    @property
     def removes(self) -> bool:
         """A table removes rows by key."""
         return True
 
-    def open(self, layout: Layout) -> TableSession:
+    def open(self, schema: SinkSchema) -> TableSession:
         """Open the table.
 
         Raises:
@@ -37,52 +43,75 @@ class TableSink:
         """
         table = Table.open(self.uri, storage_options=dict(self.storage_options) or None)
         spec = table.handle.cache.known().table.spec
-        own = Layout.of(spec)
-        if own.key != layout.key or layout.ordering not in (None, own.ordering):
-            message = f"table {self.name} is keyed by {own.key} and ordered by {own.ordering}"
-            hint = f"create it with the key {layout.key} and the ordering column {layout.ordering}"
+        if spec.computed:
+            message = f"table {self.name} keeps rows apart by {spec.computed[0].text}"
+            hint = "have its columns in the record key, or partition by a column"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)
-        found = {each.name: each.type for each in own.schema}
-        if found != {each.name: each.type for each in layout.schema}:
+        own = SinkSchema.of(spec)
+        if own.key != schema.key or schema.ordering not in (None, own.ordering):
+            message = f"table {self.name} is keyed by {own.key} and ordered by {own.ordering}"
+            hint = f"create it with the key {schema.key} and the ordering column {schema.ordering}"
+            raise OptionError(message, hint=hint, key="replicas", value=self.name)
+        found = {each.name: each.type for each in own.arrow}
+        if found != {each.name: each.type for each in schema.arrow}:
             message = f"the columns of table {self.name} are not those of this table"
             hint = "create the replica with the schema of the table"
-            expected = layout.schema.names
+            expected = schema.arrow.names
             raise SchemaMismatchError(
                 message, hint=hint, column="", expected=expected, found=list(found)
             )
-        return TableSession(table, layout, ordered=own.ordering is not None)
+        return TableSession(table, schema, ordered=own.ordering is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSession:
-    """Commits batches to a table."""
+    """Keeps batches, and commits them to a table."""
 
     table: Table
-    layout: Layout
+    schema: SinkSchema
     ordered: bool
     """Whether the table itself keeps the row with the greater ordering value."""
+    kept: list[tuple[pa.RecordBatch, bool]] = field(default_factory=list)
+    """Records, and keys to remove, since the last flush."""
 
     def batch_put(self, records: pa.RecordBatch) -> None:
-        """Commit the records."""
-        if not self.ordered or self.layout.ordering is not None:
-            self.table.upsert(records, on_conflict="retry")
-            return
-        rows = pa.Table.from_batches([records])
-        with self.table.transaction(on_conflict="retry") as tx:  # the last put wins
-            tx.delete(keys=rows.select(self.layout.key))
-            tx.upsert(rows)
+        """Keep the records for the next commit."""
+        self.kept.append((records, False))
 
     def batch_remove(self, keys: pa.RecordBatch) -> None:
-        """Commit the removal of keys."""
-        self.table.delete(keys=keys, on_conflict="retry")
+        """Keep the removal of keys for the next commit."""
+        self.kept.append((keys, True))
 
     def flush(self) -> None:
-        """Return: each batch is committed before its call returns."""
+        """Commit everything that was kept, in its order."""
+        if not self.kept:
+            return
+        with self.table.writer("upsert", on_conflict="retry") as writer:
+            for rows, removes in self._grouped():
+                if removes or self._last_wins:
+                    writer.remove(rows.select(list(self.schema.key)))
+                if not removes:
+                    writer.write(rows)
+        self.kept.clear()
+
+    @property
+    def _last_wins(self) -> bool:
+        """Whether a put replaces a greater value too, though the table orders rows."""
+        return self.ordered and self.schema.ordering is None
+
+    def _grouped(self) -> Iterator[tuple[pa.Table, bool]]:
+        """Return what was kept, in its order, with few calls of the writer."""
+        if self._last_wins:
+            for rows, removes in self.kept:
+                yield pa.Table.from_batches([rows]), removes
+            return
+        for removes, group in itertools.groupby(self.kept, lambda each: each[1]):
+            yield pa.Table.from_batches([rows for rows, _ in group]), removes
 
     def held(self) -> Iterator[pa.RecordBatch]:
         """Return the rows of the newest version."""
-        for batch in self.table.scan(columns=self.layout.schema.names).to_reader():
-            yield batch.cast(self.layout.schema)
+        for batch in self.table.scan(columns=self.schema.arrow.names).to_reader():
+            yield batch.cast(self.schema.arrow)
 
     def close(self) -> None:
         """Do nothing: a table is no connection."""

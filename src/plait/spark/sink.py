@@ -58,6 +58,7 @@ from plait.timeline.pending import PendingInstant
 from plait.txn.begin import pending_record, request_instant
 from plait.txn.heartbeat import Watch
 from plait.txn.recovery import abandon
+from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import make_handle
 from plait.write.group_commit import RUN_HOME, Gathered, decide
 from plait.write.request import plan_of, read_set_of, write_request
@@ -166,10 +167,12 @@ class Job:
 
         Raises:
             SchemaMismatchError: columns do not fit the table.
+            OptionError: the table's definition names sinks.
             UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
         handle = table.handle
         state = handle.cache.known()
+        require_no_replicas(state.table, "Spark's own writer")
         found, layout = arrow_schema(schema), state.table.spec
         if request.joins:
             layout = rows_spec(request.operation, layout, found)

@@ -1,6 +1,6 @@
 """What every sink of the dual write must do. Subclass it and provide the fixture ``sink``.
 
-The fixture is a new, empty sink for rows of ``SinkKit.layout``, with an ordering column. If your
+The fixture is a new, empty sink for rows of ``SinkKit.schema``, with an ordering column. If your
 sink has to be prepared, such as a table that must exist, prepare it in the fixture.
 """
 
@@ -20,7 +20,7 @@ from typing import ClassVar, TypeAlias
 import pyarrow as pa
 
 from plait.model.replicas import is_sink_name
-from plait.replicate.sink import Layout, Sink, SinkSession
+from plait.replicate.sink import Sink, SinkSchema, SinkSession
 
 Row: TypeAlias = Mapping[str, object]
 
@@ -28,7 +28,7 @@ Row: TypeAlias = Mapping[str, object]
 class SinkKit:
     """The guarantees of the sink protocol."""
 
-    layout: ClassVar[Layout] = Layout(
+    schema: ClassVar[SinkSchema] = SinkSchema(
         pa.schema(
             [
                 pa.field("region", pa.string(), nullable=False),
@@ -52,8 +52,8 @@ class SinkKit:
     # --- what the tests are made of ------------------------------------------------------------
 
     def records(self, rows: Iterable[Row]) -> pa.RecordBatch:
-        """Return records in the layout; columns that a row does not name are null."""
-        return pa.RecordBatch.from_pylist([dict(row) for row in rows], self.layout.schema)
+        """Return records of the schema; columns that a row does not name are null."""
+        return pa.RecordBatch.from_pylist([dict(row) for row in rows], self.schema.arrow)
 
     def row(self, key: int, label: str | None, rev: int | None = 0, region: str = "eu") -> Row:
         """Return a row of four columns."""
@@ -61,25 +61,25 @@ class SinkKit:
 
     def put(self, sink: Sink, *batches: Iterable[Row], ordered: bool = True) -> None:
         """Put batches in one session."""
-        layout = self.layout if ordered else replace(self.layout, ordering=None)
-        with closing(sink.open(layout)) as session:
+        schema = self.schema if ordered else replace(self.schema, ordering=None)
+        with closing(sink.open(schema)) as session:
             for rows in batches:
                 session.batch_put(self.records(rows))
                 session.flush()
 
     def remove(self, session: SinkSession, *keys: tuple[str, int]) -> None:
         """Remove keys of (region, id)."""
-        rows = [dict(zip(self.layout.key, key, strict=True)) for key in keys]
-        session.batch_remove(pa.RecordBatch.from_pylist(rows, self.layout.keys))
+        rows = [dict(zip(self.schema.key, key, strict=True)) for key in keys]
+        session.batch_remove(pa.RecordBatch.from_pylist(rows, self.schema.keys))
         session.flush()
 
     def held(self, sink: Sink) -> list[Row]:
         """Return all rows by key, read in a session of their own."""
-        with closing(sink.open(self.layout)) as session:
+        with closing(sink.open(self.schema)) as session:
             batches = list(session.held())
-        assert all(batch.schema.equals(self.layout.schema) for batch in batches)
+        assert all(batch.schema.equals(self.schema.arrow) for batch in batches)
         rows = [row for batch in batches for row in batch.to_pylist()]
-        return sorted(rows, key=lambda row: tuple(row[name] for name in self.layout.key))
+        return sorted(rows, key=lambda row: tuple(row[name] for name in self.schema.key))
 
     def labels(self, sink: Sink) -> list[tuple[object, object]]:
         """Return the id and the label of each row."""
@@ -99,7 +99,7 @@ class SinkKit:
     # --- put -----------------------------------------------------------------------------------
 
     def test_what_was_flushed_is_held_whatever_becomes_of_the_session(self, sink: Sink) -> None:
-        session = sink.open(self.layout)
+        session = sink.open(self.schema)
         session.batch_put(self.records([self.row(1, "a"), self.row(2, "b")]))
         session.flush()
         assert self.labels(sink) == [(1, "a"), (2, "b")]
@@ -119,9 +119,9 @@ class SinkKit:
             "price": Decimal("-12345678.90"),
             "raw": b"\x00\xff",
         }
-        empty: Row = dict.fromkeys(self.layout.schema.names) | {"region": "", "id": 0}
+        empty: Row = dict.fromkeys(self.schema.arrow.names) | {"region": "", "id": 0}
         self.put(sink, [whole, empty])
-        kept = set(self.layout.schema.names)
+        kept = set(self.schema.arrow.names)
         expected = [{k: v for k, v in row.items() if k in kept} for row in (empty, whole)]
         assert self.held(sink) == expected
 
@@ -142,14 +142,14 @@ class SinkKit:
         assert self.labels(sink) == [(1, "b"), (2, "c")]
 
     def test_a_batch_that_was_not_flushed_can_be_put_again(self, sink: Sink) -> None:
-        session = sink.open(self.layout)
+        session = sink.open(self.schema)
         session.batch_put(self.records([self.row(1, "a"), self.row(2, "b")]))
         session.close()
         self.put(sink, [self.row(1, "a"), self.row(2, "b")])
         assert self.labels(sink) == [(1, "a"), (2, "b")]
 
     def test_two_sessions_work_at_the_same_time(self, sink: Sink) -> None:
-        with closing(sink.open(self.layout)) as one, closing(sink.open(self.layout)) as two:
+        with closing(sink.open(self.schema)) as one, closing(sink.open(self.schema)) as two:
             for at in range(3):
                 for session, key in ((one, at), (two, 10 + at)):
                     session.batch_put(self.records([self.row(key, "x")]))
@@ -164,7 +164,7 @@ class SinkKit:
     # --- the ordering column -------------------------------------------------------------------
 
     def test_the_row_with_the_greater_ordering_value_stays(self, sink: Sink) -> None:
-        if self.layout.ordering is None:
+        if self.schema.ordering is None:
             return
         self.put(sink, [self.row(1, "new", 7), self.row(2, "new", 7)])
         self.put(sink, [self.row(1, "old", 6), self.row(2, "newer", 8)])
@@ -178,7 +178,7 @@ class SinkKit:
         assert self.labels(sink) == [(1, "b"), (2, "b")]
 
     def test_null_is_less_than_every_ordering_value(self, sink: Sink) -> None:
-        if self.layout.ordering is None:
+        if self.schema.ordering is None:
             return
         self.put(sink, [self.row(1, "value", -5), self.row(2, "null", None)])
         self.put(sink, [self.row(1, "null", None), self.row(2, "value", -5)])
@@ -196,7 +196,7 @@ class SinkKit:
         self.put(sink, [self.row(1, "a"), self.row(2, "b"), self.row(1, "c", region="us")])
         if not sink.removes:
             return
-        with closing(sink.open(self.layout)) as session:
+        with closing(sink.open(self.schema)) as session:
             self.remove(session, ("eu", 1), ("eu", 9))
             self.remove(session, ("eu", 1))
         assert self.labels(sink) == [(2, "b"), (1, "c")]
@@ -205,7 +205,7 @@ class SinkKit:
         self.put(sink, [self.row(1, "a", 7)])
         if not sink.removes:
             return
-        with closing(sink.open(self.layout)) as session:
+        with closing(sink.open(self.schema)) as session:
             self.remove(session, ("eu", 1))
         self.put(sink, [self.row(1, "b", 6)])
         assert self.labels(sink) == [(1, "b")]
@@ -213,6 +213,6 @@ class SinkKit:
     # --- close ---------------------------------------------------------------------------------
 
     def test_closing_raises_nothing_not_even_twice(self, sink: Sink) -> None:
-        session = sink.open(self.layout)
+        session = sink.open(self.schema)
         session.close()
         session.close()

@@ -28,6 +28,7 @@ from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema
 from plait.storage.port import Store
+from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.combine import announced_places, combine_tasks, files_of, places_of, with_garbage
 from plait.write.writer import Writer
@@ -57,6 +58,26 @@ class Gathered:
     retried: bool = False
     """Whether attempts failed that may have left files which nobody names."""
 
+    def require_usable(self, spec: TableSpec, ours: Instant) -> None:
+        """Refuse another layout of the table, unless all that was staged are rows to be merged.
+
+        Rows lie in runs as they came, and so can be divided under any layout. Final files cannot.
+        Where keys are removed among rows, runs have been merged by the ordering of their time.
+
+        Raises:
+            RetryableConflictError: run the write again.
+        """
+        before = self.spec
+        if spec == before:
+            return
+        final = any(not status.changes.nothing for status in self.statuses)
+        merged = any(map(_removes, (*self.foreign, *self.runs)))
+        asked_anew = (spec.partition_by, spec.ordering) != (before.partition_by, before.ordering)
+        if final or self.layout not in (None, before) or (merged and asked_anew):
+            raise _layout_changed(ours)
+        if not spec.schema.arrow.equals(before.schema.arrow):
+            raise _layout_changed(ours)
+
     def arrivals(self, store: Store) -> Iterator[tuple[bool, pa.RecordBatchReader]]:
         """Read what all runs hold, oldest first; the flag tells removals from rows."""
         runs = itertools.groupby((*self.foreign, *self.runs), _removes)
@@ -65,6 +86,11 @@ class Gathered:
             schema = pa.schema([field.remove_metadata() for field in spec.schema.arrow])
             batches = _read(store, tuple(paths), schema)
             yield removes, pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _layout_changed(ours: Instant) -> RetryableConflictError:
+    message = "the table's layout changed while rows were staged for it"
+    return RetryableConflictError(message, hint="run the write again", ours=str(ours))
 
 
 def _removes(path: str) -> bool:
@@ -94,15 +120,15 @@ def decide(
     """Merge what was staged, and publish it in one decision.
 
     Raises:
-        RetryableConflictError: the table's layout changed since; what was staged is rolled back.
+        RetryableConflictError: the table's layout changed since, and final files were staged;
+            what was staged is rolled back.
         CommitError, StreamError: as a writer.
+        OptionError: the table's definition names sinks.
     """
+    require_no_replicas(handle.cache.known().table, "what others have staged")
     engine = _Engine(handle.store, gathered)
     with Writer(handle, request, default=engine, instant=instant) as writer:
-        if handle.cache.known().table.spec != gathered.spec:
-            message = "the table's layout changed while rows were staged for it"
-            hint = "run the write again"
-            raise RetryableConflictError(message, hint=hint, ours=str(instant))
+        gathered.require_usable(handle.cache.known().table.spec, instant)
         for removes, reader in gathered.arrivals(handle.store):
             if removes:
                 writer.remove(reader)
@@ -159,6 +185,18 @@ class _Staging:
         self._announce(places_of(status))
         garbage = [*self._gathered.runs, *self._gathered.spent, *self._strays(status)]
         return with_garbage(status, garbage)
+
+    def restaged(self, plan: WritePlan) -> _Staging:
+        """Stage the rows of the runs again under another layout of the table; close this one.
+
+        Raises:
+            RetryableConflictError: final files were staged, or removals would mean something else.
+        """
+        self._gathered.require_usable(plan.spec, plan.instant)
+        fresh = _Staging(plan, self._announce, self._store, self._gathered)
+        fresh._inner.close()
+        fresh._inner = self._inner.restaged(plan)
+        return fresh
 
     def reach(self) -> frozenset[Partition] | None:
         """Return the partitions in which files are looked at; None: any."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
 from plait.arrow.clauses import parsed, partial
 from plait.arrow.merge_into import Merging
-from plait.errors import OptionError
+from plait.errors import OptionError, PredicateError, RetryableConflictError, SchemaError
 from plait.expr import Where, parse_where, to_json
+from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Update
@@ -27,19 +30,18 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import names_of
-from plait.model.value import texts_of
 from plait.read.scan import Pinned, Scan
 from plait.state.definition import TableDef
 from plait.txn.table_handle import TableHandle
 
 
 def partitions_of(rows: pa.Table, spec: TableSpec) -> tuple[Partition, ...]:
-    """Return the partitions of rows that have the partition columns; () if they lack one."""
-    if not spec.partition_by or not set(spec.partition_by) <= set(rows.column_names):
+    """Return the partitions of rows that have the columns for it; () if they lack one."""
+    names = list(spec.placing)
+    if not names or not set(names) <= set(rows.column_names):
         return ()
-    distinct = rows.select(list(spec.partition_by)).group_by(list(spec.partition_by)).aggregate([])
-    columns = [texts_of(distinct[name]) for name in spec.partition_by]
-    return tuple(zip(*columns, strict=True))
+    distinct = rows.select(names).group_by(names).aggregate([]).combine_chunks()
+    return tuple(dict.fromkeys(p for b in distinct.to_batches() for p in partitions_in(b, spec)))
 
 
 OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
@@ -133,7 +135,7 @@ def merge_request(
         message = "merge needs a record key, but the table has none"
         hint = "create the table with record_key=[...], or use update and append"
         raise OptionError(message, hint=hint, key="operation", value="merge")
-    allowed = ({*spec.key}, {*spec.key, *spec.partition_by})
+    allowed = ({*spec.key}, {*spec.key, *spec.placing})
     if on is not None and set(names_of(on, "on")) not in allowed:
         message = f"merge matches rows by the record key, not by {on!r}"
         names = ", ".join(spec.key)
@@ -228,7 +230,7 @@ def plan_of(
             sense any more.
     """
     return WritePlan(
-        _checked(request, table.spec),
+        _checked(_by_layout(request, table.spec), table.spec),
         store,
         instant,
         table.spec,
@@ -237,6 +239,29 @@ def plan_of(
         claims=reads or request.read_set is not None or table.isolation == "serializable",
         digests=request.token is not None and request.token.digest is None,
     )
+
+
+def _by_layout(request: WriteRequest, spec: TableSpec) -> WriteRequest:
+    """Return the request as this layout makes it: the newest ordering column decides who wins."""
+    if request.operation is Operation.UPSERT and request.clauses is not None:
+        return replace(request, clauses=partial(spec))
+    return request
+
+
+@contextmanager
+def under_another_layout() -> Iterator[None]:
+    """Let a request that does not fit the layout that a repush gave the table be run again.
+
+    Raises:
+        RetryableConflictError: it lacks a column, or makes no sense there.
+    """
+    try:
+        yield
+    except (OptionError, PredicateError, SchemaError) as error:
+        message = f"a repush changed the table while this was written: {error.message}"
+        raise RetryableConflictError(
+            message, hint="run the write again; it may need other columns or arguments"
+        ) from error
 
 
 def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> Scope:

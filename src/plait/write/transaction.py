@@ -18,6 +18,7 @@ from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult, ReadSet, Scope
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
+from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
 from plait.state.state import TableState
@@ -27,11 +28,13 @@ from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import advance, combine_operations
 from plait.write.combine import combined_scope as widest
+from plait.write.replication import ReplicatedStaging, replicated, replication_of
 from plait.write.request import (
     WriteOptions,
     merge_request,
     plan_of,
     require_one,
+    under_another_layout,
     update_request,
     write_request,
     write_scope,
@@ -46,6 +49,8 @@ class _StagedOperation:
     request: WriteRequest
     staging: Staging
     status: WriteStatus
+    replicated: ReplicatedStaging | None = None
+    """The same staging, if it sends rows to sinks first."""
 
 
 class _Pin:
@@ -198,6 +203,9 @@ class Transaction:
         if self._done:
             return
         txn.check_alive()
+        replicas = replication_of(txn.base.table, None)
+        if replicas is not None:
+            replicas.require(request, txn.base.table)
         engine = self._default if data is None else engine_for(data, self._default)
         step = len(self._parts) + 1
         table, store = txn.base.table, self._handle.store.spec
@@ -206,6 +214,10 @@ class Transaction:
         txn.distributed |= engine.name != self._default.name
         staging = engine.staging(plan, txn.announce)
         part = _StagedOperation(request, staging, WriteStatus())
+        if replicas is not None:
+            elsewhere = not isinstance(engine, ArrowEngine)
+            part.replicated = replicated(replicas, staging, plan, txn, elsewhere=elsewhere)
+            part.staging = staging = part.replicated
         self._parts.append(part)
         try:
             with txn.standing():
@@ -220,13 +232,21 @@ class Transaction:
         part.status = part.staging.stage(snapshot, None)
         self._snapshot = advance(snapshot, part.status.changes)
 
-    def _redo(self, snapshot: Snapshot, buckets: frozenset[BucketId]) -> WriteStatus:  # noqa: ARG002 - a later part hangs on every earlier one
+    def _redo(
+        self,
+        txn: OptimisticTransaction,
+        snapshot: Snapshot,
+        buckets: frozenset[BucketId],  # noqa: ARG002 - a later part hangs on every earlier one
+    ) -> WriteStatus:
         self._snapshot = snapshot
         for part in self._parts:
             self._stage(part, self._require_snapshot())
-        return self._status()
+        return self._status(txn)
 
-    def _status(self) -> WriteStatus:
+    def _status(self, txn: OptimisticTransaction) -> WriteStatus:
+        """Put the operations together, and tell the transaction what sinks hold of them."""
+        ledgers = [each.replicated.ledger for each in self._parts if each.replicated is not None]
+        txn.ledger = SinkLedger.together(ledgers)
         return combine_operations([part.status for part in self._parts], reads=self._reading)
 
     def __exit__(
@@ -254,6 +274,8 @@ class Transaction:
         finally:
             for part in self._parts:
                 part.staging.close()
+                if part.replicated is not None:
+                    part.replicated.end(self._result)
 
     def _commit(self, txn: OptimisticTransaction) -> None:
         if not self._parts:
@@ -280,14 +302,16 @@ class Transaction:
             every = tuple(where for read in reads for where in read.reads)
             read_set = ReadSet(min(read.version for read in reads), every)
         self._reading = read_set is not None or txn.base.table.isolation == "serializable"
-        status = self._status()
+        status = self._status(txn)
         idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
         can_restage = all(isinstance(part.staging, Restaging) for part in self._parts)
         restage = functools.partial(self._restage, txn) if can_restage else None
         scope = self._scope(txn.base.table.spec)
-        return txn.commit(status, scope, self._redo, read_set, restage=restage)
+        return txn.commit(
+            status, scope, functools.partial(self._redo, txn), read_set, restage=restage
+        )
 
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
         """Stage every operation again under the layout that the table has at a head (RFC 0021)."""
@@ -297,10 +321,12 @@ class Transaction:
             if not isinstance(part.staging, Restaging):
                 message = "a staging that cannot be staged again is asked to"
                 raise InvariantError(message)
-            plan = plan_of(part.request, head.table, store.spec, txn.instant, step=step, reads=True)
-            part.staging = part.staging.restaged(plan)
+            with under_another_layout():
+                table = head.table
+                plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)
+                part.staging = part.staging.restaged(plan)
             self._stage(part, self._require_snapshot())
-        return Restaged(self._status(), self._scope(head.table.spec), None)
+        return Restaged(self._status(txn), self._scope(head.table.spec), None)
 
     def _scope(self, spec: TableSpec) -> Scope:
         scopes = [write_scope(part.request, spec, part.status) for part in self._parts]

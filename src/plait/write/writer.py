@@ -27,14 +27,20 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
-from plait.model.request import WritePlan, WriteRequest
+from plait.model.request import WriteRequest
 from plait.read.wanted import Wants, everything, wanted_in, wanted_where
+from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.write.replication import Relaying, ReplicatedStaging, Replication
-from plait.write.request import plan_of, write_scope
+from plait.write.replication import (
+    ReplicatedStaging,
+    Replication,
+    replicated,
+    replication_of,
+)
+from plait.write.request import plan_of, under_another_layout, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
 
@@ -70,11 +76,10 @@ class Writer:
         Raises:
             OptionError: no engine knows such a session, or the sinks cannot take such a write.
         """
-        if replicas is not None:
-            replicas.require(request, handle.cache.known().table)
-        self._replicas = replicas
         self._handle = handle
         self._request = request
+        self._asked = replicas
+        self._replicas = self._sinks(handle.cache.known().table)
         self._default = default or ArrowEngine(store=handle.store)
         self._begun = instant
         self._rowless = engine_within(session, self._default)
@@ -115,6 +120,8 @@ class Writer:
             return self
         if request.commit_id is not None and self._find_first_or_abort(self._txn):
             self._txn = None
+        else:
+            self._sinks_of_base(self._txn)
         return self
 
     def _find_first_or_abort(self, txn: OptimisticTransaction) -> bool:
@@ -278,8 +285,9 @@ class Writer:
         if not isinstance(self._staging, Restaging):
             message = "a staging that cannot be staged again is asked to"
             raise InvariantError(message)
-        plan = plan_of(request, head.table, store.spec, txn.instant)
-        self._staging = self._staging.restaged(plan)
+        with under_another_layout():
+            plan = plan_of(request, head.table, store.spec, txn.instant)
+            self._staging = self._staging.restaged(plan)
         txn.wants = self._wants(self._staging)
         append = request.operation is Operation.APPEND
         snapshot = head.blank() if append else head.snapshot(store, wants=txn.wants)
@@ -318,21 +326,27 @@ class Writer:
         self._engine = engine
         plan = plan_of(self._request, txn.base.table, self._handle.store.spec, txn.instant)
         txn.distributed |= engine.name != self._default.name
-        self._staging = self._replicate(engine, engine.staging(plan, txn.announce), plan)
+        self._staging = engine.staging(plan, txn.announce)
+        if self._replicas is not None:
+            elsewhere = not isinstance(engine, ArrowEngine)
+            made = replicated(self._replicas, self._staging, plan, txn, elsewhere=elsewhere)
+            self._staging = self._replicated = made
         return self._staging
 
-    def _replicate(self, engine: Engine, staging: Staging, plan: WritePlan) -> Staging:
-        """Put the sinks before a staging, if there are any."""
-        if self._replicas is None:
-            return staging
-        if engine.name != self._default.name and not isinstance(staging, Relaying):
-            message = f"the engine {engine.name} cannot send rows to replicas"
-            hint = (
-                "write Arrow data or a Spark DataFrame, or without replicas, and repair the sinks"
-            )
-            raise OptionError(message, hint=hint, key="replicas", value=engine.name)
-        self._replicated = self._replicas.staging(staging, plan, self._require_open())
-        return self._replicated
+    def _sinks(self, table: TableDef) -> Replication | None:
+        """Return the sinks that get the rows first; raise OptionError if they cannot."""
+        replicas = replication_of(table, self._asked)
+        if replicas is not None:
+            replicas.require(self._request, table)
+        return replicas
+
+    def _sinks_of_base(self, txn: OptimisticTransaction) -> None:
+        """Find the sinks again: the table may name others than when the writer was made."""
+        try:
+            self._replicas = self._sinks(txn.base.table)
+        except BaseException:
+            txn.abort("the sinks of the table cannot take its rows", wrote=self._begun is not None)
+            raise
 
     def _find_first(self) -> bool:
         """Return the first result of this commit id or token, however old it is."""

@@ -100,6 +100,35 @@ def test_a_delete_by_keys_reaches_the_sinks(spark: SparkSession, tmp_path: Path)
     assert status(table)[0].in_step
 
 
+def test_sinks_of_the_definition_get_the_rows_of_writers_and_blocks_from_the_executors(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, eu = (make(tmp_path / name, partitioned=True, ordering="rev") for name in ("t", "eu"))
+    table.set({"replicas.batch.size": 100_000})
+    table.add_replica(f"eu={tmp_path / 'eu'}")
+    table.upsert(frame(spark, 0, 500, 1))
+    with table.transaction() as tx:
+        tx.delete(keys=frame(spark, 0, 50, 1).select("id", "part"))
+        tx.upsert(frame(spark, 500, 600, 1))
+    assert content(table) == content(eu)
+    assert len(content(eu)) == 550
+    told = ledger_of(table, tx.result.version)
+    assert {each.task[:3] for each in told.tasks} == {"s1-", "s2-"}
+    assert load_attempts(table.handle.store) == []
+    assert status(table)[0].behind == ()
+
+
+def test_writers_of_spark_itself_refuse_a_table_with_sinks_before_a_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = make(tmp_path / "t")
+    table.add_replica(f"eu={tmp_path / 'absent'}")
+    rows = frame(spark, 0, 5, 1).write.format("plait").option("operation", "upsert").mode("append")
+    with pytest.raises(Exception, match="sinks"):
+        rows.save(str(tmp_path / "t"))
+    assert table.version == 1
+
+
 def test_keys_of_a_delete_without_their_partitions_are_refused_before_a_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -173,6 +202,48 @@ def test_what_a_redo_stages_again_is_sent_again_and_the_ledger_tells_of_it(
     assert load_attempts(table.handle.store) == []
     assert (status(table)[0].ahead, status(table)[0].behind) == ((), (1,))
     assert repair(table, sink.plain).missing == 10
+
+
+@pytest.mark.usefixtures("exchange")
+@pytest.mark.parametrize("operation", ["upsert", "delete"])
+def test_a_data_frame_sent_before_a_swap_is_sent_and_staged_again(
+    spark: SparkSession, tmp_path: Path, operation: str
+) -> None:
+    table, sink = make(tmp_path / "t", buckets=2), watched(tmp_path)
+    with table.writer("upsert", replicas=replicas(sink)) as writer:
+        writer.write(arrow_rows(0, 100, 0))
+    rows = frame(spark, 50, 350, 1)
+    with table.writer(operation, replicas=replicas(sink)) as writer:
+        writer.write(rows if operation == "upsert" else rows.select("id"))
+        Table.open(str(tmp_path / "t")).repush(buckets=5)
+    assert len(content(table)) == (350 if operation == "upsert" else 50)
+    assert content(table) == held(sink)
+    ledger = ledger_of(table, writer.result.version)
+    assert sum(each.digest.rows for each in ledger.tasks) == 300
+    assert load_attempts(table.handle.store) == []
+    assert status(table)[0].in_step
+    assert_sound(table)
+
+
+def test_other_rows_after_a_swap_than_sinks_got_before_it_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.conf.set(SETTING, "shuffle")
+    table, sink = make(tmp_path / "t"), watched(tmp_path)
+    rows = frame(spark, 0, 300, 1)
+    moving = rows.mapInArrow(renamed, rows.schema)
+
+    def race() -> None:
+        with table.writer("upsert", replicas=replicas(sink)) as writer:
+            writer.write(moving)
+            Table.open(str(tmp_path / "t")).repush(buckets=5)
+
+    with pytest.raises(RetryableConflictError):
+        race()
+    spark.conf.unset(SETTING)
+    assert content(table) == []
+    assert status(table)[0].ahead
+    assert repair(table, sink.plain).extra == 300
 
 
 def renamed(batches):

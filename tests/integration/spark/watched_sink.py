@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait.errors import StorageError
-from plait.replicate import Layout, SinkSession, SqlSink
+from plait.replicate import SinkSchema, SinkSession, SqlSink
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Watched:
     def plain(self) -> SqlSink:
         return SqlSink(self.name, f"sqlite:///{self.database}?timeout=120", "t")
 
-    def open(self, layout: Layout) -> WatchedSession:
+    def open(self, schema: SinkSchema) -> WatchedSession:
         self.note("open")
-        return WatchedSession(self, self.plain.open(layout))
+        return WatchedSession(self, self.plain.open(schema))
 
     def note(self, what: str) -> None:
         with Path(self.directory, f"{self.name}.notes").open("a", encoding="utf-8") as notes:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from plait import Table
 from plait.kafka.client import Clients
 from plait.ports import SystemIds
-from plait.replicate import Layout, Sink, repair, status
+from plait.replicate import Sink, SinkSchema, repair, status
 from plait.txn.recovery import roll_back_failed
 from tests.processes.replicas.writer import REMOVED, Plan, attempts
 from tests.services.kafka import Kafka
@@ -187,7 +187,7 @@ class Run:
         assert found.in_step, found.to_dict()
 
     def _held(self, sink: Sink, table: Table) -> Values:
-        session = sink.open(Layout.of(table.handle.cache.known().table.spec))
+        session = sink.open(SinkSchema.of(table.handle.cache.known().table.spec))
         try:
             return self._values(session.held())
         finally:

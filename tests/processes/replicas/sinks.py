@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait.errors import StorageError
-from plait.replicate import Layout, Sink, SinkSession
+from plait.replicate import Sink, SinkSchema, SinkSession
 
 KINDS = ("fail", "lose", "half", "late", "hang")
 _LATE_S = 0.3
@@ -34,8 +34,8 @@ class Troubled:
     def removes(self) -> bool:
         return self.inner.removes
 
-    def open(self, layout: Layout) -> TroubledSession:
-        return TroubledSession(self, self.inner.open(layout))
+    def open(self, schema: SinkSchema) -> TroubledSession:
+        return TroubledSession(self, self.inner.open(schema))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 
 from plait import Table
-from plait.cli.sink_address import sink_of
 from plait.replicate import Replicas
+from plait.replicate.address import sink_of
 from tests.unit.cli.conftest import rows
 
 
@@ -71,3 +71,35 @@ def test_another_table_is_repaired_by_its_place(tablectl, table, tmp_path):
 def test_what_makes_no_sense_is_a_usage_error(tablectl, table, options):
     action, *more = options
     assert tablectl("replicas", action, table, *more).code == 2
+
+
+def test_sinks_are_named_by_the_definition_shown_and_repaired_by_name(
+    tablectl, table, address, tmp_path
+):
+    before = Table.open(table).version
+    ran = tablectl("replicas", "add", table, "--sink", address, "--json")
+    assert (ran.code, ran.data["replicas"]) == (0, {"serving": address.partition("=")[2]})
+    assert "replicas.serving" in tablectl("describe", table).out
+    assert tablectl("replicas", "repair", table, "--sink", "serving", "--yes").code == 0
+    Table.open(table).upsert(rows(8))
+    assert tablectl("replicas", "status", table).code == 0
+    assert tablectl("replicas", "remove", table, "--sink", "serving").code == 0
+    assert Table.open(table).version == before + 3
+    assert tablectl("replicas", "remove", table, "--sink", "serving").code == 2
+
+
+def test_a_table_is_created_with_sinks_and_without_their_secrets(tablectl, tmp_path):
+    arguments = ("create", str(tmp_path / "new"), "--schema", "id bigint", "--key", "id")
+    refused = tablectl(*arguments, "--replica", "a=postgresql+psycopg://me:hidden@h/d#t")
+    assert refused.code == 2
+    assert "hidden" not in refused.out + refused.err
+    assert tablectl(*arguments, "--replica", f"eu={tmp_path / 'eu'}").code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("add",), ("remove",), ("status", "--sink", "a=b"), ("add", "--sink", "a=b", "--yes")],
+)
+def test_options_that_an_action_does_not_take_are_refused(tablectl, table, arguments):
+    action, *rest = arguments
+    assert tablectl("replicas", action, table, *rest).code == 2

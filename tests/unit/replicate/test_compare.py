@@ -8,13 +8,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.replicate import Layout
+from plait.replicate import SinkSchema
 from plait.replicate.compare import compare
 
 SCHEMA = pa.schema(
     [("p", pa.string()), ("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())]
 )
-LAYOUT = Layout(SCHEMA, ("p", "id"))
+SINK_SCHEMA = SinkSchema(SCHEMA, ("p", "id"))
 VALUES = st.tuples(
     st.one_of(st.none(), st.floats(allow_nan=True)), st.one_of(st.none(), st.sampled_from("ab"))
 )
@@ -45,7 +45,7 @@ def test_every_difference_is_found_once_and_nothing_else(table, sink, size, part
         compare(
             batches(table, size),
             batches(sink, size),
-            LAYOUT,
+            SINK_SCHEMA,
             rows=rows,
             part_rows=math.ceil(rows / parts),
         )

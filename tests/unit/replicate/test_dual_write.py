@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
@@ -11,14 +12,14 @@ import pytest
 from plait import OptionError, ReplicationError, SchemaMismatchError, Table
 from plait.errors import BadRecordError, StorageError
 from plait.files.digest import digest_of
-from plait.replicate import Replicas, Retries
+from plait.replicate import Replicas, Retries, SinkSchema
 from plait.storage import open_store
 from plait.testing import Fault, FaultStore, open_wrapped, sim_ports
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSink, failing, fresh
+from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh
 
 SCHEMA = "id bigint, v bigint"
 QUICK = Retries(attempts=3)
@@ -399,3 +400,62 @@ def test_a_table_whose_sinks_could_differ_for_good_is_refused(one, definition, r
 def test_arguments_that_make_no_sense_are_refused(make) -> None:
     with pytest.raises(OptionError):
         make()
+
+
+# --- sinks that take many batches before they acknowledge them ---------------------------------
+
+
+@dataclass(frozen=True)
+class Buffering(KeyValueSink):
+    """Keeps what it gets until a flush, and loses it with its session."""
+
+    buffers: bool = True
+
+    def open(self, schema: SinkSchema) -> KeyValueSession:
+        return BufferingSession(self.place, schema, super().open(schema))
+
+
+@dataclass
+class BufferingSession(KeyValueSession):
+    inner: KeyValueSession
+    kept: list[pa.RecordBatch] = field(default_factory=list)
+
+    def batch_put(self, records: pa.RecordBatch) -> None:
+        self.kept.append(records)
+
+    def flush(self) -> None:
+        self.inner.flush()
+        for records in self.kept:
+            self.inner.batch_put(records)
+        self.kept.clear()
+
+
+def test_a_sink_that_buffers_gets_everything_since_its_last_flush_again(t, one) -> None:
+    fresh("slow")
+    slow, failures = Buffering("slow"), [True]
+
+    def fail(call: str) -> None:
+        if call == "flush" and failures:
+            failures.pop()
+            message = "gone"
+            raise StorageError(message)
+
+    slow.place.before = fail
+    with t.writer("upsert", replicas=Replicas([one, slow], retries=QUICK)) as w:
+        w.write(rows(range(20)))
+    assert not failures
+    assert content(t) == held(one) == held(slow) == dict.fromkeys(range(20), 0)
+
+
+def test_a_sink_that_buffers_and_cannot_flush_fails_the_write(t, one) -> None:
+    fresh("slow")
+    slow = Buffering("slow")
+    slow.place.before = failing(100, call="flush")
+
+    def act() -> None:
+        with t.writer("upsert", replicas=Replicas([one, slow], retries=QUICK)) as w:
+            w.write(rows(range(20)))
+
+    swallow(ReplicationError, act)
+    assert content(t) == held(slow) == {}
+    assert len(load_attempts(t.handle.store)) == 1

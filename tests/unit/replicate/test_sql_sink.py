@@ -18,10 +18,10 @@ from plait import (
     SchemaMismatchError,
     StorageError,
 )
-from plait.replicate import Layout, SqlSink
+from plait.replicate import SinkSchema, SqlSink
 
 PLAIN = pa.schema([pa.field("id", pa.int64(), nullable=False), ("x", pa.float64())])
-LAYOUT = Layout(PLAIN, ("id",))
+SINK_SCHEMA = SinkSchema(PLAIN, ("id",))
 
 
 @pytest.fixture
@@ -29,46 +29,46 @@ def sink(tmp_path: Path) -> SqlSink:
     return SqlSink("serving", f"sqlite:///{tmp_path}/s.db", "t")
 
 
-def put(sink: SqlSink, layout: Layout, **columns: list[object]) -> None:
-    with closing(sink.open(layout)) as session:
-        session.batch_put(pa.RecordBatch.from_pydict(columns, layout.schema))
+def put(sink: SqlSink, schema: SinkSchema, **columns: list[object]) -> None:
+    with closing(sink.open(schema)) as session:
+        session.batch_put(pa.RecordBatch.from_pydict(columns, schema.arrow))
 
 
-def held(sink: SqlSink, layout: Layout = LAYOUT) -> list[dict[str, object]]:
-    with closing(sink.open(layout)) as session:
+def held(sink: SqlSink, schema: SinkSchema = SINK_SCHEMA) -> list[dict[str, object]]:
+    with closing(sink.open(schema)) as session:
         return [row for batch in session.held() for row in batch.to_pylist()]
 
 
 def test_infinity_is_held_and_nan_is_refused_by_sqlite(sink) -> None:
     """SQLite stores NaN as null, so a reader could not tell them apart."""
-    put(sink, LAYOUT, id=[1, 2], x=[float("inf"), float("-inf")])
+    put(sink, SINK_SCHEMA, id=[1, 2], x=[float("inf"), float("-inf")])
     with pytest.raises(BadRecordError) as caught:
-        put(sink, LAYOUT, id=[3, 4], x=[1.0, float("nan")])
+        put(sink, SINK_SCHEMA, id=[3, 4], x=[1.0, float("nan")])
     assert caught.value.column == "x"
     assert [row["id"] for row in held(sink)] == [1, 2]
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(sink, tmp_path) -> None:
-    put(sink, LAYOUT, id=[1], x=[1.0])
+    put(sink, SINK_SCHEMA, id=[1], x=[1.0])
     with closing(sqlite3.connect(tmp_path / "s.db")) as database:
         database.execute("CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.id = 3"
                          " BEGIN SELECT RAISE(ABORT, 'no threes'); END")  # fmt: skip
     with pytest.raises(BadRecordError, match="no threes"):
-        put(sink, LAYOUT, id=[2, 3], x=[2.0, 3.0])
+        put(sink, SINK_SCHEMA, id=[2, 3], x=[2.0, 3.0])
     assert [row["id"] for row in held(sink)] == [1]
 
 
 def test_a_null_in_the_primary_key_is_refused(sink) -> None:
     schema = pa.schema([("day", pa.date32()), ("id", pa.int64())])
     with pytest.raises(BadRecordError) as caught:
-        put(sink, Layout(schema, ("day", "id")), day=[None], id=[1])
+        put(sink, SinkSchema(schema, ("day", "id")), day=[None], id=[1])
     assert caught.value.column == "day"
 
 
 def test_a_year_that_does_not_sort_as_text_is_refused(sink) -> None:
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     with pytest.raises(BadRecordError):
-        put(sink, Layout(schema, ("id",)), id=[1], day=[3_000_000])
+        put(sink, SinkSchema(schema, ("id",)), id=[1], day=[3_000_000])
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,22 @@ def test_a_year_that_does_not_sort_as_text_is_refused(sink) -> None:
 )
 def test_nested_columns_are_refused(sink, kind) -> None:
     with pytest.raises(SchemaMismatchError) as caught:
-        sink.open(Layout(pa.schema([("id", pa.int64()), ("deep", kind)]), ("id",)))
+        sink.open(SinkSchema(pa.schema([("id", pa.int64()), ("deep", kind)]), ("id",)))
     assert caught.value.column == "deep"
 
 
 def test_rows_are_not_ordered_by_decimals_that_are_texts(sink) -> None:
     schema = pa.schema([("id", pa.int64()), ("rev", pa.decimal128(5, 2))])
-    put(sink, Layout(schema, ("id",)), id=[1], rev=[Decimal("9.00")])
+    put(sink, SinkSchema(schema, ("id",)), id=[1], rev=[Decimal("9.00")])
     with pytest.raises(OptionError):
-        sink.open(Layout(schema, ("id",), "rev"))
+        sink.open(SinkSchema(schema, ("id",), "rev"))
 
 
 def test_rows_of_a_key_alone_are_put_again_without_harm(sink) -> None:
-    layout = Layout(pa.schema([("id", pa.int64())]), ("id",))
+    schema = SinkSchema(pa.schema([("id", pa.int64())]), ("id",))
     for _ in range(2):
-        put(sink, layout, id=[1, 2])
-    assert held(sink, layout) == [{"id": 1}, {"id": 2}]
+        put(sink, schema, id=[1, 2])
+    assert held(sink, schema) == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize(
@@ -107,30 +107,30 @@ def test_a_table_with_other_columns_or_another_key_is_refused(sink, tmp_path, ma
     with closing(sqlite3.connect(tmp_path / "s.db")) as database:
         database.execute(made)
     with pytest.raises(SchemaMismatchError):
-        sink.open(LAYOUT)
+        sink.open(SINK_SCHEMA)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql-of-nobody://host/db", "sqlite+none:///x.db"])
 def test_an_address_that_is_no_database_is_refused(url) -> None:
     with pytest.raises((OptionError, MissingDependencyError)):
-        SqlSink("s", url, "t").open(LAYOUT)
+        SqlSink("s", url, "t").open(SINK_SCHEMA)
 
 
 def test_a_database_that_cannot_be_opened_is_a_failure_of_storage(tmp_path) -> None:
     with pytest.raises(StorageError):
-        SqlSink("s", f"sqlite:///{tmp_path}/absent/s.db", "t").open(LAYOUT)
+        SqlSink("s", f"sqlite:///{tmp_path}/absent/s.db", "t").open(SINK_SCHEMA)
 
 
 def test_an_address_and_rows_are_not_shown(sink) -> None:
     secret = SqlSink("s", "postgresql://me:secret@host/db", "t")
     assert "secret" not in repr(secret)
     with pytest.raises(Exception) as caught:
-        SqlSink("s", "postgresql:me:secret@host/db", "t").open(LAYOUT)
+        SqlSink("s", "postgresql:me:secret@host/db", "t").open(SINK_SCHEMA)
     assert "secret" not in str(caught.value)
 
 
 def test_a_missing_library_is_named(sink, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(MissingDependencyError) as caught:
-        sink.open(LAYOUT)
+        sink.open(SINK_SCHEMA)
     assert (caught.value.library, caught.value.extra) == ("sqlalchemy", "sql")

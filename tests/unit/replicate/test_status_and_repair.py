@@ -9,11 +9,11 @@ import pytest
 
 from plait import OptionError, ReplicationError, RolledBackError, Table
 from plait.replicate import (
-    Layout,
     ReplicaRepair,
     Replicas,
     ReplicaStatus,
     Retries,
+    SinkSchema,
     TableSink,
     repair,
     status,
@@ -261,7 +261,7 @@ def test_a_paused_writer_that_goes_on_after_the_repair_is_on_record_again(t, sin
 
 def test_a_sink_that_cannot_remove_is_filled_and_its_other_rows_are_refused_or_kept(t) -> None:
     keeps = fresh("keeps", removes=False)
-    keeps.open(layout_of(t)).batch_put(rows([7]).to_batches()[0])
+    keeps.open(schema_of(t)).batch_put(rows([7]).to_batches()[0])
     t.upsert(rows([1]))
     with pytest.raises(OptionError):
         repair(t, keeps)
@@ -269,8 +269,8 @@ def test_a_sink_that_cannot_remove_is_filled_and_its_other_rows_are_refused_or_k
     assert held(keeps) == {7: 0, 1: 0}
 
 
-def layout_of(t: Table) -> Layout:
-    return Layout.of(t.handle.cache.known().table.spec)
+def schema_of(t: Table) -> SinkSchema:
+    return SinkSchema.of(t.handle.cache.known().table.spec)
 
 
 def test_a_sink_that_cannot_be_read_or_written_is_an_error_and_no_position(t, sink) -> None:

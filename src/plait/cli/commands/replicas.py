@@ -10,11 +10,12 @@ from plait.cli.application import Application
 from plait.cli.command import bare_command, dry_run_option, table_options, yes_option
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
-from plait.cli.sink_address import sink_of
 from plait.cli.view import Facts, Grid, number
-from plait.replicate import ReplicaRepair, ReplicaStatus
+from plait.model.decision import CommitResult
+from plait.replicate import ReplicaRepair, ReplicaStatus, Sink
 from plait.replicate import repair as repair_sink
 from plait.replicate import status as load_status
+from plait.replicate.address import sink_at, sink_of
 from plait.table import Table
 
 _COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahead", ">pending")
@@ -22,12 +23,14 @@ _COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahea
 
 @bare_command(
     "replicas",
-    "replicas status ./flights",
+    "replicas add ./flights --sink eu=s3://eu/flights",
     "replicas repair ./flights --sink 'serving=sqlite:///serving.db#flights' --dry-run",
 )
-@click.argument("action", type=click.Choice(["status", "repair"]))
+@click.argument("action", type=click.Choice(["status", "repair", "add", "remove"]))
 @click.argument("uri")
-@click.option("--sink", metavar="NAME=ADDRESS", help="With repair: the sink, as described above.")
+@click.option(
+    "--sink", metavar="NAME=ADDRESS", help="The sink, as described above; not with status."
+)
 @click.option(
     "--extra",
     type=click.Choice(["remove", "keep"]),
@@ -48,25 +51,43 @@ def replicas(  # noqa: PLR0913 - one parameter an option
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Show how far the sinks of a table are from it, or set one right row by row.
+    """Name the sinks of a table, show how far they are from it, or set one right row by row.
+
+    `add` puts a sink into the definition of the table: from then on, every writer sends its rows
+    there first. ADDRESS has no password. `remove` takes one out, by its NAME.
 
     `status` asks no sink. A sink is behind by the commits that changed rows and were not sent to
     it, and ahead by the writers that sent rows and did not commit. The exit code is 8 if a sink
     is not in step.
 
     `repair` reads the whole sink and the whole table, and changes the rows of the sink that differ.
+    A sink of the definition needs its NAME alone.
+
     ADDRESS is the place of a table; or a database and its table, such as
     postgresql+psycopg://host/db#flights; or a topic, such as kafka://host:9092/flights.
     Writers may go on meanwhile.
     """
-    if (action == "repair") != (sink is not None) or (sink is None and (extra or dry_run or yes)):
-        message = "repair needs --sink; status takes none of these options"
+    if (action == "status") != (sink is None):
+        message = f"{action} needs --sink" if sink is None else "status takes no --sink"
+        raise click.UsageError(message)
+    if action != "repair" and (extra or dry_run or yes):
+        message = "only repair takes --extra, --dry-run and --yes"
         raise click.UsageError(message)
     table = open_table(app, uri, storage)
     if sink is None:
         _show_status(app, load_status(table))
+    elif action == "add":
+        _show_definition(app, table, table.add_replica(sink))
+    elif action == "remove":
+        _show_definition(app, table, table.remove_replica(sink))
     else:
         _repair(app, table, sink, extra or "remove", dry_run=dry_run, yes=yes)
+
+
+def _show_definition(app: Application, table: Table, done: CommitResult) -> None:
+    named = dict(table.handle.cache.known().table.replicas)
+    facts = Facts((("version", done.version), *(("sink", f"{n}={named[n]}") for n in named)))
+    app.show({"version": done.version, "replicas": named}, facts)
 
 
 def _show_status(app: Application, sinks: tuple[ReplicaStatus, ...]) -> None:
@@ -100,7 +121,7 @@ def _repair(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    sink = sink_of(address)
+    sink = _sink(table, address)
     found = repair_sink(table, sink, extra=extra, dry_run=True)
     if dry_run:
         app.show({"found": found.to_dict(), "repair": None}, _facts(found))
@@ -110,6 +131,12 @@ def _repair(
         app.ask(question, {"found": found.to_dict()}, _facts(found), yes=yes)
     done = repair_sink(table, sink, extra=extra)
     app.show({"found": found.to_dict(), "repair": done.to_dict()}, _facts(done))
+
+
+def _sink(table: Table, text: str) -> Sink:
+    """Return the sink of NAME=ADDRESS, or of a NAME that the definition has an address for."""
+    address = table.handle.cache.known().table.replicas.get(text)
+    return sink_of(text) if address is None else sink_at(text, address)
 
 
 def _facts(found: ReplicaRepair) -> Facts:

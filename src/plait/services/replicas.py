@@ -1,0 +1,37 @@
+"""The sinks in a table's definition: one more, or one less, by one decision each (RFC 0022)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plait.errors import OptionError
+from plait.model.decision import CommitResult
+from plait.state.definition import TableDef
+from plait.txn.definition import change_table
+from plait.txn.replicated import with_replicas
+from plait.txn.table_handle import TableHandle
+from plait.write.replication import parse_replicas
+
+
+def add_replica(handle: TableHandle, replica: str) -> CommitResult:
+    """Name one more sink, or another address of one; raise OptionError if it does not fit."""
+    added = parse_replicas([replica])
+
+    def changed(table: TableDef) -> TableDef:
+        return with_replicas(table, {**table.replicas, **added})
+
+    return change_table(handle, changed)
+
+
+def remove_replica(handle: TableHandle, name: str) -> CommitResult:
+    """Name a sink no more; raise OptionError if the definition does not name it."""
+
+    def changed(table: TableDef) -> TableDef:
+        if name not in table.replicas:
+            message = f"the table's definition names no sink {name}"
+            hint = f"it names: {', '.join(table.replicas) or 'none'}"
+            raise OptionError(message, hint=hint, key="replicas", value=name)
+        rest = {each: at for each, at in table.replicas.items() if each != name}
+        return replace(table, replicas=rest)
+
+    return change_table(handle, changed)

@@ -1,0 +1,88 @@
+"""Tables whose definition names sinks: what such a table may be, and what its commits must show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from plait.errors import OptionError, RetryableConflictError
+from plait.model.changes import WriteStatus
+from plait.model.replicas import SinkLedger
+from plait.model.request import WriteRequest
+from plait.state.definition import TableDef
+from plait.txn.matrix import DATA, FILE_GROUP, KEY
+from plait.txn.refusal import Refused
+
+_ORDERED: Final = (KEY, FILE_GROUP)
+"""Policies under which two commits of one key never both succeed unless one followed the other."""
+_REMOVE: Final = "remove the sinks from the table, and add and repair them afterwards"
+
+
+def require_puts_in_order(table: TableDef) -> None:
+    """Refuse a table whose rows sinks may get twice, or in another order; raise OptionError."""
+    if not table.spec.keyed:
+        message = "replicas need a record key: without it, a batch cannot be sent again"
+        hint = "create the table with record_key=[...]"
+        raise OptionError(message, hint=hint, key="replicas", value="")
+    if table.spec.computed:
+        message = f"replicas cannot keep rows apart by {table.spec.computed[0].text}"
+        hint = "have its columns in the record key, or partition by a column"
+        raise OptionError(message, hint=hint, key="replicas", value="")
+    if table.policy not in _ORDERED:
+        message = f"policy {table.policy!r} may commit one key twice in another order than sinks"
+        hint = f"use a table with the policy {' or '.join(_ORDERED)}"
+        raise OptionError(message, hint=hint, key="replicas", value=table.policy)
+
+
+def with_replicas(table: TableDef, replicas: Mapping[str, str]) -> TableDef:
+    """Return a definition with these sinks.
+
+    Raises:
+        OptionError: rows of such a table cannot go to sinks first, or expire without them.
+    """
+    if replicas:
+        require_puts_in_order(table)
+        if table.repush is not None and table.repush.source is not None:
+            message = "a repush is open that replaces the table's rows by those of a source"
+            hint = "cancel it, or let it end; then add the sinks, and repair them"
+            raise OptionError(message, hint=hint, key="replicas", value=table.repush.directory)
+        if table.ttl is not None:
+            message = "rows that expire would stay in the sinks of the table"
+            hint = "use a time to live, or sinks in the table's definition, not both"
+            raise OptionError(message, hint=hint, key="replicas", value=str(table.ttl))
+    return replace(table, replicas=dict(replicas))
+
+
+def require_no_replicas(table: TableDef, what: str) -> None:
+    """Refuse what changes rows without a writer that sends them; raise OptionError.
+
+    Args:
+        table: the table.
+        what: what is refused, such as ``a restore``.
+    """
+    if table.replicas:
+        names = ", ".join(table.replicas)
+        message = f"{what} cannot send its rows to the table's sinks first: {names}"
+        raise OptionError(message, hint=_REMOVE, key="replicas", value=names)
+
+
+def require_held(
+    table: TableDef, request: WriteRequest, status: WriteStatus, ledger: SinkLedger | None
+) -> SinkLedger | None:
+    """Return the ledger, unless a sink of the table lacks rows that a commit writes.
+
+    Its writer began before the sink was added, or cannot send rows.
+
+    Raises:
+        Refused: write the same rows again.
+    """
+    if not table.replicas or request.operation not in DATA or status.changes.nothing:
+        return ledger
+    held = () if ledger is None else ledger.sinks
+    lacking = ", ".join(sorted(set(table.replicas).difference(held)))
+    if lacking:
+        message = f"sinks were added to the table that did not get these rows first: {lacking}"
+        hint = "write the same rows again: the next writer sends them there"
+        raise Refused(RetryableConflictError(message, hint=hint, sinks=lacking))
+    return ledger
