@@ -79,7 +79,11 @@ class Golden:
         names = self.table.schema.names
         lines, last = [], None
         for version, rows in sorted(self.rows.items()):
-            values = [[plain(row[name]) for name in names] for row in rows]
+            # Rows of other columns than the last ones come in the order that those have.
+            values = [
+                [plain(row[name]) for name in (names if set(row) == set(names) else row)]
+                for row in rows
+            ]
             text = "null" if values == last else _json(values)  # null: as the version before
             lines.append(f'"{version}":{text}')
             last = values

@@ -21,7 +21,18 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.golden import Golden, Row, by
-from tests.compat.services import archived, expired, ordered, repushed, restored, written
+from tests.compat.services import (
+    altered,
+    archived,
+    expired,
+    fields,
+    hashed,
+    ordered,
+    replicated,
+    repushed,
+    restored,
+    written,
+)
 
 HERE = Path(__file__).parent / "v1"
 UTC = dt.UTC
@@ -444,6 +455,10 @@ TABLES = (
     archived,
     written,
     repushed,
+    hashed,
+    replicated,
+    fields,
+    altered,
 )
 
 

@@ -25,11 +25,20 @@ import pyarrow.parquet as pq
 import pyroaring
 import xxhash
 
-from tests.compat.values import arrow_field, bucket_of, field_id, fitting, key_hashes, text_of
+from tests.compat.values import (
+    arrow_field,
+    bucket_of,
+    field_id,
+    field_value,
+    fitting,
+    key_hashes,
+    text_of,
+)
 
 FEATURES = {
     "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
-    "ttl-1", "archive-1", "rows-written-1", "repush-1",
+    "ttl-1", "archive-1", "rows-written-1", "repush-1", "bucket-by-1",
+    "replicas-1", "partition-fields-1", "defaults-1",
 }  # fmt: skip
 _ADDED = [
     "path", "partition", "bucket", "kind", "rows", "bytes", "order", "schema_id", "footer",
@@ -217,6 +226,7 @@ class Reader:
                     shown = [None if text is None else float(text) for text in shown]
                 else:
                     typed = [*map(text_of, typed[:2]), typed[2]]
+                    typed = [*map(_as_told, typed, shown)]
                 require(typed == shown, f"{row['path']} has other bounds of field {number}")
 
     def _apply(self, checksum: str, decision: Row) -> None:
@@ -356,7 +366,9 @@ class Reader:
         require(found.num_rows == file["rows"], f"{path} has {found.num_rows} rows")
         schemas = {schema["id"]: schema["fields"] for schema in self.table["schemas"]}
         written = {field["id"]: field["name"] for field in schemas[file["schema_id"]]}
-        return fitted(found, [arrow_field(field) for field in schemas[schema_id]], written)
+        fields = schemas[schema_id]
+        initial = {field["id"]: field["initial"] for field in fields if "initial" in field}
+        return fitted(found, [arrow_field(field) for field in fields], written, initial)
 
     def _hidden(self, mask: Row, rows: int) -> pyroaring.BitMap64:
         """Read a deletion vector."""
@@ -377,20 +389,24 @@ class Reader:
     def _check_places(self, table: pa.Table, file: Row, layout: Row) -> None:
         """Check that every row, hidden or not, lies in the partition and bucket of its file."""
         names, spec, path = layout["partition_by"], layout["bucket_spec"], file["path"]
-        values = {tuple(map(text_of, row.values())) for row in table.select(names).to_pylist()}
+        values = {
+            tuple(text_of(field_value(name, row, table)) for name in names)
+            for row in table.to_pylist()
+        }
         for each in values:
             text = json.dumps(each, separators=(",", ":"), ensure_ascii=False)
             require(text == file["partition"], f"a row of partition {text} is in {path}")
         buckets = {-1}
         if spec["key"]:
-            buckets = {bucket_of(each, spec["count"]) for each in key_hashes(table, spec["key"])}
+            hashes = key_hashes(table, spec.get("by", spec["key"]))
+            buckets = {bucket_of(each, spec["count"]) for each in hashes}
         require(buckets <= {file["bucket"]}, f"a row of another bucket is in {path}")
 
     def key_digests(self) -> Iterator[tuple[Row, list[int]]]:
         """Give the key hashes that decisions say they touched or looked up, checked."""
         for row in self.touched:
             body = row["key_inline"] or b""
-            count = self.layout(row["version"])["bucket_spec"]["count"]
+            spec = self.layout(row["version"])["bucket_spec"]
             if row["keys"] == "sidecar":
                 data = self._read(row["key_path"])
                 head, body = data[:24], data[24:]
@@ -399,7 +415,8 @@ class Reader:
             hashes = [value for (value,) in struct.iter_unpack("<Q", body)]
             rising = hashes == sorted(set(hashes))
             counted = row["keys"] not in ("inline", "sidecar") or len(hashes) == row["key_count"]
-            here = {bucket_of(each, count) for each in hashes} <= {row["bucket"]}
+            places = set() if "by" in spec else {bucket_of(n, spec["count"]) for n in hashes}
+            here = places <= {row["bucket"]}
             require(rising and counted and here, f"other keys than in bucket {row['bucket']}")
             yield row, hashes
 
@@ -445,7 +462,19 @@ def known(features: list[str]) -> None:
 # --- types -------------------------------------------------------------------------------------
 
 
-def fitted(found: pa.Table, wanted: list[pa.Field], written: dict[int, str]) -> pa.Table:
+def _as_told(value: object, text: object) -> object:
+    """Return a typed bound as the type wrote it that the column had before it was widened."""
+    if not isinstance(value, str) or not isinstance(text, str):
+        return value
+    if "T" not in text:
+        value = value.removesuffix("T00:00:00.000000")
+    digits = len(text.partition(".")[2])
+    return value[: len(text)] if digits and not value[len(text) :].strip("0") else value
+
+
+def fitted(
+    found: pa.Table, wanted: list[pa.Field], written: dict[int, str], initial: dict[int, str]
+) -> pa.Table:
     """Return the columns of a schema, by field id, from those of a file."""
     names = {field_id(field): field.name for field in found.schema}
     names = written if set(names) == {None} else names
@@ -454,7 +483,8 @@ def fitted(found: pa.Table, wanted: list[pa.Field], written: dict[int, str]) -> 
         number = field_id(field)
         require(number in names or number not in written, f"column {field.name} is missing")
         if number not in names:
-            columns.append(pa.nulls(found.num_rows, field.type))
+            value = initial.get(number)
+            columns.append(pa.array([value] * found.num_rows, pa.string()).cast(field.type))
             continue
         values, there = found[names[number]], found.schema.field(names[number])
         if pa.types.is_nested(field.type):

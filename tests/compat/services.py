@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from unittest import mock
 
-from plait import Ttl
+import pyarrow as pa
+
+from plait import Table, Ttl
 from plait.repush.begin import NewLayout, begin
+from plait.services.alter import Alteration
 from plait.timeline import paths
 from tests.compat.golden import Golden, Row
+from tests.support.memory import forget
 
 UTC = dt.UTC
 
@@ -180,6 +185,47 @@ def written() -> Golden:
     return golden
 
 
+def replicated() -> Golden:
+    """Sinks in the definition: what names them, and the ledgers of what went there first."""
+    forget("memory://golden-sink")
+    schema = "id bigint, v string"
+    Table.create("memory://golden-sink", schema, record_key=["id"])
+    golden = Golden(
+        "replicated",
+        schema,
+        record_key=("id",),
+        buckets=1,
+        replicas={"eu": "memory://golden-sink"},
+        properties={"checkpoint.interval": "3", "replicas.batch.size": "2"},
+    )
+    table = golden.table
+    rows: dict[int, Row] = {}
+
+    def put(text: str, *ids: int) -> None:
+        fresh = {n: {"id": n, "v": text} for n in ids}
+        rows.update(fresh)
+        table.upsert(golden.arrow(fresh.values()))
+        golden.shows(rows.values())
+
+    put("first", 1, 2, 3)
+    with table.transaction() as tx:
+        tx.delete(keys=pa.table({"id": [1]}))
+        tx.upsert(golden.arrow([{"id": 4, "v": "block"}]))
+    del rows[1]
+    rows[4] = {"id": 4, "v": "block"}
+    golden.shows(rows.values())
+    table.add_replica("us=memory://golden-sink")
+    golden.shows(rows.values())
+    put("both", 2)
+    table.remove_replica("us")
+    golden.shows(rows.values())
+    put("one", 5)
+    table.remove_replica("eu")
+    golden.shows(rows.values())
+    put("none", 6)
+    return golden
+
+
 def archived() -> Golden:
     """Decisions in two files of the archive, and a slot that is not emptied yet."""
     golden = Golden(
@@ -211,6 +257,127 @@ def archived() -> Golden:
     golden.shows(rows.values())
     put("last", 1_000)
     return golden
+
+
+def fields() -> Golden:
+    """Partitions by every transform, by others after a repush, and by columns again."""
+    golden = Golden(
+        "fields",
+        "id bigint, at timestamp, day date, user string, tag binary, v int",
+        record_key=("id",),
+        partition_by=("day(at)", "bucket(2, user)", "truncate(1, tag)"),
+        buckets=1,
+        table_type="mor",
+    )
+    table = golden.table
+    rows: dict[int, Row] = {}
+    begin = dt.datetime(1969, 12, 30, 23, 59, 59, 999_999, UTC)
+
+    def row(number: int, v: int) -> Row:
+        at = None if number == 6 else begin + dt.timedelta(hours=9 * number)
+        day = dt.date(1968 + number, 2, 28) if number % 4 else None
+        user = f"u\u00e9{number % 3}" if number % 5 else None
+        return {"id": number, "at": at, "day": day, "user": user, "tag": b"\xff\x00", "v": v}
+
+    def put(v: int, *ids: int) -> None:
+        rows.update({n: row(n, v) for n in ids})
+        table.upsert(golden.arrow(rows[n] for n in ids))
+        golden.shows(rows.values())
+
+    put(0, *range(12))
+    put(1, 3, 6)
+    table.delete(keys=golden.arrow([rows.pop(5)]).select(["id", "at", "user", "tag"]))
+    golden.shows(rows.values())
+    for number, partition_by in enumerate(
+        (("year(day)", "truncate(2, user)"), ("month(at)", "truncate(4, id)"), ("hour(at)",), ())
+    ):
+        table.repush(partition_by=partition_by)
+        golden.shows(rows.values())
+        put(10 + number, number, 20 + number)
+    return golden
+
+
+def hashed() -> Golden:
+    """Buckets by a part of the record key, by another part after a repush, and by all of it."""
+    golden = Golden(
+        "hashed",
+        "user string, n bigint, v string",
+        record_key=("user", "n"),
+        buckets=3,
+        bucket_by=("user",),
+        table_type="mor",
+    )
+    table = golden.table
+    rows: dict[tuple[str, int], Row] = {}
+
+    def put(text: str, *ids: int) -> None:
+        some = [{"user": "abcdefg"[n % 7], "n": n // 7, "v": text} for n in ids]
+        rows.update({(str(each["user"]), int(str(each["n"]))): each for each in some})
+        table.upsert(golden.arrow(some))
+        golden.shows(rows.values())
+
+    put("first", *range(20))
+    put("second", *range(0, 20, 3))
+    for by in (("n",), ()):
+        table.repush(bucket_by=by)
+        golden.shows(rows.values())
+        put(f"by {by}", 3, 30)
+        del rows["a", 0 if by else 1]
+        table.delete(keys=golden.arrow([{"user": "a", "n": 0 if by else 1}]).select(["user", "n"]))
+        golden.shows(rows.values())
+    return golden
+
+
+def altered() -> Golden:
+    """Columns that come, go, are called otherwise and become wider, beside rows of every time."""
+    golden = Golden(
+        "altered",
+        "id bigint, f float, d date, n int, price decimal(6,1), s struct<a:int,b:string>",
+        record_key=("id",),
+        buckets=2,
+        table_type="mor",
+        properties={"checkpoint.interval": 3},
+    )
+    table, rows = golden.table, dict[int, Row]()
+
+    def put(*ids: int, **values: object) -> None:
+        some = [{"id": number, **values} for number in ids]
+        rows.update({int(str(each["id"])): each for each in some})
+        table.upsert(golden.arrow(some))
+        golden.shows(rows.values())
+
+    def change(alteration: Alteration, becomes: Callable[[Row], Row]) -> None:
+        alteration.commit()
+        rows.update({number: becomes(row) for number, row in rows.items()})
+        golden.shows(rows.values())
+
+    day, price = dt.date(2026, 1, 31), Decimal("1.5")
+    put(*range(4), f=0.5, d=day, n=7, price=price, s={"a": 1, "b": "x"})
+    wider = table.alter().widen("f", "double").widen("d", "timestamp_ntz").widen("n", "bigint")
+    wider = wider.widen("price", "decimal(9,3)")
+    midnight = dt.datetime(2026, 1, 31)  # noqa: DTZ001 - of no zone
+    change(wider, lambda row: {**row, "d": midnight, "price": Decimal("1.500")})
+    put(1, 9, f=1e300, d=midnight, n=2**40, price=Decimal("123456.789"), s=None)
+    renamed = table.alter().rename("n", "count").drop("f").move("price", after="")
+    change(renamed.add("s.c", "date"), _renamed)
+    fresh = table.alter().add("f", "string", default="none", after="id").default("f", "late")
+    change(fresh.comment("f", "a word"), lambda row: {**row, "f": "none"})
+    table.append(golden.arrow([{"id": 20}]).select(["id"]))
+    rows[20] = {**dict.fromkeys(table.schema.names), "id": 20, "f": "late"}
+    golden.shows(rows.values())
+    table.delete(where="f = 'none' AND id < 2")
+    rows.pop(0), rows.pop(1)
+    golden.shows(rows.values())
+    table.compact(full=True)
+    golden.shows(rows.values())
+    return golden
+
+
+def _renamed(row: Row) -> Row:
+    """Return a row as it is shown once its columns are called otherwise."""
+    whole = row["s"]
+    member = {**whole, "c": None} if isinstance(whole, dict) else None
+    return {"price": row["price"], "id": row["id"], "d": row["d"], "count": row["n"], "s": member}
 
 
 def repushed() -> Golden:

@@ -171,7 +171,10 @@ def float_text(value: np.floating) -> str:
 @pytest.mark.parametrize("name", TABLES)
 def test_bounds_are_those_of_the_rows(name: str) -> None:
     for reader, file, rows in data_files(name):
-        (schema,) = reader.table["schemas"]
+        schemas = {schema["id"]: schema for schema in reader.table["schemas"]}
+        schema = schemas[reader.table["schema_id"]]
+        if file["schema_id"] != schema["id"]:
+            continue  # its rows come in newer types, and its bounds are those of its own
         plain = [f for f in schema["fields"] if isinstance(f["type"], str)]
         wanted = {str(f["id"]): bounds_of(rows[f["name"]]) for f in plain[:BOUNDED_MAX]}
         told = json.loads(file["stats"])

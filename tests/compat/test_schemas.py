@@ -33,14 +33,17 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
+from plait.model.layout import FormerLayout
 from plait.model.replicas import Attempt, SinkLedger, TaskLedger
-from plait.model.repush import FormerLayout, OpenRepush, repush_directory
+from plait.model.repush import OpenRepush, repush_directory
+from plait.model.repush_source import RepushSource, SourceAddress
+from plait.model.schema import ColumnNote
 from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
 from plait.state.definition import TableDef
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
-from plait.timeline import codec, paths
+from plait.timeline import codec, features, paths
 from plait.timeline.replica_records import write_attempt
 from tests.support.sinks import fresh
 
@@ -118,9 +121,21 @@ SCOPE = Scope("partitions", (("a", None),), PREDICATE)
 
 def laid_out(table: TableDef) -> TableDef:
     """Return a definition that has an older layout and an open repush."""
+    schema, buckets = table.spec.schema, replace(table.spec.buckets, by=("id",))
+    first = schema.field_id(schema.names[0])
+    schema = replace(schema, notes={first: ColumnNote("a word", "1", "2", was_float=True)})
+    spec = replace(table.spec, schema=schema, buckets=buckets)
+    table = replace(table, spec=spec, schemas={schema.id: schema})
     layout, directory = table.layout, repush_directory("0" * 16)
-    opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"})
-    return replace(table, former=(FormerLayout(layout, 0),), repush=opened, repushed=(directory,))
+    source = RepushSource(SourceAddress("parquet", "files"), 0, 1, "digest")
+    opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"}, source)
+    return replace(
+        table,
+        former=(FormerLayout(layout, 0),),
+        repush=opened,
+        repushed=(directory,),
+        replicas={"eu": "s3://eu/t"},
+    )
 
 
 def whole(**changes: object) -> dict[str, object]:
@@ -186,6 +201,7 @@ def test_keys_of_a_decision_are_those_of_its_schema() -> None:
         "ttl": decision["table"]["ttl"],
         "formerLayout": decision["table"]["former_layouts"][0],
         "openRepush": decision["table"]["repush"],
+        "repushSource": decision["table"]["repush"]["source"],
         "layout": decision["table"]["repush"]["layout"],
         "bucketSpec": decision["table"]["bucket_spec"],
         "contract": decision["table"]["contract"],
@@ -208,7 +224,7 @@ def test_words_of_the_schemas_are_those_of_the_code() -> None:
     decision = DEFS["decision"]["properties"]
     assert set(decision["action"]["enum"]) == set(Action)
     assert set(decision["operation"]["enum"]) == set(Operation)
-    assert tuple(DEFS["feature"]["enum"]) == codec.KNOWN
+    assert tuple(DEFS["feature"]["enum"]) == features.KNOWN
     files = STATE["properties"]["parts"]["items"]["properties"]["files"]
     assert set(files["items"]["prefixItems"][0]["enum"]) == set(PART_TABLES)
 

@@ -176,3 +176,25 @@ def fitting(found: pa.Field, wanted: pa.Field) -> Callable[[Any], Any]:
         each = fitting(old.value_field, new.value_field)
         return lambda value: value and [each(item) for item in value]
     return lambda value: value
+
+
+def field_value(field: str, row: dict[str, Any], table: pa.Table) -> object:
+    """Return the value of a partition field for a row."""
+    call = re.fullmatch(r"([A-Za-z_]\w*)\((?:(\d+), )?(\w+)\)", field)
+    if call is None:
+        return row[field]
+    transform, size, name = call.groups()
+    value = row[name]
+    if value is None:
+        return None
+    if transform == "bucket":
+        column = pa.table({name: pa.array([value], table.schema.field(name).type)})
+        (each,) = key_hashes(column, [name])
+        return bucket_of(each, int(size))
+    if transform == "truncate":
+        return value - value % int(size) if isinstance(value, int) else value[: int(size)]
+    if transform == "hour":
+        return value.replace(minute=0, second=0, microsecond=0)
+    day = value.date() if isinstance(value, dt.datetime) else value
+    months = {"year": 1, "month": day.month, "day": day.month}
+    return dt.date(day.year, months[transform], day.day if transform == "day" else 1)

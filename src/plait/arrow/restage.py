@@ -1,4 +1,7 @@
-"""Give back what a writer took in, in order, so that it can be staged under another layout."""
+"""Give back what a writer took in, in order, so that it can be staged again.
+
+A repush gave the table another layout meanwhile, or its columns changed.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,13 @@ from plait.arrow.ingest import Group
 from plait.arrow.operations import StagedInput
 from plait.arrow.sinks import LogSink
 from plait.errors import RetryableConflictError
+from plait.files.fitting import filled, fitted
+from plait.model.defaults import default_value
 from plait.model.instant import Operation
+from plait.model.partitioning import PartitionField
 from plait.model.plan import TableSpec
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
+from plait.model.schema import Schema
 from plait.model.value import array_of
 
 
@@ -30,9 +37,12 @@ def require_restageable(
 
     Raises:
         RetryableConflictError: partitions are overwritten, or keys of partitions removed, and the
-            table has other partitions now.
+            table has other partitions now; or they are transforms, whose columns are not kept; or
+            columns have other names, and expressions name some.
     """
-    if set(old.partition_by) - set(old.key) == set(new.partition_by) - set(new.key):
+    _require_same_names(request, old.schema, new.schema)
+    places = [set(spec.partition_columns) - set(spec.key) for spec in (old, new)]
+    if places[0] == places[1] and not old.computed and not new.computed:
         return
     what = ""
     if request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
@@ -49,10 +59,59 @@ def require_restageable(
         )
 
 
+def _require_same_names(request: WriteRequest, old: Schema, new: Schema) -> None:
+    """Refuse expressions, which name columns, once a name stands for another column or none."""
+    partial = request.operation is Operation.UPSERT
+    if request.predicate is None and (request.clauses is None or partial):
+        return
+    ids = {name: new.field_id(name) for name in new.names}
+    other = [name for name in old.names if ids.get(name) != old.field_id(name)]
+    if other:
+        message = f"the table has no column {other[0]!r} any more, or another one of that name"
+        hint = "run the write again, with the columns that there are"
+        raise RetryableConflictError(message, hint=hint, columns=other)
+
+
+def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa.Table:
+    """Return rows that came under one schema as rows of another.
+
+    Columns are told apart by their ids: renamed ones have their new name, dropped ones go.
+
+    Args:
+        rows: some columns of the old schema, and maybe others, which stay as they are.
+        old: the schema under which they came.
+        new: the schema of the table.
+        whole: whether columns that are new come in too, with their default.
+    """
+    if old is new or old.id == new.id:
+        return rows
+    there = {new.field_id(name): name for name in new.names}
+    names, columns = [], []
+    for name in rows.column_names:
+        known = name in old.names
+        now = there.get(old.field_id(name)) if known else name
+        if now is None:
+            continue
+        column = rows[name]
+        if known:
+            stored, wanted = old.arrow.field(name), new.arrow.field(now)
+            chunks = [fitted(chunk, stored, wanted) for chunk in column.chunks]
+            column = pa.chunked_array(chunks, wanted.type)
+        names.append(now)
+        columns.append(column)
+    before = {old.field_id(name) for name in old.names}
+    for number, name in there.items():
+        if whole and number not in before:
+            kind = new.arrow.field(name).type
+            names.append(name)
+            columns.append(filled(default_value(new, name), kind, rows.num_rows))
+    return pa.table(columns, names=names)
+
+
 def replayed(
-    came: StagedInput, existing: Existing, *, deletes: bool
+    came: StagedInput, existing: Existing, plan: WritePlan
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """Return everything that came in, bucket by bucket, each in its order.
+    """Return everything that came in, bucket by bucket, each in its order, in today's columns.
 
     The flag tells keys that are removed from rows. The memory of a bucket is free again when the
     next one begins.
@@ -60,8 +119,21 @@ def replayed(
     Args:
         came: runs, logs and appended files; what is read from it is not there any more.
         existing: reads files of the writer's own layout.
-        deletes: whether all that came are keys to remove.
+        plan: what is to be done with them now.
     """
+    old, new, request = existing.spec.schema, plan.spec.schema, plan.request
+    deletes = request.operation is Operation.DELETE
+    for rows, removes in _as_it_came(came, existing, deletes=deletes):
+        if request.operation is Operation.MERGE:  # its source has columns of its own
+            yield rows, removes
+            continue
+        whole = not removes and request.clauses is None
+        yield with_columns(rows, old, new, whole=whole), removes
+
+
+def _as_it_came(
+    came: StagedInput, existing: Existing, *, deletes: bool
+) -> Iterator[tuple[pa.Table, bool]]:
     spec = existing.spec
     for group in sorted(came.groups, key=str):
         partition = _columns_of(group, spec)
@@ -113,12 +185,14 @@ def _rows_in(record: pa.Table, existing: Existing) -> Iterator[pa.Table]:
 class _PartitionColumns:
     """The partition columns of keys that name them, which no run has."""
 
-    def __init__(self, names: Sequence[str], texts: Sequence[str | None], spec: TableSpec) -> None:
-        kinds = [spec.schema.arrow.field(name).type for name in names]
+    def __init__(
+        self, fields: Sequence[PartitionField], texts: Sequence[str | None], spec: TableSpec
+    ) -> None:
+        schema = spec.schema.arrow
         self._values = {
-            name: array_of([text], kind)
-            for name, text, kind in zip(names, texts, kinds, strict=True)
-            if name not in spec.key
+            field.sources[0]: array_of([text], field.kind(schema))
+            for field, text in zip(fields, texts, strict=True)
+            if field.is_column and field.sources[0] not in spec.key
         }
 
     def added_to(self, keys: pa.Table) -> pa.Table:
@@ -130,4 +204,4 @@ class _PartitionColumns:
 
 
 def _columns_of(group: Group, spec: TableSpec) -> _PartitionColumns:
-    return _PartitionColumns(spec.partition_by if group[0] else (), group[0] or (), spec)
+    return _PartitionColumns(spec.fields if group[0] else (), group[0] or (), spec)

@@ -28,6 +28,7 @@ ENTRIES = {
     "schema": CommandEntry(_TABLES, "List the columns."),
     "files": CommandEntry(_TABLES, "List the live files."),
     "set": CommandEntry(_TABLES, "Set properties of a table, its time to live, or its contract."),
+    "alter": CommandEntry("plait.cli.commands.alter", "Change the columns of a table."),
     "history": CommandEntry(_TIMELINE, "List decisions, newest first."),
     "timeline": CommandEntry(_TIMELINE, "Show who wrote when, and which writers overlapped."),
     "compare": CommandEntry(
@@ -84,7 +85,7 @@ ENTRIES = {
     ),
     "replicas": CommandEntry(
         "plait.cli.commands.replicas",
-        "Show how far the sinks of a table are from it, or set one right row by row.",
+        "Name the sinks of a table, show how far they are from it, or set one right row by row.",
     ),
     "probe": CommandEntry(
         "plait.cli.commands.probe", "Race calls on a store to test whether it can be written."

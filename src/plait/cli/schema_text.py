@@ -30,7 +30,7 @@ def layout_text(layout: Mapping[str, object]) -> str:
     spec, places = layout["bucket_spec"], layout["partition_by"]
     buckets = "no buckets"
     if isinstance(spec, Mapping) and spec["key"]:
-        buckets = f"{spec['count']} buckets by {', '.join(spec['key'])}"
+        buckets = f"{spec['count']} buckets by {', '.join(spec.get('by', spec['key']))}"
     named = isinstance(places, Sequence) and ", ".join(map(str, places))
     partitions = f"partitioned by {named}" if named else "not partitioned"
     ordering = layout["ordering"]

@@ -6,6 +6,7 @@ grows with its length alone.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import threading
@@ -28,12 +29,13 @@ DIGITS_MAX: Final = 400
 """Of a number; a double has 309 before the point."""
 _FRAMES: Final = 20_000
 """Calls that the parser nests for ``DEPTH_MAX`` parentheses, and room to spare."""
-PREDICATE, VALUE, SCHEMA = "predicate", "value", "schema"
+PREDICATE, VALUE, SCHEMA, CHANGE = "predicate", "value", "schema", "change"
 """What a text may be."""
 _INSTEAD: Final = {
     PREDICATE: "scan with pyarrow.compute.field(column).isin(values), or delete by keys",
     VALUE: "pass a pyarrow expression or a function",
     SCHEMA: "pass a pyarrow schema",
+    CHANGE: "change a few columns at a time",
 }
 _SUPPORTED: Final = {
     PREDICATE: (
@@ -46,8 +48,13 @@ _SUPPORTED: Final = {
         "LTRIM, RTRIM, LENGTH, SUBSTRING, CONCAT, ||, CAST; or pass a function"
     ),
     SCHEMA: "for example: id bigint not null, day date, tags array<string>",
+    CHANGE: (
+        "supported: ADD COLUMN c TYPE [NOT NULL] [DEFAULT v] [COMMENT 'c'] [FIRST | AFTER d], DROP "
+        "COLUMN c, RENAME COLUMN c TO d, ALTER COLUMN c TYPE t | DROP NOT NULL | SET DEFAULT v | "
+        "DROP DEFAULT | COMMENT 'c' | FIRST | AFTER d"
+    ),
 }
-_AROUND: Final = {SCHEMA: ("CAST(NULL AS STRUCT<", ">)")}
+_AROUND: Final = {SCHEMA: ("CAST(NULL AS STRUCT<", ">)"), CHANGE: ("ALTER TABLE t ", "")}
 """What makes an expression of a text."""
 _PREFIXES: Final = frozenset(("-", "+", "~", "!", "not"))
 _PARSING: Final = threading.Lock()
@@ -82,6 +89,8 @@ def parsed(text: str, what: str) -> Iterator[exp.Expr]:
 def refused(text: str, what: str, why: str, position: int | None = None) -> TableError:
     """Return the error for a text of which something is not understood, where the parser saw it."""
     hint = _SUPPORTED[what]
+    if what == CHANGE:
+        return SchemaError(why, hint=hint, text=text[:200], position=position)
     if what != SCHEMA:
         return PredicateError(why, hint=hint, text=text, position=position)
     at = min(max((position or 0) - len(_AROUND[what][0]), 0), len(text))
@@ -105,10 +114,14 @@ def _tree(text: str, what: str) -> exp.Expr:
             message, hint="pip install sqlglot", library="sqlglot", extra=""
         ) from error
     before, after = _AROUND.get(what, ("", ""))
+    log = logging.getLogger("sqlglot")
+    told, log.disabled = log.disabled, True  # what it cannot read is said in the error
     try:
         parsed_trees = sqlglot.parse(before + text + after, dialect="spark")
     except SqlglotError as error:
         raise _unparsed(text, what, error) from error
+    finally:
+        log.disabled = told
     trees = [tree for tree in parsed_trees if tree is not None]
     if len(trees) != 1:
         why = f"{len(trees)} {what}s, expected one: {text[:200]!r}"
@@ -134,7 +147,7 @@ def _require_small(text: str, what: str) -> None:
     """Refuse what is too large, in time that grows with the length alone."""
     found, most, unit, remedy = len(text), _TEXT_MAX, "characters", _INSTEAD[what]
     if found <= most:
-        opening, closing = ("([<", ")]>") if what == SCHEMA else ("([", ")]")
+        opening, closing = ("([<", ")]>") if what in (SCHEMA, CHANGE) else ("([", ")]")
         tokens = joins = depth = run = deepest = digits = 0
         for token in _TOKEN.finditer(text):
             word = token[0]
@@ -156,6 +169,6 @@ def _require_small(text: str, what: str) -> None:
         found, most, unit, remedy = over[0]
     message = f"a {what} of {found} {unit} is too large: {text[:100]!r}"
     hint = f"at most {most}; {remedy}"
-    if what == SCHEMA:
+    if what in (SCHEMA, CHANGE):
         raise SchemaError(message, hint=hint, text=text[:100], position=0)
     raise PredicateError(message, hint=hint, text=text[:100])

@@ -77,7 +77,16 @@ def _with_both_zeros(values: tuple[Literal, ...]) -> tuple[Literal, ...]:
 
 
 def _literal(value: Literal) -> str:
-    kind, text = value.type, value.text or ""
+    return _typed(value.text or "", value.type)
+
+
+def typed_literal(text: str | None, kind: pa.DataType) -> str:
+    """Write a value, by its canonical text, as Spark SQL of exactly its type; None for null."""
+    written = "NULL" if text is None else _typed(text, kind)
+    return f"CAST({written} AS {type_name(kind)})"
+
+
+def _typed(text: str, kind: pa.DataType) -> str:
     if _T.is_string(kind):
         return _text(text)
     if _T.is_binary(kind):

@@ -87,6 +87,8 @@ class Operation(enum.StrEnum):
     BEGIN_REPUSH = "begin-repush"
     REPUSH = "repush"
     """The swap: every file is replaced, and the layout with them."""
+    REPUSH_SOURCE = "repush-source"
+    """The swap of a repush from a source: the rows are others too."""
     CANCEL_REPUSH = "cancel-repush"
     REPAIR = "repair"
 

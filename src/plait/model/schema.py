@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -82,11 +83,29 @@ def unknown_column(
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnNote:
+    """What a schema says of a field beside its name and its type."""
+
+    comment: str = ""
+    initial: str | None = None
+    """Canonical text of the value in rows of files that lack the column; None: null."""
+    default: str | None = None
+    """Canonical text of the value in rows that come without the column; None: null."""
+    was_float: bool = False
+    """Whether it was a float and is a double, so that bounds of older files are texts of floats."""
+
+
+NO_NOTE: Final = ColumnNote()
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """A version of the table's columns. Every field, nested ones too, carries its id."""
 
     id: int
     arrow: pa.Schema
+    notes: Mapping[int, ColumnNote] = field(default_factory=dict)
+    """By the id of a field; most have none."""
 
     @classmethod
     def create(cls, schema: pa.Schema) -> Schema:
@@ -105,11 +124,8 @@ class Schema:
         if not names:
             message = "a table needs at least one column"
             raise SchemaError(message)
-        taken = next((name for name in schema.names if name.lower() in CHANGE_COLUMNS), None)
-        if taken is not None:
-            message = f"invalid column name {taken!r}: change reads add a column with that name"
-            hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
-            raise SchemaError(message, hint=hint, column=taken)
+        for name in schema.names:
+            check_column_name(name)
         ids = iter(range(1, 1 << 31))
         return cls(0, pa.schema([_number(_storable(field), ids) for field in schema]))
 
@@ -118,27 +134,49 @@ class Schema:
         """The column names."""
         return list(self.arrow.names)
 
+    @property
+    def defaults(self) -> bool:
+        """Whether some column has a default."""
+        texts = ((note.initial, note.default) for note in self.notes.values())
+        return any(each != (None, None) for each in texts)
+
     def field_id(self, name: str) -> int:
         """Return the id of a column."""
-        return _id_of(self.arrow.field(name))
+        return id_of(self.arrow.field(name))
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
-        return {"id": self.id, "fields": [_field_json(field) for field in self.arrow]}
+        return {"id": self.id, "fields": [_field_json(each, self.notes) for each in self.arrow]}
 
     @classmethod
     def from_dict(cls, value: object) -> Schema:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
             entry = _dict(value)
-            fields = [_field_from(item, 0) for item in _list(entry["fields"])]
+            notes: dict[int, ColumnNote] = {}
+            fields = [_field_from(item, 0, notes) for item in _list(entry["fields"])]
             number = entry["id"]
             if not isinstance(number, int):
                 raise TypeError(number)
-            return cls(number, pa.schema(fields))
+            return cls(number, pa.schema(fields), notes)
         except (KeyError, TypeError, ValueError) as error:
             message = f"not a schema: {str(value)[:120]}"
             raise CorruptMetadataError(message, found=str(error)) from error
+
+
+def check_column_name(name: str) -> None:
+    """Refuse a name that change reads use themselves; raise SchemaError."""
+    if name.lower() in CHANGE_COLUMNS:
+        message = f"invalid column name {name!r}: change reads add a column with that name"
+        hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
+        raise SchemaError(message, hint=hint, column=name)
+
+
+def numbered(field: pa.Field, last_id: int) -> tuple[pa.Field, int]:
+    """Return a field with new ids, its parts too, and the last of them."""
+    ids = itertools.count(last_id + 1)
+    made = _number(field, ids)
+    return made, next(ids) - 1
 
 
 def _number(field: pa.Field, ids: Iterator[int]) -> pa.Field:
@@ -235,35 +273,51 @@ def plain_type(name: str) -> pa.DataType:
     raise ValueError(message)
 
 
-def _field_json(field: pa.Field) -> dict[str, object]:
+def _field_json(field: pa.Field, notes: Mapping[int, ColumnNote]) -> dict[str, object]:
+    note = notes.get(id_of(field), NO_NOTE)
     return {
-        "id": _id_of(field),
+        "id": id_of(field),
         "name": field.name,
-        "type": _type_json(field.type),
+        "type": _type_json(field.type, notes),
         "nullable": field.nullable,
+        **({"comment": note.comment} if note.comment else {}),
+        **({} if note.initial is None else {"initial": note.initial}),
+        **({} if note.default is None else {"default": note.default}),
+        **({"was": type_name(pa.float32())} if note.was_float else {}),
     }
 
 
-def _type_json(kind: pa.DataType) -> object:
+def _type_json(kind: pa.DataType, notes: Mapping[int, ColumnNote]) -> object:
     if pa.types.is_struct(kind):
-        return {"struct": [_field_json(child) for child in kind.fields]}
+        return {"struct": [_field_json(child, notes) for child in kind.fields]}
     if pa.types.is_list(kind):
-        return {"list": _field_json(kind.value_field)}
+        return {"list": _field_json(kind.value_field, notes)}
     if pa.types.is_map(kind):
-        return {"map": [_field_json(kind.key_field), _field_json(kind.item_field)]}
+        return {"map": [_field_json(each, notes) for each in (kind.key_field, kind.item_field)]}
     return type_name(kind)
 
 
-def _field_from(value: object, depth: int) -> pa.Field:
+def _field_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.Field:
     entry = _dict(value)
     name, nullable, number = entry["name"], entry["nullable"], entry["id"]
     if not (isinstance(name, str) and isinstance(nullable, bool) and isinstance(number, int)):
         raise TypeError(value)
-    kind = _type_from(entry["type"], depth)
+    kind = _type_from(entry["type"], depth, notes)
+    initial, default, was = (_text(entry, each) for each in ("initial", "default", "was"))
+    note = ColumnNote(str(entry.get("comment", "")), initial, default, was is not None)
+    if note != NO_NOTE:
+        notes[number] = note
     return pa.field(name, kind, nullable, {FIELD_ID: str(number).encode()})
 
 
-def _type_from(value: object, depth: int) -> pa.DataType:
+def _text(entry: Mapping[str, object], name: str) -> str | None:
+    value = entry.get(name)
+    if not isinstance(value, str | None):
+        raise TypeError(value)
+    return value
+
+
+def _type_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.DataType:
     if depth > _NESTING_MAX:
         message = "types are nested too deeply"
         raise ValueError(message)
@@ -271,27 +325,29 @@ def _type_from(value: object, depth: int) -> pa.DataType:
         return plain_type(value)
     entry = _dict(value)
     if "struct" in entry:
-        return pa.struct([_field_from(item, depth + 1) for item in _list(entry["struct"])])
+        return pa.struct([_field_from(item, depth + 1, notes) for item in _list(entry["struct"])])
     if "list" in entry:
-        return pa.list_(_field_from(entry["list"], depth + 1))
+        return pa.list_(_field_from(entry["list"], depth + 1, notes))
     key, item = _list(entry["map"])
-    return pa.map_(_field_from(key, depth + 1), _field_from(item, depth + 1))
+    return pa.map_(_field_from(key, depth + 1, notes), _field_from(item, depth + 1, notes))
 
 
-def _id_of(field: pa.Field) -> int:
+def id_of(field: pa.Field) -> int:
+    """Return the id of a field."""
     return int((field.metadata or {})[FIELD_ID])
 
 
-def _ids(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
-    for field in fields:
-        yield _id_of(field)
-        kind = field.type
+def ids_in(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
+    """Return the ids of fields and of all their parts."""
+    for each in fields:
+        yield id_of(each)
+        kind = each.type
         if pa.types.is_struct(kind):
-            yield from _ids(list(kind.fields))
+            yield from ids_in(list(kind.fields))
         elif pa.types.is_list(kind):
-            yield from _ids([kind.value_field])
+            yield from ids_in([kind.value_field])
         elif pa.types.is_map(kind):
-            yield from _ids([kind.key_field, kind.item_field])
+            yield from ids_in([kind.key_field, kind.item_field])
 
 
 def _dict(value: object) -> dict[str, object]:

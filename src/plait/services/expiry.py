@@ -39,7 +39,7 @@ from plait.timeline.pending import load_pending
 from plait.txn.carry import MaskFiles
 from plait.txn.definition import fitting_ttl
 from plait.txn.liveness import is_alive
-from plait.txn.matrix import DATA
+from plait.txn.matrix import DATA, SWAPS
 from plait.txn.refusal import Obsolete
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
@@ -257,7 +257,7 @@ class HideExpired:
         """Draft what has expired on a newer head; see ``Carrier``."""
         if head.table.ttl != self.ttl:
             raise Obsolete(_OTHER_TTL)
-        if any(each.operation is Operation.REPUSH for each in services):
+        if any(each.operation in SWAPS for each in services):
             raise Obsolete(_OTHER_LAYOUT)
         status = self.draft(head)
         if not status.changes.touched.num_rows:

@@ -20,7 +20,7 @@ from plait.model.decision import ArchiveFile, RolledBack
 from plait.model.instant import Instant, Outcome
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
-from plait.state.events import Folded
+from plait.state.fold import Folded
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
@@ -126,11 +126,9 @@ def remove_foreign(handle: TableHandle, files: Iterable[ForeignFile]) -> Foreign
 
 
 def _known(folded: Folded, archive: Iterable[ArchiveFile]) -> pa.Array:
-    """Return every path that the state names: live, kept for older versions, or condemned."""
-    columns = (folded.files["path"], folded.masks["dv_path"], folded.aux["path"])
-    chunks = [chunk for column in columns for chunk in column.chunks]
+    """Return every path that the state names, those of the archive too."""
     archived = pa.array([file.path for file in archive], pa.string())
-    return pa.concat_arrays([*chunks, *folded.condemned["path"].chunks, archived])
+    return pa.concat_arrays([folded.paths(), archived])
 
 
 def _judge(

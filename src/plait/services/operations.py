@@ -9,6 +9,7 @@ from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
 from plait.model.ttl import Ttl
+from plait.services.alter import Altering
 from plait.services.clean import (
     CleanPlan,
     CleanReport,
@@ -22,6 +23,7 @@ from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, re
 from plait.services.leftovers import count_kept
 from plait.services.maintenance import Maintenance
 from plait.services.mends import Mends
+from plait.services.replicas import add_replica, remove_replica
 from plait.services.restores import Restores
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties, set_ttl
@@ -30,7 +32,7 @@ from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_bac
 from plait.txn.table_handle import TableHandle
 
 
-class Services(Restores, Maintenance, Mends):
+class Services(Restores, Maintenance, Mends, Altering):
     """One-call table services. Only a restore and an expiry change rows."""
 
     _handle: TableHandle
@@ -59,6 +61,33 @@ class Services(Restores, Maintenance, Mends):
         1
         """
         return set_ttl(self._handle, Ttl.parse(ttl) if isinstance(ttl, str) else ttl)
+
+    def add_replica(self, replica: str) -> CommitResult:
+        """Have every writer send its rows to one more sink first, from this commit on.
+
+        The sink lacks what the table has already, until it is repaired. A writer that began
+        before and would commit without the sink gets a RetryableConflictError.
+
+        Args:
+            replica: ``NAME=ADDRESS``, without passwords: the place of a table; or a database and
+                its table, such as ``serving=sqlite:///serving.db#flights``; or a topic, such as
+                ``log=kafka://host:9092/flights``.
+
+        Raises:
+            OptionError: it is no such text, or does not fit the table; nothing was written.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-add-replica", "id bigint", record_key=["id"])
+        >>> t.add_replica("eu=memory://doc-add-replica-eu").version
+        1
+        >>> t.remove_replica("eu").version
+        2
+        """
+        return add_replica(self._handle, replica)
+
+    def remove_replica(self, name: str) -> CommitResult:
+        """Have writers send nothing more to a sink; raise OptionError if the table has none."""
+        return remove_replica(self._handle, name)
 
     def plan_expire(self) -> ExpiryPlan:
         """Plan what an expiry would take away now; write nothing.

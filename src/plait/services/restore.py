@@ -22,16 +22,16 @@ from plait.model.plan import TableSpec
 from plait.services.replay import lost_streams, set_back, undone_commit_ids
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState
-from plait.txn.matrix import DATA
+from plait.txn.matrix import DATA, SWAPS
+from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
-_OF_ROWS = frozenset(operation.value for operation in DATA)
+_OF_ROWS = frozenset(operation.value for operation in (*DATA, Operation.REPUSH_SOURCE))
 _SHOWN = _OF_ROWS | {Operation.EXPIRE.value}
 """A restore may bring expired rows back, until the next expiry: a plan shows that."""
 _OF_LINEAGE = _OF_ROWS | {
-    operation.value
-    for operation in (Operation.RESTORE, Operation.REPLAY, Operation.SCHEMA, Operation.REPUSH)
+    operation.value for operation in (Operation.RESTORE, Operation.REPLAY, Operation.SCHEMA, *SWAPS)
 }
 """A restore over such a decision changes the table, also where no file differs."""
 _VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
@@ -150,11 +150,13 @@ def restore(handle: TableHandle, plan: RestorePlan, *, replay: bool = False) -> 
         RestoreRefusedError: the plan does not show a commit; nothing was written.
         InstantExpiredError: the version was cleaned meanwhile.
         ContractError: this client was opened under another contract.
+        OptionError: the table's definition names sinks, which cannot follow.
         CommitOutcomeUnknownError: the store does not say.
     """
     done: list[RestorePlan] = []
 
     def draft(state: TableState) -> Draft | None:
+        require_no_replicas(state.table, "a restore")
         _require_shown(handle, state, plan)
         work = _Work.of(handle, state, plan.to)
         done[:] = [work.plan]
@@ -215,8 +217,8 @@ class _Work:
             changes.added.num_rows,
             changes.removed.num_rows,
             changes.masked.num_rows,
-            _rows(before.files),
-            _rows(after.files),
+            visible_rows(before.files),
+            visible_rows(after.files),
         )
         matters = bool(_listed(handle, state, (*undone, *returned), _OF_LINEAGE).num_rows)
         return cls(handle, state, plan, changes, undone, kept, matters, after.spec)
@@ -279,7 +281,8 @@ def _unlike(one: pa.ChunkedArray, other: pa.ChunkedArray, at: pa.ChunkedArray) -
     return pc.invert(alike)
 
 
-def _rows(files: pa.Table) -> int:
+def visible_rows(files: pa.Table) -> int:
+    """Count the rows of live files (LIVE) that are not hidden."""
     return int(pc.sum(pc.subtract(files["rows"], files["masked"])).as_py() or 0)
 
 

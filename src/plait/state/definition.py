@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from plait.errors import CorruptMetadataError
+from plait.model.compression import Compression
 from plait.model.contract import Contract, Options
+from plait.model.layout import FormerLayout, TableLayout
+from plait.model.partitioning import is_plain_name
 from plait.model.plan import TableSpec
-from plait.model.repush import FormerLayout, OpenRepush, TableLayout, is_repush_directory
+from plait.model.replicas import addresses_of
+from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
-from plait.timeline.codec import REPUSH
+from plait.timeline.features import BUCKET_BY, DEFAULTS, PARTITION_FIELDS, REPUSH
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class TableDef:
     """The repush that is under way."""
     repushed: tuple[str, ...] = ()
     """The directories of repushes that are over, oldest first."""
+    replicas: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
 
     @property
     def layout(self) -> TableLayout:
@@ -47,9 +53,29 @@ class TableDef:
         return frozenset((*self.repushed, *opened))
 
     @property
+    def kept(self) -> tuple[int, ...]:
+        """Versions that the open repush reads, however old they are."""
+        source = None if self.repush is None else self.repush.source
+        return () if source is None or source.kept is None else (source.kept,)
+
+    def builds(self, directory: str) -> bool:
+        """Tell whether the repush of a directory is under way."""
+        return self.repush is not None and self.repush.directory == directory
+
+    @property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
-        return (REPUSH,) if self.former or self.repushed or self.repush else ()
+        opened = () if self.repush is None else (self.repush.layout,)
+        layouts = (self.layout, *(each.layout for each in self.former), *opened)
+        told = {
+            REPUSH: self.former or self.repushed or self.repush,
+            BUCKET_BY: any(each.buckets.by for each in layouts),
+            PARTITION_FIELDS: not all(
+                is_plain_name(text) for each in layouts for text in each.partition_by
+            ),
+            DEFAULTS: any(each.defaults for each in self.schemas.values()),
+        }
+        return tuple(name for name, needed in told.items() if needed)
 
     def spec_at(self, version: int, schema_id: int) -> TableSpec:
         """Return how rows lay at a version."""
@@ -87,6 +113,7 @@ class TableDef:
             **({"former_layouts": [each.to_dict() for each in self.former]} if self.former else {}),
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
+            **({"replicas": dict(self.replicas)} if self.replicas else {}),
         }
 
     @classmethod
@@ -136,6 +163,7 @@ class TableDef:
                 tuple(map(FormerLayout.from_dict, _items(value.get("former_layouts", [])))),
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
+                addresses_of(value.get("replicas", {})),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
@@ -143,17 +171,27 @@ class TableDef:
 
 
 def laid_out(spec: TableSpec, options: Options) -> TableSpec:
-    """Return how rows are laid out with these options."""
-    statistics = options.choice("metadata.statistics") == "on"
-    return replace(spec, statistics=statistics, written=options.choice(WRITTEN_OPTION) == "on")
+    """Return how rows are laid out with these options.
+
+    Raises:
+        OptionError: they do not fit together.
+    """
+    return replace(
+        spec,
+        statistics=options.choice("metadata.statistics") == "on",
+        written=options.choice(WRITTEN_OPTION) == "on",
+        compression=Compression.of(options),
+    )
 
 
 def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.ordering is None else [spec.ordering]
-    strange = {*spec.key, *spec.partition_by, *ordering} - set(spec.schema.names)
+    strange = {*spec.key, *spec.placing, *ordering} - set(spec.schema.names)
     if strange:
         message = f"columns {sorted(strange)}"
         raise ValueError(message)
+    for each in spec.fields:
+        each.kind(spec.schema.arrow)
 
 
 def _items(value: object) -> list[object]:

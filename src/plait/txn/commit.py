@@ -76,8 +76,8 @@ class Commit:
     """The version that the staged files rest on: the base, or that of the last redo."""
     wants: Wants | None = None
     """Which files a redo looks at; None: any."""
-    ledger: Callable[[], SinkLedger | None] = lambda: None
-    """Which sinks hold the rows, those of a redo included."""
+    ledger: Callable[[TableState, WriteStatus], SinkLedger | None] = lambda *_: None
+    """Which sinks hold the rows, those of a redo included; raises Refused if too few do."""
     restage: Restage | None = None
     """None: a new layout of the table ends the commit."""
     restaged: int = 0
@@ -377,7 +377,7 @@ class Commit:
             read_set=self.read_set if rests else None,
             commit_id=request.commit_id,
             tokens=() if token is None else (sealed(token, status.digest),),
-            replicas=self.ledger(),
+            replicas=self.ledger(head, status),
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )

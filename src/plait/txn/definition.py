@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import pyarrow as pa
 
@@ -18,12 +17,15 @@ from plait.errors import (
     UnsupportedFeatureError,
 )
 from plait.expr.ddl import parse_ddl
+from plait.files.partition_values import require_function
 from plait.locks.identity import FORMAT_VERSION
 from plait.model.bucket import BucketSpec
+from plait.model.changing import refuse_defining
 from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.order import check_order, recorded_order
+from plait.model.partitioning import COLUMN, PartitionField, parse_field
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.model.sums import Sums
@@ -37,14 +39,13 @@ from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
 from plait.txn.matrix import KEY, POLICIES
 from plait.txn.policy import require_policy
+from plait.txn.replicated import with_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _BUCKETS_UNPARTITIONED = 8
 _BUCKETS_MAX = 100_000
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
-_BY_REPUSH: Final = frozenset({"buckets", "partition_by", "ordering", "table_type"})
-"""What people take for options, and only a repush can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Definition:
     contract: Contract = field(default_factory=Contract)
     properties: Mapping[str, object] = field(default_factory=dict)
     ttl: Ttl | None = None
+    bucket_by: tuple[str, ...] = ()
+    replicas: Mapping[str, str] = field(default_factory=dict)
 
     def with_lock(self, lock: str) -> Definition:
         """Return the same definition with a lock."""
@@ -85,35 +88,23 @@ class Definition:
             raise OptionError(message, hint=hint, key="unique", value="table")
         _one_of("unique", self.unique, ("partition",))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
-        places = tuple(_column(made, name, "partition_by") for name in self.partition_by)
+        places = tuple(_partition_field(made, text) for text in self.partition_by)
         _no_twice("record_key", key)
         _no_twice("partition_by", places)
         for name in key:
             _check_plain(made.arrow.field(name), "record key")
-        for name in places:
-            _check_plain(made.arrow.field(name), "partition")
-        ordering = None
-        if self.ordering is not None:
-            names = names_of(self.ordering, "ordering")
-            if len(names) != 1:
-                message = f"ordering takes one column, not {len(names)}"
-                hint = "combine them in one column"
-                raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
-            ordering = _column(made, names[0], "ordering")
-            if not key:
-                message = "an ordering column requires a record key"
-                raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
-            if pa.types.is_nested(made.arrow.field(ordering).type):
-                message = f"column {ordering!r} cannot order rows, because its type is nested"
-                raise SchemaError(message, column=ordering)
         spec = TableSpec(
-            _keys_required(made, key), places, self._buckets(key, places), ordering, self.table_type
+            _keys_required(made, key),
+            places,
+            self._buckets(made, key, places),
+            self._ordering(made, key),
+            self.table_type,
         )
         options = Options.of(self.properties)
         _check_order(options, spec)
         spec = laid_out(spec, options)
         _check_written(spec, self.ttl)
-        return TableDef(
+        table = TableDef(
             spec,
             {spec.schema.id: spec.schema},
             self.contract,
@@ -123,12 +114,31 @@ class Definition:
             self.unique,
             None if self.ttl is None else fitting_ttl(self.ttl, spec),
         )
+        return with_replicas(table, self.replicas)
 
-    def _buckets(self, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
+    def _ordering(self, schema: Schema, key: tuple[str, ...]) -> str | None:
+        if self.ordering is None:
+            return None
+        names = names_of(self.ordering, "ordering")
+        if len(names) != 1:
+            message = f"ordering takes one column, not {len(names)}"
+            hint = "combine them in one column"
+            raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
+        ordering = _column(schema, names[0], "ordering")
         if not key:
-            if self.buckets is not None:
-                message = "buckets require a record key"
-                raise OptionError(message, hint="add record_key", key="buckets", value=self.buckets)
+            message = "an ordering column requires a record key"
+            raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
+        if pa.types.is_nested(schema.arrow.field(ordering).type):
+            message = f"column {ordering!r} cannot order rows, because its type is nested"
+            raise SchemaError(message, column=ordering)
+        return ordering
+
+    def _buckets(self, schema: Schema, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
+        if not key:
+            for name, value in (("buckets", self.buckets), ("bucket_by", self.bucket_by or None)):
+                if value is not None:
+                    message = f"{name} requires a record key"
+                    raise OptionError(message, hint="add record_key", key=name, value=value)
             return BucketSpec(0, (), 0)
         count = self.buckets
         if count is None:
@@ -136,7 +146,18 @@ class Definition:
         if isinstance(count, bool) or not 1 <= count <= _BUCKETS_MAX:
             message = f"buckets={count!r} is not allowed"
             raise OptionError(message, hint=f"use 1 to {_BUCKETS_MAX}", key="buckets", value=count)
-        return BucketSpec(0, key, count)
+        return BucketSpec(0, key, count, self._bucket_by(schema, key))
+
+    def _bucket_by(self, schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns that are hashed, in the order of the key; () for all of them."""
+        by = tuple(_column(schema, name, "bucket_by") for name in self.bucket_by)
+        _no_twice("bucket_by", by)
+        strange = [name for name in by if name not in key]
+        if strange:
+            message = f"bucket_by names {strange[0]!r}, which is no column of the record key"
+            hint = f"name columns of the key: {', '.join(key)}"
+            raise OptionError(message, hint=hint, key="bucket_by", value=", ".join(by))
+        return () if len(by) == len(key) else tuple(name for name in key if name in by)
 
 
 def arrow_schema(schema: object) -> pa.Schema:
@@ -192,6 +213,30 @@ def _column(schema: Schema, name: str, what: str) -> str:
         hint = f"columns: {', '.join(schema.names)}"
         raise SchemaMismatchError(message, hint=hint, column=name, expected=schema.names)
     return spelled[0]
+
+
+def _partition_field(schema: Schema, text: str) -> str:
+    """Return a partition field as definitions have it."""
+    if text.lower() in map(str.lower, schema.names):
+        field = PartitionField(COLUMN, (text,))
+    else:
+        try:
+            field = parse_field(text)
+        except ValueError as error:
+            hint = "name a column, or a transform such as day(c), bucket(16, c) or truncate(4, c)"
+            raise OptionError(str(error), hint=hint, key="partition_by", value=text) from error
+    names = tuple(_column(schema, name, "partition_by") for name in field.sources)
+    field = replace(field, sources=names)
+    if field.is_column:
+        _check_plain(schema.arrow.field(names[0]), "partition")
+    elif field.is_own:
+        require_function(field.transform)
+    try:
+        field.kind(schema.arrow)
+    except ValueError as error:
+        found = type_name(schema.arrow.field(names[0]).type)
+        raise SchemaError(str(error), column=names[0], found=found) from error
+    return field.text
 
 
 def _no_twice(what: str, names: tuple[str, ...]) -> None:
@@ -296,12 +341,9 @@ def set_properties(handle: TableHandle, values: Mapping[str, object]) -> CommitR
     """Set options; those not named stay as they are.
 
     Raises:
-        OptionError: a key or value that is not known, or part of the layout; nothing was written.
+        OptionError: a key or value that is not known, or is changed otherwise; nothing was written.
     """
-    for key in _BY_REPUSH.intersection(values):
-        message = f"{key!r} is part of the table's layout, not an option"
-        hint = f"a repush changes it: table.repush({key}=...), or tablectl repush"
-        raise OptionError(message, hint=hint, key=key, value=values[key])
+    refuse_defining(values)
 
     def changed(table: TableDef) -> TableDef:
         options = table.options.merged(values)
@@ -321,7 +363,8 @@ def set_ttl(handle: TableHandle, ttl: Ttl | None) -> CommitResult:
     """
 
     def changed(table: TableDef) -> TableDef:
-        return replace(table, ttl=None if ttl is None else fitting_ttl(ttl, table.spec))
+        ttl_now = None if ttl is None else fitting_ttl(ttl, table.spec)
+        return with_replicas(replace(table, ttl=ttl_now), table.replicas)
 
     return change_table(handle, changed)
 

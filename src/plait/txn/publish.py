@@ -16,6 +16,7 @@ from plait.state.decided_sums import decided_sums
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import codec, paths
+from plait.timeline.features import features_of
 from plait.timeline.seal import sealed_checksum
 from plait.txn.table_handle import TableHandle
 
@@ -69,7 +70,7 @@ def publish(
         previous=state.checksum,
     )
     before = (*state.lineage.features, *state.archive.features, *state.table.features)
-    held = codec.features_of(draft, before)
+    held = features_of(draft, before)
     live = decided_sums(handle.store, state, draft.changes)
     decision = replace(decision, features=held, live=live)
     body = codec.encode(decision, manifests)

@@ -44,6 +44,7 @@ from plait.txn.refusal import (
     contract_changed,
     rolled_back,
 )
+from plait.txn.replicated import require_held
 from plait.txn.rollback import delete_files_of, delete_staged, publish_rollback
 from plait.txn.table_handle import TableHandle, require_slots
 
@@ -261,7 +262,7 @@ class OptimisticTransaction:
             check_alive=self.check_alive,
             rests_on=self.base.version,
             wants=self.wants,
-            ledger=lambda: self.ledger,
+            ledger=lambda head, new: require_held(head.table, self.request, new, self.ledger),
             restage=restage,
         )
         try:

@@ -193,6 +193,19 @@ def _set(table: Table) -> Prepared:
     return lambda: table.set({"commit.retries": 3})
 
 
+def _alter(table: Table) -> Prepared:
+    return table.alter().add("note", "string").commit
+
+
+def _add_replica(table: Table) -> Prepared:
+    return lambda: table.add_replica("eu=memory://contract-eu")
+
+
+def _remove_replica(table: Table) -> Prepared:
+    table.add_replica("eu=memory://contract-eu")
+    return lambda: table.remove_replica("eu")
+
+
 def _set_ttl(table: Table) -> Prepared:
     return lambda: table.set_ttl(None)
 
@@ -263,6 +276,9 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.replay.replay": (_replay,),
     "services.operations.Services.set": (_set,),
     "services.operations.Services.set_ttl": (_set_ttl,),
+    "services.alter.alter": (_alter,),
+    "services.replicas.add_replica": (_add_replica,),
+    "services.replicas.remove_replica": (_remove_replica,),
     "repush.begin.begin": (_repush,),
     "repush.begin.cancel": (_cancel_repush,),
     "repush.swap.Swap.publish": (_go_on_with_a_repush,),

@@ -13,6 +13,7 @@ from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text, schema_text
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
+from plait.model.partitioning import parse_field, sources_of
 from plait.model.schema import type_name
 from plait.table import Table
 
@@ -35,9 +36,17 @@ Storage = dict[str, str]
 @click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
 @click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
 @click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
+@click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
 @click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
 @click.option("--ttl", help="When rows expire: COLUMN TIME [row|partition], such as 'day 30d'.")
+@click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    metavar="NAME=ADDRESS",
+    help="A sink that gets rows first, see `tablectl replicas`; may be repeated.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
 def create(  # noqa: PLR0913 - one parameter an option
@@ -90,6 +99,8 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
         elif name == "repush" and isinstance(value, dict):
             pairs += [(f"repush.{key}", value[key]) for key in ("directory", "base", "position")]
             pairs += [("repush.layout", layout_text(value["layout"]))]
+            source = value.get("source", {})
+            pairs += [(f"repush.source.{key}", each) for key, each in source.items()]
             pairs += [(f"repush.{key}", each) for key, each in value["properties"].items()]
         elif isinstance(value, dict):
             pairs += [(f"{name}.{key}", item) for key, item in value.items()]
@@ -123,10 +134,11 @@ def schema(app: Application, uri: str, storage: Storage) -> None:
 def _role(name: str, facts: Mapping[str, object]) -> list[str]:
     spec = facts["bucket_spec"]
     key = spec["key"] if isinstance(spec, dict) else ()
-    partition_by = facts["partition_by"]
+    texts = facts["partition_by"]
+    fields = [parse_field(str(each)) for each in texts] if isinstance(texts, list) else []
     roles = {
         "key": name in key,
-        "partition": isinstance(partition_by, list) and name in partition_by,
+        "partition": name in sources_of(fields),
         "ordering": name == facts["ordering"],
     }
     return [role for role, held in roles.items() if held]

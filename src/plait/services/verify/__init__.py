@@ -17,7 +17,7 @@ from plait.services.verify.report import Findings, Note, Problem, VerifyReport
 from plait.services.verify.slots import Walk
 from plait.services.verify.stored import Explained, Listing, Needed
 from plait.state.cache import StateCache
-from plait.state.events import Folded
+from plait.state.fold import Folded
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
@@ -67,7 +67,7 @@ class _Verification:
         state = replayed or self._fall_back()
         folded = None if state is None else self._fold(state)
         if state is not None and folded is not None:
-            shown = state.lineage.shown(state.horizons.final)
+            shown = state.lineage.shown(state.horizons.final, state.table.kept)
             Needed.of(folded, shown).check(listing, self._findings)
         if state is not None:
             check_archive(self._store, state, self._walk, self._findings)

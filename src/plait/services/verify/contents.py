@@ -121,11 +121,14 @@ class _Bucket:
 
     def _check_place(self) -> None:
         """Drop files that cannot be read, and report those with rows of another bucket."""
-        count = self.snapshot.spec.buckets.count
+        spec = self.snapshot.spec.buckets
         sound = []
         for file in self.files:
             try:
-                numbers = [bucket_of(hashes, count) for hashes, _ in self._keys(file)]
+                numbers = [
+                    bucket_of(key_hashes(rows, spec.hashed), spec.count)
+                    for _, rows in self._keys(file)
+                ]
             except _Damage as error:
                 self.findings.damage("INV-04", file.path, error)
                 continue

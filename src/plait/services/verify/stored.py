@@ -15,7 +15,7 @@ from plait.files.data_file import parse_path
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
-from plait.state.events import Folded, Shown
+from plait.state.fold import Folded, Shown
 from plait.storage.port import Store
 from plait.timeline import paths
 

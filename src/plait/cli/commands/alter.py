@@ -1,0 +1,60 @@
+"""Change the columns of a table: alter."""
+
+from __future__ import annotations
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command, dry_run_option
+from plait.cli.opening import open_table
+from plait.cli.view import Grid
+from plait.expr.alter import parse_steps
+from plait.model.schema import NO_NOTE, Schema, id_of, type_name
+from plait.services.alter import alter as alter_columns
+from plait.services.alter import planned
+
+
+@command(
+    "alter",
+    "alter ./flights 'ADD COLUMN gate string' 'RENAME COLUMN dest TO destination' --dry-run",
+    "alter ./flights 'ALTER COLUMN delay TYPE bigint'",
+)
+@click.argument("changes", nargs=-1, required=True)
+@dry_run_option
+def alter(
+    app: Application, uri: str, storage: dict[str, str], changes: tuple[str, ...], *, dry_run: bool
+) -> None:
+    """Change the columns of a table.
+
+    All of them are one commit, in the words of ALTER TABLE of Spark SQL: ADD COLUMN, DROP COLUMN,
+    RENAME COLUMN a TO b, and ALTER COLUMN a with TYPE t, DROP NOT NULL, SET DEFAULT v, DROP
+    DEFAULT, COMMENT 'c', FIRST or AFTER b. No file is written again. Older versions keep their
+    columns. Writers that are at work commit with the new ones.
+    """
+    table = open_table(app, uri, storage)
+    steps = [step for text in changes for step in parse_steps(text)]
+    schema = planned(table.handle, steps)
+    result = None if dry_run else alter_columns(table.handle, steps)
+    version = None if result is None else result.version
+    if version is None and not dry_run:
+        app.note("the columns are like that already")
+    told = {"version": version, "dry_run": dry_run, "schema": schema.to_dict()}
+    app.show(told, Grid((">id", "column", "type", "null", "default", "comment"), _rows(schema)))
+
+
+def _rows(schema: Schema) -> list[list[object]]:
+    found: list[list[object]] = []
+    for column in schema.arrow:
+        note = schema.notes.get(id_of(column), NO_NOTE)
+        null = "yes" if column.nullable else "no"
+        found.append(
+            [
+                id_of(column),
+                column.name,
+                type_name(column.type),
+                null,
+                note.default or "",
+                note.comment,
+            ]
+        )
+    return found

@@ -1,0 +1,390 @@
+"""Changes of the columns of a table, step by step (RFC 0027).
+
+Columns are told apart by their ids, which nobody gets twice, so that a file that was written under
+any schema is read under any later one. A step that would change the meaning of rows in files, or
+need every file to be read, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from plait.errors import SchemaError
+from plait.model.schema import (
+    NO_NOTE,
+    ColumnNote,
+    Schema,
+    check_column_name,
+    id_of,
+    ids_in,
+    numbered,
+    storable_type,
+    type_name,
+    unknown_column,
+)
+from plait.model.value import from_text, is_plain, to_text
+
+_T = pa.types
+Fields: TypeAlias = list[pa.Field]
+_WIDER: Mapping[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64()),
+    pa.int16(): (pa.int32(), pa.int64()),
+    pa.int32(): (pa.int64(),),
+    pa.float32(): (pa.float64(),),
+    pa.date32(): (pa.timestamp("us"),),
+}
+"""What Iceberg (version 3) and Delta both allow; decimals follow by their digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A column that no row has yet: each row has its default, or null."""
+
+    path: str
+    kind: pa.DataType
+    nullable: bool = True
+    default: object = None
+    """Of rows that are there, and of rows that come without the column."""
+    comment: str = ""
+    after: str | None = None
+    """The column behind which it comes; "" for the first place, None for the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column goes; older versions still show it."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """A column gets another name."""
+
+    path: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """A column gets another place among the others."""
+
+    path: str
+    after: str
+    """The column behind which it comes; "" for the first place."""
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    """A column gets a type that has every value of its type."""
+
+    path: str
+    kind: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxColumn:
+    """A column that was required may be null."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommentColumn:
+    """A column gets another comment; "" for none."""
+
+    path: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultColumn:
+    """Rows that come without the column get another value from now on; None: null."""
+
+    path: str
+    default: object
+
+
+Step: TypeAlias = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | MoveColumn
+    | WidenColumn
+    | RelaxColumn
+    | CommentColumn
+    | DefaultColumn
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A schema between two steps."""
+
+    schema: Schema
+    last_id: int
+    """The greatest id that any field of the table ever had."""
+    uses: Mapping[str, str] = field(default_factory=dict)
+    """What columns are needed for: column -> ``record key``, ``partition`` and so on."""
+
+    def taking(self, step: Step) -> Evolution:
+        """Return the schema after one more step.
+
+        Raises:
+            SchemaError: the step is not possible; the message says why.
+            SchemaMismatchError: there is no such column.
+        """
+        match step:
+            case AddColumn():
+                return self._added(step)
+            case DropColumn():
+                return self._dropped(step.path)
+            case RenameColumn():
+                return self._renamed(step)
+            case MoveColumn():
+                return self._moved(step)
+            case WidenColumn():
+                return self._widened(step)
+            case RelaxColumn():
+                self._refuse_use(step.path, "may not be null", ("record key",))
+                return self._with(self._edited(step.path, lambda f: f.with_nullable(nullable=True)))
+            case CommentColumn():
+                return self._noted(step.path, comment=step.comment)
+            case DefaultColumn():
+                found = self.find(step.path)
+                text = _default_text(step.path, found.type, step.default)
+                return self._noted(step.path, default=text)
+
+    def find(self, path: str) -> pa.Field:
+        """Return the field at a path; raise SchemaMismatchError if there is none."""
+        found: Fields = []
+
+        def look(field: pa.Field) -> pa.Field:
+            found.append(field)
+            return field
+
+        self._edited(path, look)
+        return found[0]
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def _added(self, step: AddColumn) -> Evolution:
+        parent, _, name = step.path.rpartition(".")
+        default = _default_text(step.path, step.kind, step.default)
+        if not step.nullable and default is None:
+            message = f"column {step.path!r} is required, and rows that are there have no value"
+            hint = "give it a default, or let it be null"
+            raise SchemaError(message, hint=hint, column=step.path)
+        if parent and default is not None:
+            message = f"{step.path!r} is part of a struct, and only whole columns have defaults"
+            raise SchemaError(message, hint="let it be null", column=step.path)
+        if not parent:
+            check_column_name(name)
+        kind = storable_type(step.kind, step.path)
+        field, last_id = numbered(pa.field(name, kind, step.nullable), self.last_id)
+
+        def added(siblings: Fields) -> Fields:
+            _require_free(name, siblings, step.path)
+            return _placed(siblings, field, step.after)
+
+        changed = replace(self._with(self._siblings(parent, added)), last_id=last_id)
+        note = ColumnNote(step.comment, default, default)
+        return changed if note == NO_NOTE else _with_note(changed, field, note)
+
+    def _dropped(self, path: str) -> Evolution:
+        parent, _, name = path.rpartition(".")
+        self._refuse_use(path, "cannot be dropped")
+        self.find(path)
+
+        def dropped(siblings: Fields) -> Fields:
+            if len(siblings) == 1:
+                message = f"{path!r} is the only column left where it is"
+                raise SchemaError(message, hint="add another one first", column=path)
+            return [each for each in siblings if each.name != name]
+
+        return self._with(self._siblings(parent, dropped))
+
+    def _renamed(self, step: RenameColumn) -> Evolution:
+        parent, _, name = step.path.rpartition(".")
+        self.find(step.path)
+        if not parent:
+            check_column_name(step.name)
+
+        def renamed(siblings: Fields) -> Fields:
+            others = [each for each in siblings if each.name != name]
+            _require_free(step.name, others, step.path)
+            return [each.with_name(step.name) if each.name == name else each for each in siblings]
+
+        changed = self._with(self._siblings(parent, renamed))
+        if parent:
+            return changed
+        uses = {step.name if used == name else used: what for used, what in self.uses.items()}
+        return replace(changed, uses=uses)
+
+    def _moved(self, step: MoveColumn) -> Evolution:
+        parent, _, name = step.path.rpartition(".")
+        field = self.find(step.path)
+
+        def moved(siblings: Fields) -> Fields:
+            return _placed([each for each in siblings if each.name != name], field, step.after)
+
+        return self._with(self._siblings(parent, moved))
+
+    def _widened(self, step: WidenColumn) -> Evolution:
+        field, kind = self.find(step.path), storable_type(step.kind, step.path)
+        if field.type == kind:
+            return self
+        if not is_wider(kind, field.type):
+            old, new = type_name(field.type), type_name(kind)
+            message = f"column {step.path!r} of type {old} cannot become {new}"
+            hint = "types only widen; add a column of that type and write it from this one"
+            raise SchemaError(message, hint=hint, column=step.path, found=old, expected=new)
+        self._refuse_use(step.path, "keeps its type", ("record key", "partition"))
+        changed = self._with(self._edited(step.path, lambda f: f.with_type(kind)))
+        note = self.schema.notes.get(id_of(field), NO_NOTE)
+        initial, default = (
+            None if text is None else to_text(from_text(text, field.type).cast(kind), kind)
+            for text in (note.initial, note.default)
+        )
+        was_float = note.was_float or _T.is_float32(field.type)
+        return _with_note(
+            changed, field, ColumnNote(note.comment, initial, default, was_float=was_float)
+        )
+
+    # --- how ---------------------------------------------------------------------------------
+
+    def _refuse_use(self, path: str, what: str, uses: Sequence[str] | None = None) -> None:
+        use = self.uses.get(path)
+        if use is None or (uses is not None and use not in uses):
+            return
+        message = f"column {path!r} {what}, because it is the {use} of the table"
+        hint = "change that first" if use == "time to live" else "a repush can give it another"
+        raise SchemaError(message, hint=hint, column=path)
+
+    def _with(self, fields: Fields) -> Evolution:
+        arrow = pa.schema(fields)
+        kept = set(ids_in(arrow))
+        notes = {number: note for number, note in self.schema.notes.items() if number in kept}
+        return replace(self, schema=replace(self.schema, arrow=arrow, notes=notes))
+
+    def _noted(self, path: str, **changes: str | None) -> Evolution:
+        field = self.find(path)
+        note = self.schema.notes.get(id_of(field), NO_NOTE)
+        return _with_note(self, field, replace(note, **changes))  # type: ignore[arg-type]  # its fields
+
+    def _siblings(self, parent: str, change: Callable[[Fields], Fields]) -> Fields:
+        """Return all fields, with those below a path changed; "" for the columns themselves."""
+        if not parent:
+            return change(list(self.schema.arrow))
+
+        def inside(field: pa.Field) -> pa.Field:
+            if not _T.is_struct(field.type):
+                message = f"{parent!r} of type {type_name(field.type)} has no members"
+                raise SchemaError(message, hint="only a struct has some", column=parent)
+            return field.with_type(pa.struct(change(list(field.type.fields))))
+
+        return self._edited(parent, inside)
+
+    def _edited(self, path: str, change: Callable[[pa.Field], pa.Field]) -> Fields:
+        """Return all fields, with the one at a path changed."""
+        return _edit(list(self.schema.arrow), path.split("."), path, change)
+
+
+def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
+    """Tell whether a type has every value of another, and files of it are read as it.
+
+    >>> is_wider(pa.int64(), pa.int32()), is_wider(pa.int32(), pa.int64())
+    (True, False)
+    >>> is_wider(pa.decimal128(12, 3), pa.decimal128(10, 2))
+    True
+    """
+    if _T.is_decimal(new) and _T.is_decimal(old):
+        more, scale = new.precision - old.precision, new.scale - old.scale
+        return bool(scale >= 0 and more >= scale and (more or scale))
+    return new in _WIDER.get(old, ())
+
+
+def _with_note(evolution: Evolution, field: pa.Field, note: ColumnNote) -> Evolution:
+    schema, number = evolution.schema, id_of(field)
+    notes = {known: each for known, each in schema.notes.items() if known != number}
+    if note != NO_NOTE:
+        notes[number] = note
+    return replace(evolution, schema=replace(schema, notes=notes))
+
+
+def _edit(
+    fields: Fields, names: Sequence[str], path: str, change: Callable[[pa.Field], pa.Field]
+) -> Fields:
+    known = [each.name for each in fields]
+    if names[0] not in known:
+        raise unknown_column(path, known)
+    at = known.index(names[0])
+    found = fields[at]
+    edited = change(found) if len(names) == 1 else _inside(found, names[1:], path, change)
+    return [*fields[:at], edited, *fields[at + 1 :]]
+
+
+def _inside(
+    field: pa.Field, names: Sequence[str], path: str, change: Callable[[pa.Field], pa.Field]
+) -> pa.Field:
+    """Change a field below another; the key of a map is not changed."""
+    kind = field.type
+    if _T.is_struct(kind):
+        return field.with_type(pa.struct(_edit(list(kind.fields), names, path, change)))
+    if _T.is_list(kind):
+        return field.with_type(pa.list_(*_edit([kind.value_field], names, path, change)))
+    if _T.is_map(kind):
+        value = kind.item_field.with_name("value")
+        return field.with_type(
+            pa.map_(kind.key_field, *_edit([value], names, path, change), kind.keys_sorted)
+        )
+    message = f"{field.name!r} of type {type_name(kind)} has no part {'.'.join(names)!r}"
+    raise SchemaError(message, hint="name a column or a part of one", column=path)
+
+
+def _placed(siblings: Fields, field: pa.Field, after: str | None) -> Fields:
+    if after is None:
+        return [*siblings, field]
+    if not after:
+        return [field, *siblings]
+    names = [each.name for each in siblings]
+    if after not in names:
+        raise unknown_column(after, names)
+    at = names.index(after) + 1
+    return [*siblings[:at], field, *siblings[at:]]
+
+
+def _require_free(name: str, siblings: Fields, path: str) -> None:
+    if not name:
+        message = f"{path!r} leaves the name of a column empty"
+        raise SchemaError(message, hint="give it a name", column=path)
+    if "." in name:
+        message = f"invalid column name {name!r}: a dot divides a column from its parts"
+        raise SchemaError(message, hint="use another name", column=path)
+    if name.lower() in (each.name.lower() for each in siblings):
+        message = f"there is a column {name!r} already"
+        hint = "column names must differ in more than case"
+        raise SchemaError(message, hint=hint, column=path)
+
+
+def _default_text(path: str, kind: pa.DataType, value: object) -> str | None:
+    """Return a default as the table keeps it; None for null."""
+    if value is None:
+        return None
+    kind = storable_type(kind, path)
+    if not is_plain(kind):
+        message = f"column {path!r} of type {type_name(kind)} can have no default but null"
+        raise SchemaError(message, hint="leave the default out", column=path)
+    try:
+        if _T.is_decimal(kind) and not isinstance(value, pa.Scalar):
+            value = str(value)  # as a number it would need all digits of a bigint
+        given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+        return to_text(given.cast(kind), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
+        message = f"{value!r} is no value of column {path!r}, which is a {type_name(kind)}"
+        hint = "give a value of that type"
+        raise SchemaError(message, hint=hint, column=path) from error

@@ -1,0 +1,237 @@
+"""Change the columns of a table in one decision (RFC 0027)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from plait.errors import RepushOpenError, SchemaError
+from plait.expr.alter import parse_steps
+from plait.expr.ddl import parse_ddl
+from plait.model.decision import CommitResult, Draft
+from plait.model.evolution import (
+    AddColumn,
+    CommentColumn,
+    DefaultColumn,
+    DropColumn,
+    Evolution,
+    MoveColumn,
+    RelaxColumn,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
+from plait.model.instant import Action, Operation
+from plait.model.order import recorded_order
+from plait.model.schema import Schema, ids_in
+from plait.state.definition import TableDef
+from plait.state.state import TableState
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
+
+
+class Alteration:
+    """Changes of columns, to be decided together. Each call returns a longer one.
+
+    >>> import pyarrow as pa
+    >>> from plait import Table
+    >>> t = Table.create("memory://doc-alter", "id bigint, n int", record_key="id")
+    >>> t.upsert(pa.table({"id": [1], "n": pa.array([7], pa.int32())})).version
+    1
+    >>> change = t.alter().rename("n", "count").widen("count", "bigint").add("note", "string")
+    >>> change.commit().version
+    2
+    >>> t.scan().to_arrow().to_pylist()
+    [{'id': 1, 'count': 7, 'note': None}]
+    """
+
+    def __init__(self, handle: TableHandle, steps: Sequence[Step] = ()) -> None:
+        self._handle, self._steps = handle, tuple(steps)
+
+    def add(
+        self,
+        column: str,
+        kind: str | pa.DataType,
+        *,
+        nullable: bool = True,
+        default: object = None,
+        comment: str = "",
+        after: str | None = None,
+    ) -> Alteration:
+        """Add a column, or a member of a struct as ``struct.member``.
+
+        Args:
+            column: its name.
+            kind: its type, as SQL or as an Arrow type.
+            nullable: whether it may be null; if not, it needs a default.
+            default: the value of rows that are there, and of rows that come without the column.
+            comment: what it means.
+            after: the column behind which it comes; "" for the first place, None for the last.
+        """
+        step = AddColumn(column, _type(kind), nullable, default, comment, after)
+        return self._with(step)
+
+    def drop(self, column: str) -> Alteration:
+        """Drop a column. Older versions still show it; no later column gets its values."""
+        return self._with(DropColumn(column))
+
+    def rename(self, column: str, name: str) -> Alteration:
+        """Give a column another name."""
+        return self._with(RenameColumn(column, name))
+
+    def move(self, column: str, *, after: str) -> Alteration:
+        """Put a column behind another; "" for the first place."""
+        return self._with(MoveColumn(column, after))
+
+    def widen(self, column: str, kind: str | pa.DataType) -> Alteration:
+        """Give a column a type that has every value of its type.
+
+        Whole numbers become longer, ``float`` becomes ``double``, ``date`` becomes
+        ``timestamp_ntz``, and a decimal gets more digits, before the point or behind it.
+        """
+        return self._with(WidenColumn(column, _type(kind)))
+
+    def allow_null(self, column: str) -> Alteration:
+        """Let a column be null that was required."""
+        return self._with(RelaxColumn(column))
+
+    def comment(self, column: str, text: str) -> Alteration:
+        """Say what a column means; "" for nothing."""
+        return self._with(CommentColumn(column, text))
+
+    def default(self, column: str, value: object) -> Alteration:
+        """Give rows that come without the column a value from now on; None for null."""
+        return self._with(DefaultColumn(column, value))
+
+    def sql(self, text: str) -> Alteration:
+        """Add what a text asks for, as ``ALTER TABLE`` of Spark SQL: ``ADD COLUMN n int``.
+
+        Raises:
+            SchemaError: it is not understood.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-alter-sql", "id bigint")
+        >>> change = t.alter().sql("ADD COLUMN n int DEFAULT 1 FIRST").sql("RENAME COLUMN id TO k")
+        >>> change.commit().version
+        1
+        """
+        return Alteration(self._handle, (*self._steps, *parse_steps(text)))
+
+    def plan(self) -> pa.Schema:
+        """Return the columns as they would be now; write nothing.
+
+        Raises:
+            SchemaError, SchemaMismatchError, RepushOpenError: as ``commit``.
+        """
+        return planned(self._handle, self._steps).arrow
+
+    def commit(self) -> CommitResult | None:
+        """Decide all of it at once; return None if the columns are as wanted.
+
+        Writers that are at work stage their rows again by themselves, if they can.
+
+        Raises:
+            SchemaError: a step is not possible; nothing was written.
+            SchemaMismatchError: there is no such column.
+            RepushOpenError: a repush is open, which copies the columns as they are.
+        """
+        return alter(self._handle, self._steps)
+
+    def _with(self, step: Step) -> Alteration:
+        return Alteration(self._handle, (*self._steps, step))
+
+
+class Altering:
+    """The call of ``Table`` that changes its columns."""
+
+    _handle: TableHandle
+
+    def alter(self) -> Alteration:
+        """Begin a change of the columns; ``commit`` decides all of it at once.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-alter-begin", "id bigint")
+        >>> t.alter().add("note", "string", default="none").commit().version
+        1
+        """
+        return Alteration(self._handle)
+
+
+def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
+    """Change the columns of a table; the steps are taken anew from each head that is met."""
+
+    def draft(state: TableState) -> Draft | None:
+        table = altered(state.table, steps)
+        if table is None:
+            return None
+        return Draft(
+            instant=handle.new_instant(state),
+            action=Action.SCHEMA,
+            operation=Operation.SCHEMA,
+            base=state.version,
+            table=table.to_dict(),
+            client=client(),
+        )
+
+    decision = publish_service(handle, draft)
+    if decision is None:
+        return None
+    return CommitResult(decision.version, decision.instant, decision.stats)
+
+
+def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
+    """Return the columns after some steps from the newest version; write nothing."""
+    table = handle.cache.refresh().table
+    return (altered(table, steps) or table).spec.schema
+
+
+def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
+    """Return the definition after some steps; None if it is the same.
+
+    Raises:
+        SchemaError: a step is not possible.
+        RepushOpenError: a repush is open.
+    """
+    if table.repush is not None:
+        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
+        hint = "let it end, or cancel it with cancel_repush()"
+        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
+    last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
+    evolution = Evolution(table.spec.schema, last, uses_of(table))
+    for step in steps:
+        if isinstance(step, RenameColumn):
+            _require_free_of_use(step, evolution)
+        evolution = evolution.taking(step)
+    if evolution.schema == table.spec.schema:
+        return None
+    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
+    spec = replace(table.spec, schema=schema)
+    return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
+
+
+def uses_of(table: TableDef) -> dict[str, str]:
+    """Return what columns of a table are needed for."""
+    spec, order = table.spec, recorded_order(table.options)
+    uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
+    if table.ttl is not None and table.ttl.by_column:
+        uses[table.ttl.by] = "time to live"
+    if spec.ordering is not None:
+        uses[spec.ordering] = "ordering column"
+    uses |= dict.fromkeys(spec.partition_columns, "partition")
+    return uses | dict.fromkeys(spec.key, "record key")
+
+
+def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
+    use = evolution.uses.get(step.path)
+    if use is not None:
+        message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
+        hint = "rename columns that the table's layout does not name"
+        raise SchemaError(message, hint=hint, column=step.path)
+
+
+def _type(kind: str | pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    return parse_ddl(f"c {kind}").field(0).type

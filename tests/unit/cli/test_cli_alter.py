@@ -1,0 +1,49 @@
+"""alter on real tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait import Table
+
+
+@pytest.fixture(name="table")
+def table_fixture(tablectl, tmp_path):
+    place = str(tmp_path / "columns")
+    ran = tablectl("create", place, "--schema", "id bigint, n int, s string", "--key", "id")
+    assert ran.code == 0
+    return place
+
+
+CHANGES = ("ADD COLUMN note string DEFAULT 'none' AFTER id", "ALTER COLUMN n TYPE bigint")
+
+
+def test_all_changes_are_one_commit(tablectl, table):
+    done = tablectl("alter", table, *CHANGES, "--json").data
+    assert (done["version"], done["dry_run"]) == (1, False)
+    names = [field["name"] for field in done["schema"]["fields"]]
+    assert names == Table.open(table).schema.names == ["id", "note", "n", "s"]
+    again = tablectl("alter", table, "ALTER COLUMN n TYPE bigint")
+    assert (again.code, Table.open(table).version) == (0, 1)
+    assert "already" in again.err
+
+
+def test_a_dry_run_shows_the_columns_and_changes_none(tablectl, table):
+    ran = tablectl("alter", table, *CHANGES, "--dry-run")
+    assert ran.code == 0
+    assert "none" in ran.out
+    assert Table.open(table).version == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["DROP COLUMN id", "DROP COLUMN other", "ALTER COLUMN n TYPE smallint", "nonsense"]
+)
+def test_what_is_not_possible_ends_in_an_error(tablectl, table, text):
+    ran = tablectl("alter", table, CHANGES[0], text)
+    assert ran.code not in (0, 1)
+    assert ran.err
+    assert Table.open(table).version == 0
+
+
+def test_without_changes_there_is_nothing_to_do(tablectl, table):
+    assert tablectl("alter", table).code == 2

@@ -1,0 +1,286 @@
+"""What a change of the columns promises to those who read and write beside it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pytest
+
+from plait import (
+    RepushOpenError,
+    RetryableConflictError,
+    SchemaError,
+    SchemaMismatchError,
+    Table,
+)
+from plait.repush.begin import NewLayout, begin
+from plait.services.alter import Alteration
+
+_NAMES = itertools.count()
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int32())])
+
+
+def rows(*ids: int, v: int = 0) -> pa.Table:
+    return pa.table({"id": ids, "p": ["x"] * len(ids), "v": [v] * len(ids)}, schema=SCHEMA)
+
+
+def make(**how: object) -> Table:
+    asked: dict[str, object] = {"record_key": "id", "buckets": 2, **how}
+    uri = f"memory://alter-{next(_NAMES)}"
+    table = Table.create(uri, SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
+    table.append(rows(1, 2, 3))
+    return table
+
+
+def again(table: Table) -> Table:
+    return Table.open(str(table.describe()["uri"]))
+
+
+def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
+    found = again(table).scan(version=version).to_arrow().to_pylist()
+    return sorted(found, key=lambda row: int(row["id"]))
+
+
+FIRST = [{"id": number, "p": "x", "v": 0} for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_every_version_shows_its_own_columns(kind: str) -> None:
+    """INV-04, INV-05."""
+    table = make(table_type=kind)
+    table.alter().rename("v", "count").widen("count", "bigint").commit()
+    table.upsert(pa.table({"id": [1], "p": ["y"], "count": [2**40]}))
+    table.alter().drop("p").add("note", "string", default="none", after="id").commit()
+    table.upsert(pa.table({"id": [4], "note": ["new"], "count": [4]}))
+    table.compact(full=True)
+    assert content(table, 1) == FIRST
+    renamed = [{"id": number, "p": "x", "count": 0} for number in (1, 2, 3)]
+    assert content(table, 2) == renamed
+    assert content(table, 3) == [{"id": 1, "p": "y", "count": 2**40}, *renamed[1:]]
+    assert content(table) == [
+        {"id": 1, "note": "none", "count": 2**40},
+        {"id": 2, "note": "none", "count": 0},
+        {"id": 3, "note": "none", "count": 0},
+        {"id": 4, "note": "new", "count": 4},
+    ]
+    assert not table.verify(data=True).problems
+
+
+def test_a_column_of_an_old_name_has_none_of_its_values() -> None:
+    """A column is its id."""
+    table = make()
+    table.alter().drop("v").commit()
+    table.alter().add("v", "int").commit()
+    assert content(table) == [{"id": number, "p": "x", "v": None} for number in (1, 2, 3)]
+    ids = {schema.id: schema for schema in table.handle.cache.refresh().table.schemas.values()}
+    assert len({schema.field_id("v") for schema in ids.values() if "v" in schema.names}) == 2
+
+
+def test_rows_that_come_without_a_column_have_the_default_of_their_time() -> None:
+    table = make()
+    table.alter().add("n", "int", nullable=False, default=5).commit()
+    table.append(rows(4))
+    table.alter().default("n", 6).commit()
+    table.append(rows(5))
+    assert [row["n"] for row in content(table)] == [5, 5, 5, 5, 6]
+    found = again(table).scan(where="n = 5").to_arrow()
+    assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4]
+    assert again(table).scan(where="n = 6").count() == 1
+
+
+def test_bounds_of_files_from_before_hold_for_the_wider_type() -> None:
+    """No file is left out whose rows match."""
+    kinds = {"f": pa.float32(), "d": pa.date32(), "m": pa.decimal128(4, 1), "n": pa.int8()}
+    uri = f"memory://alter-{next(_NAMES)}"
+    properties = {"checkpoint.interval": 2}
+    table = Table.create(
+        uri, pa.schema([("id", pa.int64()), *kinds.items()]), properties=properties
+    )
+    values = [
+        pa.array([text]).cast(kind)
+        for text, kind in zip(["0.1", "2026-01-31", "1.5", "7"], kinds.values(), strict=True)
+    ]
+    data = pa.table([pa.array([1]), *values], names=["id", *kinds])
+    table.append(data)
+    table.append(data)
+    table.alter().widen("f", "double").widen("d", "timestamp_ntz").widen("m", "decimal(8,3)").widen(
+        "n", "bigint"
+    ).commit()
+    exact = values[0].cast(pa.float64())[0].as_py()
+    for where in (
+        f"f = {exact!r}",
+        "f > 0.1",
+        "d = TIMESTAMP_NTZ '2026-01-31 00:00:00'",
+        "m = 1.5",
+        "n = 7",
+    ):
+        assert again(table).scan(where=where).count() == 2, where
+    table.append(data.slice(0, 1).set_column(2, "d", values[1].cast(pa.timestamp("us"))))
+    table.append(data)
+    assert again(table).scan(where="f > 0.1").count() == 4
+    assert not table.verify(data=True).problems
+
+
+REFUSED: dict[str, Callable[[Alteration], Alteration]] = {
+    "drop of the key": lambda change: change.drop("id"),
+    "rename of the key": lambda change: change.rename("id", "key"),
+    "narrower": lambda change: change.widen("v", "smallint"),
+    "unknown": lambda change: change.drop("nothing"),
+    "required": lambda change: change.add("n", "int", nullable=False),
+    "a good step before a bad one": lambda change: change.add("n", "int").add("N", "int"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_possible_is_refused_before_anything_is_written(name: str) -> None:
+    table = make()
+    with pytest.raises(SchemaError):
+        REFUSED[name](table.alter()).commit()
+    assert table.version == 1
+    assert content(table) == FIRST
+
+
+def test_a_change_that_changes_nothing_is_no_commit() -> None:
+    table = make()
+    assert table.alter().rename("v", "w").rename("w", "v").commit() is None
+    assert table.version == 1
+
+
+def test_an_alteration_waits_for_no_repush() -> None:
+    table = make()
+    begin(table.handle, NewLayout(buckets=3))
+    with pytest.raises(RepushOpenError):
+        table.alter().add("n", "int").commit()
+    table.repush(buckets=3)
+    table.alter().add("n", "int").commit()
+    assert content(table) == [{**row, "n": None} for row in FIRST]
+
+
+def test_a_repush_keeps_what_the_columns_became() -> None:
+    table = make()
+    table.alter().add("n", "int", default=3).rename("v", "w").commit()
+    table.repush(buckets=3, table_type="mor")
+    table.append(pa.table({"id": [4], "p": ["x"], "w": pa.array([1], pa.int32())}))
+    assert [row["n"] for row in content(table)] == [3] * 4
+    assert content(table, 1) == FIRST
+
+
+# --- writers that meet it ----------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[Alteration], Alteration]] = {
+    "add": lambda change: change.add("n", "int", default=9, after=""),
+    "rename": lambda change: change.rename("v", "w"),
+    "widen": lambda change: change.widen("v", "bigint"),
+    "drop": lambda change: change.drop("v"),
+    "move": lambda change: change.move("v", after=""),
+    "all": lambda change: change.rename("p", "q").add("p", "date").widen("v", "bigint"),
+}
+
+
+def shown(name: str, row: dict[str, object]) -> dict[str, object]:
+    """Say a row of the first columns in those that there are after a change."""
+    found = dict(row)
+    if name == "add":
+        found["n"] = 9
+    elif name == "rename":
+        found["w"] = found.pop("v")
+    elif name == "drop":
+        del found["v"]
+    elif name == "all":
+        found |= {"q": found["p"], "p": None}
+    return found
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("operation", ["append", "insert", "upsert", "overwrite", "block"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_writer_that_staged_before_commits_after_it(name: str, operation: str, kind: str) -> None:
+    """INV-07: whatever it wrote is there, under the columns that there are."""
+    table, work = make(table_type=kind), ExitStack()
+    given, client = rows(3, 4, v=7) if operation == "upsert" else rows(4, 5, v=7), again(table)
+    if operation == "block":
+        work.enter_context(client.transaction()).upsert(given)
+    else:
+        work.enter_context(client.writer(operation)).write(given)
+    CHANGES[name](table.alter()).commit()
+    work.close()
+    expected = {} if operation == "overwrite" else {row["id"]: row for row in FIRST}
+    expected |= {row["id"]: row for row in given.to_pylist()}
+    assert content(table) == [shown(name, expected[number]) for number in sorted(expected)]
+    assert not table.verify(data=True).problems
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_keys_that_were_removed_before_it_are_gone_after_it(name: str) -> None:
+    table = make()
+    with again(table).writer("delete") as writer:
+        writer.write(rows(1).select(["id"]))
+        CHANGES[name](table.alter()).commit()
+    assert content(table) == [shown(name, row) for row in FIRST[1:]]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_expression_means_what_it_meant_or_is_run_again(name: str) -> None:
+    """No name stands for another column than the one that was meant."""
+    table, work = make(), ExitStack()
+    work.enter_context(again(table).transaction()).update({"v": "v + 1"}, where="p = 'x'")
+    CHANGES[name](table.alter()).commit()
+    if name in ("add", "widen", "move"):
+        work.close()
+        changed = [shown(name, {**row, "v": 1}) for row in FIRST]
+    else:
+        with pytest.raises(RetryableConflictError):
+            work.close()
+        changed = [shown(name, row) for row in FIRST]
+    assert content(table) == changed
+
+
+def test_rows_of_a_partial_upsert_keep_a_column_that_came_meanwhile() -> None:
+    table = make()
+    with again(table).writer("upsert", missing_columns="keep") as writer:
+        writer.write(rows(1, v=5).select(["id", "v"]))
+        table.alter().add("n", "int", default=3).rename("v", "w").commit()
+    assert content(table)[0] == {"id": 1, "p": "x", "w": 5, "n": 3}
+
+
+def test_two_alterations_at_once_both_count() -> None:
+    """Ids are given out once."""
+    table = make()
+    one, other = again(table), again(table)
+    one.handle.cache.refresh()
+    other.handle.cache.refresh()
+    one.alter().add("a", "int").commit()
+    other.alter().add("b", "int").commit()
+    with pytest.raises(SchemaError):
+        one.alter().add("B", "int").commit()
+    schema = again(table).handle.cache.refresh().table.spec.schema
+    assert schema.names == ["id", "p", "v", "a", "b"]
+    assert len({schema.field_id(name) for name in schema.names}) == 5
+
+
+def test_rows_are_refused_that_name_a_column_of_before() -> None:
+    table = make()
+    table.alter().rename("v", "w").commit()
+    with pytest.raises(SchemaMismatchError):
+        again(table).append(rows(9))
+
+
+def test_changes_across_it_are_shown_in_the_columns_of_the_last_version() -> None:
+    table = make()
+    table.alter().rename("v", "w").add("n", "int", default=3).commit()
+    table.upsert(
+        pa.table(
+            {"id": [1], "p": ["y"], "w": pa.array([1], pa.int32()), "n": pa.array([1], pa.int32())}
+        )
+    )
+    found = again(table).changes(0).to_arrow().to_pylist()
+    assert {(row["id"], row["w"], row["n"]) for row in found if row["_commit_version"] == 1} == {
+        (number, 0, 3) for number in (1, 2, 3)
+    }
+    assert [row["_change_type"] for row in found if row["_commit_version"] == 3] == [
+        "update_preimage",
+        "update_postimage",
+    ]
