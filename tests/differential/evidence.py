@@ -66,6 +66,8 @@ class Version:
     """The epoch after which a replay lets the stream go on; -1: from its beginning."""
     saved: int | None = None
     """The version that a savepoint keeps readable."""
+    restaged: bool = False
+    """Whether a repush swapped in the middle, so that everything was staged once more."""
 
     def of(self, told: Told, prefix: str) -> bool:
         """Tell whether a turn of the client with these nonces decided it."""
@@ -204,6 +206,7 @@ def _version_of(decision: Decision, rows: tuple[Row, ...]) -> Version:
         () if replayed is None else replayed.commit_ids,
         back[0] if back else None,
         None if saved is None else saved.savepoint.version,
+        "restaged" in decision.client,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from plait import Table
+from plait import InstantNotFoundError, Table
 from tests.differential.program import Serve
 
 STREAM = "s"
@@ -81,7 +82,27 @@ def _rebuild(table: Table) -> None:
     table.rebuild_metadata()
 
 
+def _repush(table: Table) -> None:
+    """Lay the table out in another way; one bucket stays one, since a promise hangs on it."""
+    spec = table.handle.cache.refresh().table.spec
+    other = {"cow": "mor", "mor": "cow"}[spec.table_type]
+    count = spec.buckets.count
+    buckets = None if not spec.keyed else 1 if count == 1 else 5 - count
+    table.repush(buckets=buckets, table_type=other, rows_per_task=2)
+
+
+def _alter(table: Table) -> None:
+    """Put the last column first: no row looks otherwise by the names of its columns."""
+    table.alter().move(table.schema.names[-1], after="").commit()
+
+
+def _undo_repush(table: Table) -> None:
+    with suppress(InstantNotFoundError):  # none came to its end
+        table.undo_repush()
+
+
 SERVICES: dict[str, Callable[[Table], object]] = {
+    "alter": _alter,
     "archive": Table.archive,
     "clean": Table.clean,
     "cluster": lambda table: table.cluster(["v", "n"], kind="hilbert"),
@@ -89,8 +110,10 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "expire": Table.expire,
     "order": Table.cluster,
     "rebuild": _rebuild,
+    "repush": _repush,
     "rollback": _roll_back,
     "save": lambda table: table.savepoint(SAVED),
+    "undo_repush": _undo_repush,
     "set": lambda table: table.set({"lock.wait": "58s"}),
 }
 """Services by name; ``order`` puts rows in the order that the table records."""

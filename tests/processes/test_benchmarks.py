@@ -13,6 +13,7 @@ SMALL = {
     "planning": ("--buckets", "2000", "--rounds", "1"),
     "rewrites": ("--rows", "4000", "--upserts", "3"),
     "memory": ("--buffer", "8", "--times", "2"),
+    "replica_repair": ("--rows", "4000", "--buckets", "8", "--damaged", "2"),
     "kafka_decode": ("--records", "200", "--rounds", "2"),
     "lost_slots": ("--writers", "2", "--commits", "2", "--latency", "1"),
 }

@@ -57,6 +57,7 @@ SERVICES = (
     Operation.RESERVE,
     Operation.BEGIN_REPUSH,
     Operation.REPUSH,
+    Operation.REPUSH_SOURCE,
     Operation.CANCEL_REPUSH,
 )
 NATURAL = (

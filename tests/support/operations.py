@@ -169,7 +169,7 @@ def cancelled_repush(table: Table) -> object:
     shadow = Shadow.open(handle, opened)
     progress = shadow.progress()
     if progress.version is None:
-        Load.of(handle, opened.base, opened.rows_per_task, None).run(shadow, progress)
+        Load.of(handle, shadow).run(shadow, progress)
     return table.cancel_repush()
 
 
@@ -195,6 +195,7 @@ CASES = {
     "overwrite": Case(lambda t: t.overwrite(rows(7, 99)), OLD, frozenset({7, 99})),
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
     "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
+    "columns": Case(lambda t: t.alter().move("at", after="id").commit(), OLD, OLD),
     "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
     "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
     "cluster buckets cow": Case(lambda t: t.cluster("day", kind="sort"), OLD, OLD),

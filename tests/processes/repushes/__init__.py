@@ -1,0 +1,1 @@
+"""Repushes that are killed, beside processes that write all the time."""
