@@ -69,6 +69,7 @@ from plait.errors import (
 )
 
 if TYPE_CHECKING:
+    from plait.files.partition_values import register_partition_function
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.repush.run import RepushReport
+    from plait.services.alter import Alteration
     from plait.services.archive import ArchivePlan, ArchiveReport
     from plait.services.clean import CleanPlan, CleanReport, CleanUndone
     from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError",
+    "Alteration",
     "ArchiveFile",
     "ArchivePlan",
     "ArchiveReport",
@@ -246,12 +249,14 @@ __all__ = [
     "VerifyReport",
     "WriteStats",
     "Writer",
+    "register_partition_function",
 ]
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "ArchiveFile": "plait.model.decision",
+    "Alteration": "plait.services.alter",
     "ArchivePlan": "plait.services.archive",
     "ArchiveReport": "plait.services.archive",
     "Audit": "plait.model.stream",
@@ -328,6 +333,7 @@ _LAZY = {
     "VerifyReport": "plait.services.verify.report",
     "WriteStats": "plait.model.changes",
     "Writer": "plait.write.writer",
+    "register_partition_function": "plait.files.partition_values",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

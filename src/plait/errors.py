@@ -47,7 +47,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- ReplicationError                   the outcome of every sink
     |- RepushError
     |  |- RepushOpenError                 another repush is open
-    |  `- RepushRefusedError              keys are not unique under the new layout
+    |  `- RepushRefusedError              keys are not unique, or the source is gone
     |- PlanStaleError                     the table changed after a service planned
     |  `- RestoreRefusedError             commits that the plan did not show
     `- StorageError(OSError)
@@ -366,7 +366,10 @@ class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
 
 
 class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
-    """Rows share a key under the new layout. Facts: partition_by, or rows and found."""
+    """Rows share a key under the new layout, or the source of a repush is gone or does not fit.
+
+    Facts: partition_by, or rows and found; source and version; operations and since.
+    """
 
 
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):

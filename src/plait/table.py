@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -23,7 +23,7 @@ from plait.stream.stream import Stream
 from plait.txn.definition import Definition
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes
-from plait.write.replication import Replication
+from plait.write.replication import Replication, parse_replicas
 from plait.write.request import read_set_of
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
@@ -62,6 +62,7 @@ class Table(Writes, Queries, Repushing, Services):
         ordering: str | None = None,
         table_type: str = "cow",
         buckets: int | None = None,
+        bucket_by: str | Sequence[str] = (),
         lock: str | None = None,
         policy: str = "key",
         isolation: str = "snapshot",
@@ -71,6 +72,7 @@ class Table(Writes, Queries, Repushing, Services):
         if_not_exists: bool = False,
         properties: Mapping[str, object] | None = None,
         ttl: Ttl | str | None = None,
+        replicas: Iterable[str] = (),
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
         """Create a table.
@@ -86,6 +88,7 @@ class Table(Writes, Queries, Repushing, Services):
             ordering: of two rows with the same key, the one with the greater value here wins.
             table_type: ``cow`` rewrites a bucket on change; ``mor`` masks old rows and adds a log.
             buckets: number of buckets in each partition; by default 1 if partitioned, else 8.
+            bucket_by: the columns of the record key whose hash chooses the bucket; by default all.
             lock: ``file``, ``process``, ``lease``, ``zookeeper://h1:2181,h2:2181/path`` or
                 ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
             policy: what happens if two commits write to one bucket. ``key``: they conflict if
@@ -101,6 +104,7 @@ class Table(Writes, Queries, Repushing, Services):
             if_not_exists: open the table if it exists, instead of raising.
             properties: table options, see the options page.
             ttl: when rows may disappear, see ``set_ttl``; by default never.
+            replicas: stores that get each row before the table does, see ``add_replica``.
             storage_options: passed to the file system of the URL.
 
         Raises:
@@ -120,6 +124,8 @@ class Table(Writes, Queries, Repushing, Services):
             Contract(concurrency, lock or "", failed_writes),
             dict(properties or {}),
             Ttl.parse(ttl) if isinstance(ttl, str) else ttl,
+            names_of(bucket_by, "bucket_by"),
+            parse_replicas([replicas] if isinstance(replicas, str) else replicas),
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))
@@ -181,7 +187,8 @@ class Table(Writes, Queries, Repushing, Services):
             partitions: ``dynamic``: ``overwrite`` only the partitions that the rows are in.
             read_from: the scan, snapshot or version that the rows were computed from. If another
                 commit wrote the same keys since then, this one conflicts, so no update is lost.
-            replicas: stores that get each batch before the commit; see ``plait.replicate``.
+            replicas: stores that get each batch before the commit; see ``plait.replicate``. By
+                default those that the table's definition names.
 
         Raises:
             OptionError: the arguments do not go together, or the replicas cannot take them.

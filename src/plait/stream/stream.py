@@ -13,6 +13,7 @@ from plait.stream.coordinator import Coordinator
 from plait.stream.messages import offsets_text, position_offsets
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
+from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
 from plait.write.writer import Writer
@@ -173,7 +174,12 @@ class Stream:
         on_conflict: str = "retry",
         on_duplicate: str = "raise",
     ) -> Coordinator:
-        """Create the coordinator of several writers; see ``Coordinator``."""
+        """Create the coordinator of several writers; see ``Coordinator``.
+
+        Raises:
+            OptionError: the table's definition names sinks, to which such writers cannot send.
+        """
+        require_no_replicas(self._handle.cache.known().table, "a stream of several writers")
         request = write_request(
             operation,
             self._handle.cache.known().table.spec,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from plait import OptionError, StreamError, Table
+from plait import OptionError, RetryableConflictError, StreamError, Table
 from plait.files.digest import digest_of
 from plait.stream.messages import Report
 from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
@@ -166,3 +167,45 @@ def test_removals_of_a_stream_name_their_partition(table_type: str) -> None:
         (9, "y"),
     ]
     group.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "publish"])
+def test_an_epoch_that_meets_the_swap_of_a_repush_is_divided_anew(make: Make, moment: str) -> None:
+    """INV-07, INV-09: its rows are still there, so nobody reads them again."""
+    group = make("a", "b", keyed=True)
+    step(group, "a", rows(0, 10, "old"))
+    assert group.epoch() is not None
+    step(group, "a", rows(5, 15, "new"), keys(1, 7))
+    step(group, "b", rows(50, 60, "b"))
+    group.turn()
+    uri = str(group.table.describe()["uri"])
+    swaps = [lambda: Table.open(uri).repush(buckets=5)]
+
+    class Meets:
+        def phase(self, name: str, **facts: object) -> None:
+            if name == moment and swaps:
+                swaps.pop()()
+
+    if moment == "before":
+        swaps.pop()()
+    else:
+        handle = group.coordinator._handle
+        ports = replace(handle.ports, observer=Meets())
+        group.coordinator._handle = replace(handle, ports=ports)
+    assert group.coordinator.complete() is not None
+    assert not swaps
+    assert group.ids() == [0, *range(2, 15), *range(50, 60)]
+    assert group.table.stream("app").audit().problems == ()
+    assert group.table.verify().problems == ()
+    assert not group.table.foreign()
+
+
+def test_an_epoch_with_removals_that_meets_another_ordering_is_read_again(make: Make) -> None:
+    """INV-09: the removals were merged with rows by the ordering of then."""
+    group = make("a", keyed=True)
+    step(group, "a", rows(0, 10, "old"), keys(1))
+    group.turn()
+    Table.open(str(group.table.describe()["uri"])).repush(ordering="note")
+    with pytest.raises(RetryableConflictError):
+        group.coordinator.complete()
+    assert group.ids() == []
