@@ -40,6 +40,8 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    former_replicas: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of sinks that were removed: ledgers name sinks by their names alone."""
 
     @property
     def layout(self) -> TableLayout:
@@ -114,6 +116,7 @@ class TableDef:
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
+            **({"former_replicas": dict(self.former_replicas)} if self.former_replicas else {}),
         }
 
     @classmethod
@@ -164,6 +167,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                addresses_of(value.get("former_replicas", {})),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
