@@ -23,6 +23,7 @@ from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.transaction import OptimisticTransaction
+from plait.txn.undone import find_commit
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ class Swap:
         covered = progress.version
         if covered is None or covered > state.version or changing(state, self.handle, covered):
             return None
+        if repush.commit_id is not None:
+            _require_free(self.handle, state, repush.commit_id)
         live, files = state.snapshot(self.handle.store).files, newest.files
         rows, found = visible_rows(live), visible_rows(files)
         self.rows, stats = found, WriteStats()
@@ -69,6 +72,7 @@ class Swap:
             repushed=(*table.repushed, repush.directory),
         )
         draft = swap_draft(self.handle, state, changes, ended, repush.layout)
+        draft = replace(draft, commit_id=repush.commit_id)
         return draft if repush.source is None else with_other_rows(draft, stats)
 
 
@@ -120,6 +124,15 @@ def _require_counted(shadow: Shadow, source: RepushSource, found: int) -> None:
     )
     hint = "nothing was changed; cancel the repush, and begin it again"
     raise RepushRefusedError(message, hint=hint, rows=source.rows, loaded=loaded, found=found)
+
+
+def _require_free(handle: TableHandle, state: TableState, commit_id: str) -> None:
+    """Refuse a commit id that another commit took while the repush was open."""
+    version = find_commit(handle.store, state, commit_id)
+    if version is not None:
+        message = f"the commit id {commit_id!r} of the repush was committed in version {version}"
+        hint = "nothing was changed; cancel the repush, and begin it again under another commit id"
+        raise RepushRefusedError(message, hint=hint, commit_id=commit_id, version=version)
 
 
 def _require_all(shadow: Shadow, rows: int, found: int) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.errors import InstantExpiredError, InstantNotFoundError, RepushOpenError
+from plait.errors import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    RepushOpenError,
+    RetryableConflictError,
+)
 from plait.model.changes import WriteStats
 from plait.model.decision import Draft
 from plait.model.instant import Operation
@@ -36,13 +41,19 @@ def undo(handle: TableHandle) -> RepushReport:
         RepushRefusedError: it had, and rows without keys were changed since.
         InstantNotFoundError: the newest change of the layout is no repush.
         RepushOpenError: a repush is open.
+        RetryableConflictError: another repush was swapped in meanwhile.
     """
-    state = handle.cache.refresh()
-    before = _before(handle, state)
-    loud = _is_loud(handle, state, before)
-    if loud:
-        require_no_replicas(state.table, "an undo that changes rows")
-    decision = publish_service(handle, lambda state: _swap_back(handle, state, loud=loud))
+    before = _before(handle, handle.cache.refresh())
+    met = [False]
+
+    def draft(state: TableState) -> Draft | None:
+        _require_newest(handle, state, before)
+        met[0] = _replaced_rows(handle, state, before)
+        if met[0]:
+            require_no_replicas(state.table, "an undo that changes rows")
+        return _swap_back(handle, state, before, replaced_rows=met[0])
+
+    decision = publish_service(handle, draft)
     if decision is not None:
         return RepushReport("", before.until, version=decision.version)
     layout = before.layout
@@ -53,7 +64,7 @@ def undo(handle: TableHandle) -> RepushReport:
         layout.table_type,
         bucket_by=layout.buckets.by,
     )
-    if loud:
+    if met[0]:
         address = SourceAddress(VERSION, str(before.until))
         wanted = replace(wanted, source=WantedSource(address, since=before.until + 1))
     return repush(handle, wanted)
@@ -78,14 +89,22 @@ def _operation(handle: TableHandle, state: TableState, version: int) -> Operatio
     return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
 
 
-def _is_loud(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
+def _require_newest(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
+    """Refuse to undo another repush than the one that was the newest when the undo began."""
+    if _before(handle, state) != before:
+        message = "another repush was swapped in while this one was to be undone"
+        raise RetryableConflictError(message, hint="see Table.history(), and undo it then")
+
+
+def _replaced_rows(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
     """Tell whether the swap after a layout replaced the rows too."""
     return _operation(handle, state, before.until + 1) is Operation.REPUSH_SOURCE
 
 
-def _swap_back(handle: TableHandle, state: TableState, *, loud: bool) -> Draft | None:
+def _swap_back(
+    handle: TableHandle, state: TableState, before: FormerLayout, *, replaced_rows: bool
+) -> Draft | None:
     """Draft the decision that brings the old files back; None if rows have changed since."""
-    before = _before(handle, state)
     if changing(state, handle, before.until + 1):
         return None
     try:
@@ -100,4 +119,4 @@ def _swap_back(handle: TableHandle, state: TableState, *, loud: bool) -> Draft |
     )
     draft = swap_draft(handle, state, changes, state.table, layout)
     rows = WriteStats(rows_inserted=visible_rows(old.files), rows_deleted=visible_rows(new.files))
-    return with_other_rows(draft, rows) if loud else draft
+    return with_other_rows(draft, rows) if replaced_rows else draft
