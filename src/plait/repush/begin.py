@@ -76,6 +76,7 @@ class NewLayout:
             properties=table.options.merged(self.properties).to_dict(),
             ttl=table.ttl,
             bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
+            replicas=table.replicas,
         )
         new = definition.table(spec.schema.arrow).spec
         buckets = replace(new.buckets, id=table.new_layout_id())

@@ -24,6 +24,7 @@ from plait.model.repush import OpenRepush
 from plait.model.repush_source import (
     DELTA,
     ICEBERG,
+    OWN,
     PARQUET,
     SAVEPOINT,
     TABLE,
@@ -41,6 +42,9 @@ from plait.txn.table_handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_WITHOUT_OPTIONS = (*OWN, PARQUET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,10 @@ class WantedSource:
             MissingDependencyError: the library that reads it is not installed.
         """
         address = located(self.address)
-        if self.options and address.own:
-            message = f"{address} is of the table itself, and takes no source_options"
-            hint = "leave them out; they are for sources elsewhere"
-            raise OptionError(message, hint=hint, key="source_options", value="")
+        if self.options and address.kind in _WITHOUT_OPTIONS:
+            message = f"a source of the kind {address.kind} takes no source_options"
+            hint = "for files of Parquet, the environment provides what is needed to reach them"
+            raise OptionError(message, hint=hint, key="source_options", value=address.kind)
         source: RowSource
         if address.own:
             saved = address.kind == SAVEPOINT

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from plait.errors import CommitError, ContractError, RepushRefusedError
+from plait.errors import (
+    CommitError,
+    ContractError,
+    OptionError,
+    RepushRefusedError,
+    SchemaError,
+)
 from plait.model.changes import PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
 from plait.model.instant import Action, Operation
 from plait.model.layout import TableLayout
+from plait.model.repush import OpenRepush
 from plait.model.repush_source import RepushSource
 from plait.model.request import WriteRequest
+from plait.repush.begin import resumed
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
 from plait.services.restore import visible_rows
@@ -40,7 +48,8 @@ class Swap:
 
         Raises:
             RepushRefusedError: it has another number of rows than the table, because the new
-                layout does not tell keys apart; or than the source, with what was committed since.
+                layout does not tell keys apart; or than the source, with what was committed since;
+                or what was set meanwhile does not go with the layout.
             CommitOutcomeUnknownError: the store does not say.
         """
         return publish_service(self.handle, self._draft)
@@ -56,6 +65,7 @@ class Swap:
         if repush.commit_id is not None:
             _require_free(self.handle, state, repush.commit_id)
         live, files = state.snapshot(self.handle.store).files, newest.files
+        _require_fitting(repush, table)
         rows, found = visible_rows(live), visible_rows(files)
         self.rows, stats = found, WriteStats()
         if repush.source is None:
@@ -111,6 +121,16 @@ def with_other_rows(draft: Draft, stats: WriteStats) -> Draft:
         operation=Operation.REPUSH_SOURCE,
         stats=draft.stats + stats,
     )
+
+
+def _require_fitting(repush: OpenRepush, table: TableDef) -> None:
+    """Refuse a layout that does not go with what was set since the repush began."""
+    try:
+        resumed(repush).layout(table)
+    except (OptionError, SchemaError) as error:
+        message = f"the table changed since the repush began, and does not fit any more: {error}"
+        hint = "cancel the repush, or take the change back and run the repush again"
+        raise RepushRefusedError(message, hint=hint, directory=repush.directory) from error
 
 
 def _require_counted(shadow: Shadow, source: RepushSource, found: int) -> None:

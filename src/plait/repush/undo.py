@@ -8,12 +8,14 @@ from plait.errors import (
     InstantExpiredError,
     InstantNotFoundError,
     RepushOpenError,
+    RepushRefusedError,
     RetryableConflictError,
 )
 from plait.model.changes import WriteStats
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.layout import FormerLayout
+from plait.model.partitioning import parse_field, sources_of
 from plait.model.repush_source import VERSION, SourceAddress
 from plait.repush.begin import NewLayout
 from plait.repush.follow import changing
@@ -38,7 +40,8 @@ def undo(handle: TableHandle) -> RepushReport:
 
     Raises:
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
-        RepushRefusedError: it had, and rows without keys were changed since.
+        RepushRefusedError: it had, and rows without keys were changed since; or the former layout
+            names columns that are gone.
         InstantNotFoundError: the newest change of the layout is no repush.
         RepushOpenError: a repush is open.
         RetryableConflictError: another repush was swapped in meanwhile.
@@ -56,6 +59,7 @@ def undo(handle: TableHandle) -> RepushReport:
     decision = publish_service(handle, draft)
     if decision is not None:
         return RepushReport("", before.until, version=decision.version)
+    _require_its_columns(handle, handle.cache.known(), before)
     layout = before.layout
     wanted = NewLayout(
         layout.buckets.count or None,
@@ -82,6 +86,21 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
     message = "there is no repush to undo"
     hint = "the newest change of the layout is not one; see Table.history()"
     raise InstantNotFoundError(message, hint=hint, version=state.version)
+
+
+def _require_its_columns(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
+    """Refuse a layout by columns that are gone since, or whose names others have now."""
+    commits = state.commits(handle.store, since=before.until - 1, columns=("version", "schema_id"))
+    then, now = state.table.schemas[commits["schema_id"][0].as_py()], state.table.spec.schema
+    layout = before.layout
+    names = [*sources_of(list(map(parse_field, layout.partition_by)))]
+    names += [] if layout.ordering is None else [layout.ordering]
+    ids = {name: now.field_id(name) for name in now.names}
+    other = [name for name in names if ids.get(name) != then.field_id(name)]
+    if other:
+        message = f"the former layout names column {other[0]!r}, which has changed its name or gone"
+        hint = "repush to a layout of the columns that there are"
+        raise RepushRefusedError(message, hint=hint, columns=other)
 
 
 def _operation(handle: TableHandle, state: TableState, version: int) -> Operation | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.compression import Compression
 from plait.model.contract import Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
@@ -63,6 +63,18 @@ class TableDef:
     def builds(self, directory: str) -> bool:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
+
+    def require_no_repush(self) -> None:
+        """Refuse other columns while a repush copies those that there are.
+
+        Raises:
+            RepushOpenError: one is open.
+        """
+        if self.repush is not None:
+            directory, base = self.repush.directory, self.repush.base
+            message = f"a repush is open, in {directory}, and it copies the columns as they are"
+            hint = "let it end, or cancel it with cancel_repush()"
+            raise RepushOpenError(message, hint=hint, directory=directory, base=base)
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -111,6 +111,11 @@ def repush(  # noqa: PLR0913 - one parameter an option
     if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
         message = "a --no- option excludes the option that it takes back"
         raise click.UsageError(message)
+    named_empty = {"--partition-by": partition_by, "--bucket-by": bucket_by, "--ordering": ordering}
+    for option, text in named_empty.items():
+        if text is not None and not text.strip(" ,"):
+            message = f"{option} names no column"  # often a variable of a shell that is not set
+            raise click.UsageError(message)
     wanted = NewLayout(
         buckets,
         () if no_partitions else _names(partition_by),
