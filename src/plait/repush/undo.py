@@ -83,9 +83,7 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
 
 def _require_its_columns(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
     """Refuse a layout by columns that are gone since, or whose names others have now."""
-    commits = state.commits(
-        handle.store, since=before.until - 1, columns=("version", "schema_id")
-    )
+    commits = state.commits(handle.store, since=before.until - 1, columns=("version", "schema_id"))
     then, now = state.table.schemas[commits["schema_id"][0].as_py()], state.table.spec.schema
     layout = before.layout
     names = [*sources_of(list(map(parse_field, layout.partition_by)))]

@@ -198,9 +198,7 @@ def test_files_with_different_columns_are_no_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "plait"])
-def test_the_directory_of_a_table_is_no_directory_of_plain_files(
-    kind: str, tmp_path: Path
-) -> None:
+def test_the_directory_of_a_table_is_no_directory_of_plain_files(kind: str, tmp_path: Path) -> None:
     """Files of every version are in it: rows would come twice, and removed ones again."""
     place, table = tmp_path / "source", make()
     match kind:
