@@ -19,12 +19,13 @@ from plait.repush.source import WantedSource, located, require_identity
 from plait.services.repushed import delete_repushed
 from plait.state.definition import TableDef
 from plait.state.state import TableState
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, require_whole
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 ROWS_PER_TASK = 5_000_000
+_ROWS_PER_TASK_MAX = 1 << 40
 _ORDER = ("cluster.by", "cluster.kind")
 
 
@@ -57,9 +58,7 @@ class NewLayout:
         Raises:
             OptionError, SchemaError: the table cannot have this layout.
         """
-        if self.rows_per_task < 1:
-            message = f"rows_per_task={self.rows_per_task} is not allowed"
-            raise OptionError(message, hint="use 1 or more", key="rows_per_task", value="")
+        require_whole("rows_per_task", self.rows_per_task, _ROWS_PER_TASK_MAX)
         spec = table.spec
         count = spec.buckets.count if self.buckets is None else self.buckets
         ordering = spec.ordering if self.ordering is None else self.ordering or None

@@ -219,12 +219,12 @@ def uses_of(table: TableDef) -> dict[str, str]:
         uses[table.ttl.by] = "time to live"
     if spec.ordering is not None:
         uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.partition_columns, "partition")
+    uses |= dict.fromkeys(spec.placing, "partition")
     return uses | dict.fromkeys(spec.key, "record key")
 
 
 def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    use = evolution.uses.get(step.path)
+    use = evolution.uses.get(step.path.partition(".")[0])
     if use is not None:
         message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
         hint = "rename columns that the table's layout does not name"

@@ -143,6 +143,22 @@ def test_what_is_not_possible_is_refused_before_anything_is_written(name: str) -
     assert content(table) == FIRST
 
 
+@pytest.mark.parametrize("field", ["truncate(10, v)", "bucket(4, v)", "v"])
+def test_a_column_that_decides_a_partition_keeps_its_name_and_type(field: str) -> None:
+    """INV-08: of another type, it has other values, and a key would be in two partitions."""
+    table = make(partition_by=field)
+    for change in (
+        table.alter().widen("v", "bigint"),
+        table.alter().rename("v", "w"),
+        table.alter().drop("v"),
+    ):
+        with pytest.raises(SchemaError, match="partition"):
+            change.commit()
+    assert table.version == 1
+    table.alter().allow_null("v").rename("p", "q").commit()
+    assert again(table).scan(where="v = 0").count() == 3
+
+
 def test_a_change_that_changes_nothing_is_no_commit() -> None:
     table = make()
     assert table.alter().rename("v", "w").rename("w", "v").commit() is None
