@@ -159,6 +159,29 @@ def test_a_column_that_decides_a_partition_keeps_its_name_and_type(field: str) -
     assert again(table).scan(where="v = 0").count() == 3
 
 
+@pytest.mark.parametrize(
+    ("how", "column", "value"),
+    [
+        ({}, "id", 5),
+        ({"partition_by": "p"}, "p", "x"),
+        ({"partition_by": "truncate(10, v)"}, "v", 1),
+        ({"ordering": "v"}, "v", 1),
+    ],
+)
+def test_a_column_that_the_table_lives_by_has_no_default(
+    how: dict[str, object], column: str, value: object
+) -> None:
+    """INV-08: rows that come without a key would all be one row, and others would be lost."""
+    table = make(**how)
+    with pytest.raises(SchemaError, match="default"):
+        table.alter().default(column, value).commit()
+    assert table.version == 1
+    assert table.alter().default(column, None).commit() is None
+    dated = Table.create(f"memory://alter-{next(_NAMES)}", "id bigint, d date", ttl="d 30d row")
+    with pytest.raises(SchemaError, match="default"):
+        dated.alter().default("d", "2026-01-31").commit()
+
+
 def test_a_change_that_changes_nothing_is_no_commit() -> None:
     table = make()
     assert table.alter().rename("v", "w").rename("w", "v").commit() is None
