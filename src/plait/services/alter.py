@@ -204,7 +204,8 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
         if isinstance(step, RenameColumn):
             _require_free_of_use(step, evolution)
         evolution = evolution.taking(step)
-    if evolution.schema == table.spec.schema:
+    before = table.spec.schema
+    if evolution.schema.same_columns(before) and evolution.schema.notes == before.notes:
         return None
     schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
     spec = replace(table.spec, schema=schema)
