@@ -131,6 +131,9 @@ REFUSED: dict[str, Callable[[Alteration], Alteration]] = {
     "narrower": lambda change: change.widen("v", "smallint"),
     "unknown": lambda change: change.drop("nothing"),
     "required": lambda change: change.add("n", "int", nullable=False),
+    "a default that no type has": lambda change: change.add("q", "int", default=1 << 70),
+    "several types": lambda change: change.add("q", "int, z string"),
+    "a required type": lambda change: change.add("q", "int not null"),
     "a good step before a bad one": lambda change: change.add("n", "int").add("N", "int"),
 }
 
