@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 _WILD = "*?["
 _SKIPPED = ("_", ".")
 """Names of files that are no data begin so, by the custom of Hive."""
+_TABLES = {
+    "/_delta_log/": "a Delta table (name it as delta:PLACE)",
+    "/.meta/": "a table of Plait (name its place alone)",
+    ".metadata.json": "an Iceberg table (name it as iceberg:PLACE)",
+}
+"""What stands in a path below a directory that is a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,8 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
     if wild < 0 and info.type is pafs.FileType.File:
         return files, base.rpartition("/")[0], [info]
     listed = files.get_file_info(pafs.FileSelector(base, recursive=True))
+    if wild < 0:
+        _require_plain(listed, base)
     found = [
         each
         for each in listed
@@ -203,6 +211,15 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
         message = "no file is there"
         raise FileNotFoundError(message)
     return files, base, sorted(found, key=lambda each: each.path)
+
+
+def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
+    """Refuse a directory in which a table keeps files of old versions too, or of no version."""
+    for each in listed:
+        kind = next((kind for sign, kind in _TABLES.items() if sign in each.path[len(base) :]), "")
+        if kind:
+            message = f"it is {kind}, which has files of other versions too: {each.path}"
+            raise OSError(message)
 
 
 def _dataset(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from plait.errors import RepushOpenError, SchemaError
+from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
@@ -198,10 +198,7 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
         RepushOpenError: a repush is open.
         OptionError: the definition names sinks, whose columns stay as they are.
     """
-    if table.repush is not None:
-        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
-        hint = "let it end, or cancel it with cancel_repush()"
-        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
+    table.require_no_repush()
     last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
     evolution = Evolution(table.spec.schema, last, uses_of(table))
     for step in steps:

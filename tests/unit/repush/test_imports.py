@@ -197,6 +197,24 @@ def test_files_with_different_columns_are_no_source(tmp_path: Path) -> None:
     assert table.version == 4
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "plait"])
+def test_the_directory_of_a_table_is_no_directory_of_plain_files(kind: str, tmp_path: Path) -> None:
+    """Files of every version are in it: rows would come twice, and removed ones again."""
+    place, table = tmp_path / "source", make()
+    match kind:
+        case "delta":
+            delta(place)
+        case "iceberg":
+            iceberg(place)
+        case _:
+            theirs = Table.create(str(place), SCHEMA)
+            theirs.append(rows(1, 2))
+            theirs.compact(full=True)
+    with pytest.raises(OptionError):
+        table.repush(source=f"parquet:{place}")
+    assert table.version == 4
+
+
 def test_an_address_leads_to_the_same_place_from_any_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
