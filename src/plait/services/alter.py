@@ -210,7 +210,9 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
         require_no_replicas(table, "a change of columns")
     if evolution.schema.same_columns(before) and evolution.schema.notes == before.notes:
         return None
-    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
+    newest = max(table.schemas)
+    number = newest + 1 if before.id == newest else newest + 2  # see TableDef.only_comments
+    schema = Schema(number, evolution.schema.arrow, evolution.schema.notes)
     spec = replace(table.spec, schema=schema)
     return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
 

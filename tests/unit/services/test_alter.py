@@ -428,6 +428,18 @@ def test_a_read_of_before_a_comment_is_as_good_as_one_after_it() -> None:
         table.upsert(scan.to_arrow(), read_from=scan)
 
 
+def test_columns_that_come_back_after_a_restore_are_a_change() -> None:
+    """INV-07: the change before it in number is not the one before it in time."""
+    table = make()
+    table.alter().widen("v", "bigint").commit()
+    table.restore(version=1)
+    scan = again(table).scan()
+    table.alter().widen("v", "bigint").commit()
+    with pytest.raises(RetryableConflictError):
+        table.upsert(scan.to_arrow(), read_from=scan)
+    assert content(table) == FIRST
+
+
 def test_rows_of_a_partial_upsert_keep_a_column_that_came_meanwhile() -> None:
     table = make()
     with again(table).writer("upsert", missing_columns="keep") as writer:
