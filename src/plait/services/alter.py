@@ -26,8 +26,10 @@ from plait.model.evolution import (
 from plait.model.instant import Action, Operation
 from plait.model.order import recorded_order
 from plait.model.schema import Schema, ids_in
+from plait.model.sink_schema import SinkSchema
 from plait.state.definition import TableDef
 from plait.state.state import TableState
+from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
@@ -136,6 +138,7 @@ class Alteration:
             SchemaError: a step is not possible; nothing was written.
             SchemaMismatchError: there is no such column.
             RepushOpenError: a repush is open, which copies the columns as they are.
+            OptionError: the table's definition names sinks, whose columns stay as they are.
         """
         return alter(self._handle, self._steps)
 
@@ -193,6 +196,7 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
     Raises:
         SchemaError: a step is not possible.
         RepushOpenError: a repush is open.
+        OptionError: the definition names sinks, whose columns stay as they are.
     """
     table.require_no_repush()
     last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
@@ -202,9 +206,13 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
             _require_free_of_use(step, evolution)
         evolution = evolution.taking(step)
     before = table.spec.schema
+    if not SinkSchema.alike(before, evolution.schema):
+        require_no_replicas(table, "a change of columns")
     if evolution.schema.same_columns(before) and evolution.schema.notes == before.notes:
         return None
-    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
+    newest = max(table.schemas)
+    number = newest + 1 if before.id == newest else newest + 2  # see TableDef.only_comments
+    schema = Schema(number, evolution.schema.arrow, evolution.schema.notes)
     spec = replace(table.spec, schema=schema)
     return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
 
@@ -232,4 +240,9 @@ def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
 def _type(kind: str | pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
-    return parse_ddl(f"c {kind}").field(0).type
+    fields = list(parse_ddl(f"c {kind}"))
+    if len(fields) != 1 or not fields[0].nullable or fields[0].metadata:
+        message = f"expected one type, found {kind[:100]!r}"
+        hint = "give a type alone, such as 'int'; nullable=, default= and comment= say the rest"
+        raise SchemaError(message, hint=hint, found=kind[:100])
+    return fields[0].type

@@ -272,8 +272,8 @@ def _by_columns(request: WriteRequest, schema: Schema) -> WriteRequest:
 
 
 @contextmanager
-def under_another_layout() -> Iterator[None]:
-    """Let a request that does not fit the layout that a repush gave the table be run again.
+def as_the_table_is_now() -> Iterator[None]:
+    """Let a request that does not fit the layout or columns that the table has now be run again.
 
     Raises:
         RetryableConflictError: it lacks a column, or makes no sense there.
@@ -281,7 +281,7 @@ def under_another_layout() -> Iterator[None]:
     try:
         yield
     except (OptionError, PredicateError, SchemaError) as error:
-        message = f"a repush changed the table while this was written: {error.message}"
+        message = f"the table's layout or columns changed during this write: {error.message}"
         raise RetryableConflictError(
             message, hint="run the write again; it may need other columns or arguments"
         ) from error

@@ -54,6 +54,32 @@ def eu(uri: str) -> dict[object, object]:
     return content(Table.open(f"{uri}-eu"))
 
 
+# --- columns -------------------------------------------------------------------------------------
+
+
+def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
+    """A sink that lacks a column would refuse every later write."""
+    t.upsert(rows(1))
+    before = t.version
+    for change in (
+        t.alter().add("z", "int"),
+        t.alter().rename("v", "w"),
+        t.alter().drop("v").add("v", "bigint"),
+        t.alter().move("v", after=""),
+    ):
+        with pytest.raises(OptionError) as refused:
+            change.commit()
+        assert refused.value.key == "replicas"
+    assert t.version == before
+    with t.writer("upsert") as writer:
+        writer.write(rows(2))
+        t.alter().comment("v", "what it is").default("v", 3).commit()
+    t.upsert(rows(3))
+    assert eu(uri) == content(t) == {1: 0, 2: 0, 3: 0}
+    t.remove_replica("eu")
+    t.alter().add("z", "int").commit()
+
+
 # --- writers -------------------------------------------------------------------------------------
 
 
