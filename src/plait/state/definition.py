@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from plait.errors import CorruptMetadataError
 from plait.model.compression import Compression
-from plait.model.contract import Contract, Options
+from plait.model.contract import OPTIONS, Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import TableSpec
@@ -16,7 +16,15 @@ from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
-from plait.timeline.features import BUCKET_BY, DEFAULTS, PARTITION_FIELDS, REPUSH
+from plait.timeline.features import (
+    BUCKET_BY,
+    DEFAULTS,
+    PARTITION_FIELDS,
+    REPLICAS,
+    REPUSH,
+    TTL,
+    WRITTEN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    strange: tuple[str, ...] = ()
+    """Properties that this version of Plait does not know: it reads the table, and no more."""
 
     @property
     def layout(self) -> TableLayout:
@@ -74,6 +84,9 @@ class TableDef:
                 is_plain_name(text) for each in layouts for text in each.partition_by
             ),
             DEFAULTS: any(each.defaults for each in self.schemas.values()),
+            TTL: self.ttl is not None,
+            WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
+            REPLICAS: self.replicas,
         }
         return tuple(name for name, needed in told.items() if needed)
 
@@ -120,10 +133,7 @@ class TableDef:
     def from_dict(cls, value: Mapping[str, object], *, where: str) -> TableDef:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
-            schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
-            if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
-                message = "a schema names a column twice"
-                raise ValueError(message)
+            schemas = _schemas(value["schemas"])
             contract = value["contract"]
             properties, ttl = value["properties"], value.get("ttl")
             if not (
@@ -132,7 +142,7 @@ class TableDef:
                 and isinstance(ttl, dict | None)
             ):
                 raise TypeError(value)
-            layout, options = TableLayout.from_dict(value), Options.of(properties)
+            layout, (options, strange) = TableLayout.from_dict(value), _options(properties)
             spec = TableSpec(
                 schemas[int(str(value["schema_id"]))],
                 layout.partition_by,
@@ -164,6 +174,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                strange,
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
@@ -192,6 +203,21 @@ def _check_spec(spec: TableSpec) -> None:
         raise ValueError(message)
     for each in spec.fields:
         each.kind(spec.schema.arrow)
+
+
+def _schemas(value: object) -> dict[int, Schema]:
+    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
+    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
+        message = "a schema names a column twice"
+        raise ValueError(message)
+    return schemas
+
+
+def _options(properties: Mapping[str, object]) -> tuple[Options, tuple[str, ...]]:
+    """Return the options that are known here, and the names of the others."""
+    strange = tuple(sorted(key for key in properties if key not in OPTIONS))
+    known = {key: value for key, value in properties.items() if key not in strange}
+    return Options.of(known), strange
 
 
 def _items(value: object) -> list[object]:

@@ -45,6 +45,7 @@ from plait.state.trust import Trust, read_decided
 from plait.state.undecided import Late, Reservation, late_after, reservations_after
 from plait.storage.port import Store
 from plait.timeline import paths
+from plait.timeline.features import refuse_unknown, unknown_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class TableState:
     """Savepoints, and what restores undid."""
     archive: Archived = field(default_factory=Archived)
     """Where old decisions are."""
+    writer_features: tuple[str, ...] = ()
+    """What a client must know to write, beside what one that reads must know."""
     live: Sums | None = field(default=None, compare=False)
     """The sums over live files, as the decision tells them; None: not told, or not read yet."""
     parts: tuple[Part, ...] = ()
@@ -110,6 +113,7 @@ class TableState:
             files=_more_files(decision),
             live=decision.live,
             streams=streams_after({}, decision),
+            writer_features=decision.writer_features,
             tail=(LiveEntry(0, decision),),
         )
 
@@ -150,6 +154,7 @@ class TableState:
             streams=streams_after(self.streams, decision),
             lineage=self.lineage.apply(decision),
             archive=self.archive.after(decision, where=where),
+            writer_features=decision.writer_features,
             tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
         )
@@ -383,6 +388,12 @@ class TableState:
         shown = self.lineage.shown(self.horizons.final, self.table.kept)
         events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
+
+
+def require_writable(state: TableState) -> None:
+    """Raise UnsupportedFeatureError if writers must know what this client does not."""
+    strange = [f"property {key}" for key in state.table.strange]
+    refuse_unknown([*unknown_of(state.writer_features), *strange], path=paths.slot(state.version))
 
 
 def _more_files(decision: Decision) -> int:

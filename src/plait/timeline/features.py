@@ -1,9 +1,11 @@
-"""Features: what a client must know to understand a decision, a checkpoint or a definition."""
+"""Features: what a client must know to read, or to write, what a table has (RFC 0029)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from plait.errors import UnsupportedFeatureError
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
@@ -31,6 +33,8 @@ PARTITION_FIELDS = "partition-fields-1"
 """The table has, had or will have partitions by transforms of columns."""
 DEFAULTS = "defaults-1"
 """A column of some schema has a default, for rows that are there or for rows that come."""
+WRITER_FEATURES = "writer-features-1"
+"""Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
     *FEATURES,
     ROW_MAPS,
@@ -43,13 +47,25 @@ KNOWN = (
     REPLICAS,
     PARTITION_FIELDS,
     DEFAULTS,
+    WRITER_FEATURES,
 )
+WRITERS_ONLY = frozenset((WRITTEN, REPLICAS))
+"""What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
 
 
-def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
-    """Return what a client must know to read a decision.
+class Features(NamedTuple):
+    """What a client must know."""
+
+    readers: tuple[str, ...]
+    """To read, and so to write too."""
+    writers: tuple[str, ...]
+    """To write, beside that."""
+
+
+def features_of(decision: Draft, held: Collection[str] = ()) -> Features:
+    """Return what a client must know to read a decision, and to write after it.
 
     Args:
         decision: the decision, or the draft of one.
@@ -65,7 +81,56 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
     used.update(definition_features(decision.table or {}))
     if decision.archived:
         used.add(ARCHIVE)
-    return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
+    return divided(used)
+
+
+def divided(used: Collection[str]) -> Features:
+    """Divide features that are used by who needs them.
+
+    >>> divided(("replicas-1", "ttl-1")).writers
+    ('replicas-1',)
+    >>> divided(("replicas-1", "ttl-1")).readers[len(FEATURES) :]
+    ('ttl-1', 'writer-features-1')
+    """
+    named = [name for name in KNOWN if name in used and name not in FEATURES]
+    writers = tuple(name for name in named if name in WRITERS_ONLY)
+    readers = [n for n in named if n not in WRITERS_ONLY and n != WRITER_FEATURES]
+    return Features((*FEATURES, *readers, *([WRITER_FEATURES] if writers else ())), writers)
+
+
+def unknown_of(names: Iterable[object]) -> list[str]:
+    """Return the features that this version of Plait does not know."""
+    return sorted(str(name) for name in names if name not in KNOWN)
+
+
+def require_readable(names: Iterable[object], *, path: str) -> None:
+    """Refuse to read what needs a feature that is unknown here.
+
+    Raises:
+        UnsupportedFeatureError: with the names.
+    """
+    unknown = unknown_of(names)
+    if unknown:
+        message = (
+            f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
+        )
+        raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+
+
+def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
+    """Refuse to write a table whose writers must know what is unknown here.
+
+    Raises:
+        UnsupportedFeatureError: with the names.
+    """
+    if unknown:
+        message = (
+            f"writers of the table must know {', '.join(unknown)}, which this version of Plait "
+            "does not support; it can read the table"
+        )
+        raise UnsupportedFeatureError(
+            message, hint="upgrade plait to write", features=list(unknown), path=path
+        )
 
 
 def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:

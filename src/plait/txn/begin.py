@@ -16,7 +16,7 @@ from plait.model.contract import Contract
 from plait.model.history import iso
 from plait.model.instant import State
 from plait.model.request import WriteRequest
-from plait.state.state import TableState
+from plait.state.state import TableState, require_writable
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
@@ -35,9 +35,11 @@ def pending_record(handle: TableHandle, request: WriteRequest, known: TableState
     """Return the record of a new instant of this process; nothing is written yet.
 
     Raises:
-        UnsupportedFeatureError: the table's conflict policy is not installed here.
+        UnsupportedFeatureError: the table's conflict policy is not installed here, or writers
+            must know a feature that this one does not.
         ClockUnavailableError: the store does not tell its time.
     """
+    require_writable(known)
     require_policy(known.table.policy)
     read, us = request.read_set, client()
     return PendingInstant(
