@@ -135,6 +135,7 @@ def laid_out(table: TableDef) -> TableDef:
         repush=opened,
         repushed=(directory,),
         replicas={"eu": "s3://eu/t"},
+        allowed=("replicas-1",),
     )
 
 

@@ -22,6 +22,7 @@ from plait.model.bucket import Partition
 from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
+from plait.state.admission import features_in_use, require_writable
 from plait.state.archived import Archived
 from plait.state.decided_sums import tail_places
 from plait.state.definition import TableDef
@@ -32,7 +33,7 @@ from plait.state.lineage import Lineage
 from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.selected import load_places
-from plait.state.state import TableState, require_writable
+from plait.state.state import TableState
 from plait.state.sums import changed_places, summed, without_counts
 from plait.state.trust import Trust
 from plait.state.undecided import Late, Reservation
@@ -262,8 +263,7 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 def _document(state: TableState) -> dict[str, object]:
     table = state.table.to_dict()
-    held = (*state.lineage.features, *state.table.features, *state.archive.features)
-    needed = divided(held)
+    needed = divided(features_in_use(state), state.table.allowed or ())
     return {
         "features": list(needed.readers),
         **({"writer_features": list(needed.writers)} if needed.writers else {}),

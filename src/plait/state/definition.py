@@ -48,6 +48,8 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    allowed: tuple[str, ...] | None = None
+    """The features that decisions may use; None: see ``features.upgrade`` (RFC 0029)."""
     strange: tuple[str, ...] = ()
     """Properties that this version of Plait does not know: it reads the table, and no more."""
 
@@ -71,6 +73,11 @@ class TableDef:
     def builds(self, directory: str) -> bool:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
+
+    @property
+    def upgrades(self) -> str:
+        """Who turns a feature on that nothing uses yet."""
+        return self.options.choice("features.upgrade")
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -127,6 +134,7 @@ class TableDef:
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
+            **({} if self.allowed is None else {"features": list(self.allowed)}),
         }
 
     @classmethod
@@ -174,6 +182,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                _allowed(value.get("features")),
                 strange,
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -211,6 +220,10 @@ def _schemas(value: object) -> dict[int, Schema]:
         message = "a schema names a column twice"
         raise ValueError(message)
     return schemas
+
+
+def _allowed(value: object) -> tuple[str, ...] | None:
+    return None if value is None else tuple(map(str, _items(value)))
 
 
 def _options(properties: Mapping[str, object]) -> tuple[Options, tuple[str, ...]]:

@@ -45,7 +45,6 @@ from plait.state.trust import Trust, read_decided
 from plait.state.undecided import Late, Reservation, late_after, reservations_after
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.features import refuse_unknown, unknown_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,12 +387,6 @@ class TableState:
         shown = self.lineage.shown(self.horizons.final, self.table.kept)
         events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
-
-
-def require_writable(state: TableState) -> None:
-    """Raise UnsupportedFeatureError if writers must know what this client does not."""
-    strange = [f"property {key}" for key in state.table.strange]
-    refuse_unknown([*unknown_of(state.writer_features), *strange], path=paths.slot(state.version))
 
 
 def _more_files(decision: Decision) -> int:

@@ -87,7 +87,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
 
 
 def _document(decision: Decision) -> dict[str, dict[str, object]]:
-    needed = features_of(decision, (*decision.features, *decision.writer_features))
+    needed = features_of(decision, decision.features, decision.writer_features)
     document: dict[str, object] = {
         "version": decision.version,
         "instant": str(decision.instant),

@@ -49,6 +49,10 @@ KNOWN = (
     DEFAULTS,
     WRITER_FEATURES,
 )
+FORMAT_VERSION = 1
+"""The version of the format that ``table.json`` names."""
+VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
+"""What every client of a version of the format knows; a later release adds none to a version."""
 WRITERS_ONLY = frozenset((WRITTEN, REPLICAS))
 """What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
@@ -62,14 +66,19 @@ class Features(NamedTuple):
     """To read, and so to write too."""
     writers: tuple[str, ...]
     """To write, beside that."""
+    used: tuple[str, ...] = ()
+    """What is used of it now."""
 
 
-def features_of(decision: Draft, held: Collection[str] = ()) -> Features:
+def features_of(
+    decision: Draft, held: Collection[str] = (), allowed: Collection[str] = ()
+) -> Features:
     """Return what a client must know to read a decision, and to write after it.
 
     Args:
         decision: the decision, or the draft of one.
         held: what the table needs since an earlier decision.
+        allowed: what decisions may use, so that writers must know it.
     """
     used = set(held)
     if decision.changes.moved.num_rows:
@@ -81,21 +90,50 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> Features:
     used.update(definition_features(decision.table or {}))
     if decision.archived:
         used.add(ARCHIVE)
-    return divided(used)
+    return divided(used, allowed)
 
 
-def divided(used: Collection[str]) -> Features:
-    """Divide features that are used by who needs them.
+def divided(used: Collection[str], allowed: Collection[str] = ()) -> Features:
+    """Divide features by who needs them: what is only allowed, readers need not know yet.
 
     >>> divided(("replicas-1", "ttl-1")).writers
     ('replicas-1',)
     >>> divided(("replicas-1", "ttl-1")).readers[len(FEATURES) :]
     ('ttl-1', 'writer-features-1')
+    >>> divided(("ttl-1",), ("ttl-1", "archive-1")).writers
+    ('archive-1',)
     """
-    named = [name for name in KNOWN if name in used and name not in FEATURES]
-    writers = tuple(name for name in named if name in WRITERS_ONLY)
-    readers = [n for n in named if n not in WRITERS_ONLY and n != WRITER_FEATURES]
-    return Features((*FEATURES, *readers, *([WRITER_FEATURES] if writers else ())), writers)
+    named = closed(used)
+    readers = tuple(name for name in named if name not in WRITERS_ONLY)
+    writers = tuple(n for n in closed((*used, *allowed)) if n not in readers)
+    marked = (WRITER_FEATURES,) if writers else ()
+    return Features((*FEATURES, *readers, *marked), writers, named)
+
+
+def closed(names: Iterable[str]) -> tuple[str, ...]:
+    """Return features in their order, without those that every client knows."""
+    given = {*names} - {*FEATURES, WRITER_FEATURES}
+    return tuple(name for name in KNOWN if name in given)
+
+
+def usable(
+    in_use: Collection[str], allowed: Collection[str] | None, upgrades: str
+) -> Collection[str]:
+    """Return the features that decisions of a table may use.
+
+    Args:
+        in_use: what it uses now.
+        allowed: what its definition lists; None: it has no list.
+        upgrades: its property ``features.upgrade``.
+
+    >>> usable((), None, "never"), usable((), ("ttl-1",), "compatible")
+    ((), ('ttl-1',))
+    """
+    if upgrades == "always":
+        return KNOWN
+    if allowed is not None:
+        return allowed
+    return in_use if upgrades == "never" else VERSIONS[FORMAT_VERSION]
 
 
 def unknown_of(names: Iterable[object]) -> list[str]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from plait.errors import CommitOutcomeUnknownError, StorageError
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
+from plait.state.admission import features_in_use, require_usable, require_writable
 from plait.state.decided_sums import decided_sums
 from plait.state.definition import TableDef
-from plait.state.state import TableState, require_writable
+from plait.state.state import TableState
 from plait.timeline import codec, paths
 from plait.timeline.features import features_of
 from plait.timeline.seal import sealed_checksum
@@ -54,6 +55,7 @@ def publish(
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
         UnsupportedFeatureError: writers must know a feature that this one does not.
+        FeatureError: the table may not use what the draft uses.
         ClockUnavailableError: the store does not tell its time; nothing was written.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
@@ -71,8 +73,8 @@ def publish(
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
-    held = (*state.lineage.features, *state.archive.features, *table.features)
-    needed = features_of(draft, held)
+    needed = features_of(draft, features_in_use(state, table), table.allowed or ())
+    require_usable(state, needed.used, table)
     live = decided_sums(handle.store, state, draft.changes)
     decision = replace(decision, features=needed.readers, writer_features=needed.writers, live=live)
     body = codec.encode(decision, manifests)

@@ -25,10 +25,10 @@ from plait.model.instant import Instant, Outcome
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
-from plait.state.state import TableState, require_writable
+from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
-from plait.txn.begin import pending_record, request_instant
+from plait.txn.begin import pending_record, request_instant, require_welcome
 from plait.txn.carry import Carrier, MaskFiles
 from plait.txn.commit import Commit, Redo, Restage
 from plait.txn.conflict_checker import ConflictChecker
@@ -170,8 +170,7 @@ class OptimisticTransaction:
     def _require_welcome(self) -> None:
         """Refuse a client of another contract (INV-12), or that lacks a feature of writers."""
         try:
-            self.handle.require_contract(self.base.table.contract)
-            require_writable(self.base)
+            require_welcome(self.handle, self.base)
         except (ContractError, UnsupportedFeatureError) as error:
             self.abort(error.message, wrote=self.distributed)
             raise
