@@ -69,11 +69,13 @@ def upgraded() -> Golden:
         "id bigint, v string",
         record_key=("id",),
         buckets=1,
-        properties={"checkpoint.interval": "3", "features.upgrade": "never"},
+        properties={"checkpoint.interval": "3"},
     )
     rows: dict[int, Row] = {}
     table = golden.table
     _put(golden, rows, [{"id": n, "v": "before"} for n in range(4)])
+    table.downgrade(BASE)
+    golden.shows(rows.values())
     table.upgrade(features=["restores-1", "rows-written-1", "archive-1"])
     golden.shows(rows.values())
     _put(golden, rows, [{"id": 1, "v": "listed"}])
