@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from plait import Table, UnsupportedFeatureError
+from plait.state.admission import require_writable
 from plait.state.checkpoint import load_checkpoint, write_checkpoint
-from plait.state.state import require_writable
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.features import KNOWN, WRITERS_ONLY, divided
