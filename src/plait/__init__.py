@@ -27,6 +27,7 @@ from plait.errors import (
     DuplicateKeyError,
     EpochRewoundError,
     EpochUnknownError,
+    FeatureError,
     FormatError,
     IllegalTransitionError,
     IncompatibleConflictError,
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from plait.services.replica_repair import DamagedBucket, ReplicaRepairReport
     from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
     from plait.services.runner import OptimizeReport
+    from plait.services.upgrade import FeaturePlan, FeatureUse
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.messages import EncodedMessage
@@ -161,6 +163,9 @@ __all__ = [
     "ExpiryTask",
     "ExplainedConflict",
     "Explanation",
+    "FeatureError",
+    "FeaturePlan",
+    "FeatureUse",
     "Finding",
     "ForeignFile",
     "ForeignRemoval",
@@ -285,6 +290,8 @@ _LAZY = {
     "ExpiryPlan": "plait.services.expiry",
     "ExpiryReport": "plait.services.expiry",
     "ExpiryTask": "plait.services.expiry",
+    "FeaturePlan": "plait.services.upgrade",
+    "FeatureUse": "plait.services.upgrade",
     "Finding": "plait.services.repair",
     "RepairPlan": "plait.services.repair",
     "RepairReport": "plait.services.repair",

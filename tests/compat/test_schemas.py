@@ -136,6 +136,7 @@ def laid_out(table: TableDef) -> TableDef:
         repushed=(directory,),
         replicas={"eu": "s3://eu/t"},
         former_replicas={"us": "s3://us/t"},
+        allowed=("replicas-1",),
     )
 
 
@@ -251,7 +252,7 @@ def test_every_predicate_fits_the_schema(where: str) -> None:
 
 def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     uri = "memory://schema-of-records"
-    options = {"checkpoint.interval": "1", "archive.keep": "1"}
+    options = {"checkpoint.interval": "1", "archive.keep": "1", "rows.written": "on"}
     table = Table.create(uri, "id bigint", record_key="id", properties=options)
     table.savepoint("empty")
     for number in range(3):

@@ -25,6 +25,7 @@ from plait.services.maintenance import Maintenance
 from plait.services.mends import Mends
 from plait.services.replicas import add_replica, remove_replica
 from plait.services.restores import Restores
+from plait.services.upgrade import Upgrading
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
@@ -32,7 +33,7 @@ from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_bac
 from plait.txn.table_handle import TableHandle
 
 
-class Services(Restores, Maintenance, Mends, Altering):
+class Services(Restores, Maintenance, Mends, Altering, Upgrading):
     """One-call table services. Only a restore and an expiry change rows."""
 
     _handle: TableHandle

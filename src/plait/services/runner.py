@@ -20,6 +20,8 @@ from plait.services.clustering import ClusteringReport, cluster, plan_due
 from plait.services.compaction import CompactionReport, compact, plan_compaction
 from plait.services.expiry import ExpiryReport, expire, plan_expiry
 from plait.services.rewrite import Sharing
+from plait.state.admission import may_use
+from plait.timeline.features import ARCHIVE, ROW_MAPS
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES
@@ -162,14 +164,16 @@ def _optimized(
     )
 
 
-def _compacted(handle: TableHandle, sharing: Sharing) -> CompactionReport:
+def _compacted(handle: TableHandle, sharing: Sharing) -> CompactionReport | None:
+    if not may_use(handle.cache.refresh(), ROW_MAPS):
+        return None
     plan = plan_compaction(handle)
     tasks = _from_anywhere(handle, plan.tasks)
     return compact(handle, replace(plan, tasks=tasks), sharing=sharing)
 
 
 def _clustered(handle: TableHandle, sharing: Sharing) -> ClusteringReport | None:
-    plan = plan_due(handle)
+    plan = plan_due(handle) if may_use(handle.cache.known(), ROW_MAPS) else None
     if plan is None:
         return None
     tasks = _from_anywhere(handle, plan.tasks)
@@ -177,6 +181,8 @@ def _clustered(handle: TableHandle, sharing: Sharing) -> ClusteringReport | None
 
 
 def _archived(handle: TableHandle) -> ArchiveReport | None:
+    if not may_use(handle.cache.known(), ARCHIVE):
+        return None
     old = plan_archive(handle)
     return archive(handle, old) if old.due or old.unfinished else None
 

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.services.compaction import compact, plan_compaction
+from plait.state.admission import may_use
+from plait.timeline.features import ROW_MAPS
 from plait.txn.conflict import touched_buckets
 from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle
@@ -22,8 +24,9 @@ def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
 
     The commit stands, whatever this meets: no error is raised.
     """
-    mode = handle.cache.known().table.options.choice("compact")
-    if mode == "off" or decision.operation not in DATA:
+    known = handle.cache.known()
+    mode = known.table.options.choice("compact")
+    if mode == "off" or decision.operation not in DATA or not may_use(known, ROW_MAPS):
         return
     buckets = touched_buckets(decision.changes)
     if not buckets:
