@@ -17,6 +17,7 @@ from plait.model.schema import Schema
 from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
 from plait.timeline.features import BUCKET_BY, DEFAULTS, PARTITION_FIELDS, REPUSH
+from plait.timeline.paths import is_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    index: str | None = None
+    """The name of the record index; None: the table has none (RFC 0028)."""
+    dropped_indexes: tuple[str, ...] = ()
+    """The names of record indexes that are over, oldest first."""
 
     @property
     def layout(self) -> TableLayout:
@@ -114,6 +119,8 @@ class TableDef:
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
+            **({} if self.index is None else {"index": self.index}),
+            **({"dropped_indexes": list(self.dropped_indexes)} if self.dropped_indexes else {}),
         }
 
     @classmethod
@@ -146,6 +153,10 @@ class TableDef:
             repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
             if not all(map(is_repush_directory, repushed)):
                 raise ValueError(repushed)
+            index = value.get("index")
+            dropped = tuple(str(each) for each in _items(value.get("dropped_indexes", [])))
+            if not all(map(is_index, [*dropped, *([] if index is None else [str(index)])])):
+                raise ValueError(index)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             policy, isolation, unique = (
                 str(value[name]) for name in ("policy", "isolation", "unique")
@@ -164,6 +175,8 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                None if index is None else str(index),
+                dropped,
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
