@@ -11,7 +11,7 @@ from typing import Final, Self
 import pyarrow.fs as pafs
 
 from plait.files.hash import Hashes
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.index.merge import merged, write_files
 from plait.index.run_file import OpenRun, RunFile
 
@@ -30,7 +30,7 @@ class RunBuilder:
         """Begin; ``memory_bytes`` bounds what is held, apart from the names of partitions."""
         self.places = Places()
         self._most = max(1, memory_bytes // _BYTES_AN_ENTRY)
-        self._held: list[Entries] = []
+        self._held: list[IndexEntries] = []
         self._count = 0
         self._spilled: list[RunFile] = []
         self._directory: str | None = None
@@ -53,7 +53,7 @@ class RunBuilder:
         """
         place = self.places.number(partition)
         for start in range(0, len(hashes), self._most):
-            part = Entries.of(hashes[start : start + self._most], place, version)
+            part = IndexEntries.of(hashes[start : start + self._most], place, version)
             if self._count + len(part) > self._most:
                 self._spill()
             self._held.append(part)
@@ -77,7 +77,7 @@ class RunBuilder:
             StorageError: the store, or the local disk, failed.
         """
         if not (self._spilled or older):
-            chunks: Iterator[Entries] = iter([self._taken()])
+            chunks: Iterator[IndexEntries] = iter([self._taken()])
             return write_files(filesystem, name, chunks, self.places)
         self._spill()
         with ExitStack() as stack:
@@ -87,9 +87,9 @@ class RunBuilder:
             chunks = merged(sources, self.places, self._most)
             return write_files(filesystem, name, chunks, self.places)
 
-    def _taken(self) -> Entries:
+    def _taken(self) -> IndexEntries:
         held, self._held, self._count = self._held, [], 0
-        return Entries.concat(held).newest()
+        return IndexEntries.concat(held).newest()
 
     def _spill(self) -> None:
         if not self._count:

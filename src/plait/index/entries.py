@@ -20,7 +20,7 @@ PLACES_MAX: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class IndexEntries:
     """Some entries; the columns have one length.
 
     An entry says: at ``version`` the row of a key with this hash was in a file of the partition
@@ -57,7 +57,7 @@ class Entries:
         return cls(hashes, np.full(count, place, np.uint32), np.full(count, version, np.uint32))
 
     @classmethod
-    def concat(cls, parts: Iterable[Entries]) -> Self:
+    def concat(cls, parts: Iterable[IndexEntries]) -> Self:
         """Put entries one after another."""
         every = [part for part in parts if len(part)] or [cls.none()]
         return cls(
@@ -66,15 +66,17 @@ class Entries:
             np.concatenate([part.versions for part in every]),
         )
 
-    def part(self, start: int, stop: int) -> Entries:
+    def part(self, start: int, stop: int) -> IndexEntries:
         """Return a stretch of them, without a copy."""
-        return Entries(self.hashes[start:stop], self.places[start:stop], self.versions[start:stop])
+        return IndexEntries(
+            self.hashes[start:stop], self.places[start:stop], self.versions[start:stop]
+        )
 
-    def take(self, at: npt.NDArray[np.generic]) -> Entries:
+    def take(self, at: npt.NDArray[np.generic]) -> IndexEntries:
         """Return those at some positions, or those that are flagged."""
-        return Entries(self.hashes[at], self.places[at], self.versions[at])
+        return IndexEntries(self.hashes[at], self.places[at], self.versions[at])
 
-    def between(self, low: int, high: int) -> Entries:
+    def between(self, low: int, high: int) -> IndexEntries:
         """Return those of sorted entries with hashes from ``low`` on and below ``high``."""
         start = int(np.searchsorted(self.hashes, np.uint64(low))) if low else 0
         stop = len(self)
@@ -82,11 +84,12 @@ class Entries:
             stop = int(np.searchsorted(self.hashes, np.uint64(high)))
         return self.part(start, stop)
 
-    def newest(self) -> Entries:
+    def newest(self) -> IndexEntries:
         """Sort them by hash and place, and keep the newest of each hash and place.
 
-        >>> one = Entries.of(np.array([9, 3, 9], np.uint64), 0, 1)
-        >>> both = Entries.concat([one, Entries.of(np.array([3], np.uint64), 0, 2)]).newest()
+        >>> one = IndexEntries.of(np.array([9, 3, 9], np.uint64), 0, 1)
+        >>> two = IndexEntries.of(np.array([3], np.uint64), 0, 2)
+        >>> both = IndexEntries.concat([one, two]).newest()
         >>> both.hashes.tolist(), both.versions.tolist()
         ([3, 9], [2, 1])
         """

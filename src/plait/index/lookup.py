@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from plait.files.hash import Hashes
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.index.manifest import Manifest
 from plait.index.run_file import OpenRun, RunFile, RunFooter
 from plait.storage.port import Store
@@ -50,7 +50,7 @@ class Footers:
 
 def find_entries(
     store: Store, manifest: Manifest, wanted: Hashes, places: Places, footers: Footers
-) -> Entries:
+) -> IndexEntries:
     """Return the newest entry of each hash and partition.
 
     Of each run only the files are opened whose range has a hash, and of them the blocks are read.
@@ -78,5 +78,5 @@ def find_entries(
             entries = source.find(wanted[low:high])
         numbers = places.numbers(source.footer.places)
         if len(entries):
-            found.append(Entries(entries.hashes, numbers[entries.places], entries.versions))
-    return Entries.concat(found).newest()
+            found.append(IndexEntries(entries.hashes, numbers[entries.places], entries.versions))
+    return IndexEntries.concat(found).newest()

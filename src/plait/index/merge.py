@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow.fs as pafs
 
-from plait.index.entries import Codes, Entries, Places
+from plait.index.entries import Codes, IndexEntries, Places
 from plait.index.run_file import BLOCK, OpenRun, RunFile, RunWriter
 
 FILE_ENTRIES: Final = 1 << 21
@@ -17,7 +17,7 @@ FILE_ENTRIES: Final = 1 << 21
 _HASHES: Final = 1 << 64
 
 
-def merged(sources: Sequence[OpenRun], places: Places, most: int) -> Iterator[Entries]:
+def merged(sources: Sequence[OpenRun], places: Places, most: int) -> Iterator[IndexEntries]:
     """Return the entries of sorted files, range by range, the newest of each hash and place.
 
     Args:
@@ -38,14 +38,14 @@ def numbered(sources: Sequence[OpenRun], places: Places) -> list[tuple[OpenRun, 
     return [(source, places.numbers(source.footer.places)) for source in sources]
 
 
-def part_of(sources: Sequence[tuple[OpenRun, Codes]], low: int, high: int) -> Entries:
+def part_of(sources: Sequence[tuple[OpenRun, Codes]], low: int, high: int) -> IndexEntries:
     """Return the newest entries of a range of hashes, sorted; see ``merged``."""
     parts = []
     for source, numbers in sources:
         found = source.between(low, high)
         if len(found):
-            parts.append(Entries(found.hashes, numbers[found.places], found.versions))
-    return Entries.concat(parts).newest()
+            parts.append(IndexEntries(found.hashes, numbers[found.places], found.versions))
+    return IndexEntries.concat(parts).newest()
 
 
 def ranges(sources: Sequence[OpenRun], most: int) -> Iterator[tuple[int, int]]:
@@ -59,7 +59,7 @@ def ranges(sources: Sequence[OpenRun], most: int) -> Iterator[tuple[int, int]]:
 def write_files(
     filesystem: pafs.FileSystem,
     name: Callable[[int], str],
-    chunks: Iterable[Entries],
+    chunks: Iterable[IndexEntries],
     places: Places,
     *,
     most: int = FILE_ENTRIES,
@@ -80,17 +80,13 @@ def write_files(
     writer: RunWriter | None = None
     local = _Numbering()
     try:
-        for chunk in chunks:
-            start = 0
-            while start < len(chunk):
-                if writer is None:
-                    writer, local = RunWriter(filesystem, name(len(files))), _Numbering()
-                stop = min(len(chunk), start + most - writer.entries)
-                writer.add(local.applied(chunk.part(start, stop)))
-                start = stop
-                if writer.entries >= most:
-                    files.append(writer.close(local.texts(places)))
-                    writer = None
+        for piece in _pieces(chunks, most):
+            if writer is not None and writer.entries + len(piece) > most:
+                files.append(writer.close(local.texts(places)))
+                writer = None
+            if writer is None:
+                writer, local = RunWriter(filesystem, name(len(files))), _Numbering()
+            writer.add(local.applied(piece))
         if writer is not None:
             files.append(writer.close(local.texts(places)))
             writer = None
@@ -100,13 +96,25 @@ def write_files(
     return files
 
 
+def _pieces(chunks: Iterable[IndexEntries], most: int) -> Iterator[IndexEntries]:
+    """Cut entries where a file is full."""
+    room = most
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk):
+            piece = chunk.part(start, start + room)
+            yield piece
+            start += len(piece)
+            room = room - len(piece) or most
+
+
 @dataclass(slots=True)
 class _Numbering:
     """The numbers that the partitions have in one file."""
 
     _known: dict[int, int] = field(default_factory=dict)
 
-    def applied(self, entries: Entries) -> Entries:
+    def applied(self, entries: IndexEntries) -> IndexEntries:
         if not len(entries):
             return entries
         present = np.zeros(int(entries.places.max()) + 1, np.bool_)
@@ -114,7 +122,7 @@ class _Numbering:
         numbers = np.zeros(len(present), np.uint32)
         for each in np.flatnonzero(present).tolist():
             numbers[each] = self._known.setdefault(each, len(self._known))
-        return Entries(entries.hashes, numbers[entries.places], entries.versions)
+        return IndexEntries(entries.hashes, numbers[entries.places], entries.versions)
 
     def texts(self, places: Places) -> list[str]:
         return [places.texts[number] for number in self._known]

@@ -30,7 +30,7 @@ import xxhash
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import reading, writing
 from plait.files.hash import Hashes
-from plait.index.entries import Codes, Entries
+from plait.index.entries import Codes, IndexEntries
 from plait.storage.port import check_path
 
 BLOCK: Final = 4096
@@ -97,7 +97,7 @@ class RunWriter:
         with writing(path):
             self._sink = filesystem.open_output_stream(check_path(path))
             self._sink.write(_MAGIC)
-        self._rest = Entries.none()
+        self._rest = IndexEntries.none()
         self._directory: list[int] = []
         self._count, self._first, self._last = 0, 0, 0
 
@@ -106,7 +106,7 @@ class RunWriter:
         """How many it has."""
         return self._count
 
-    def add(self, entries: Entries) -> None:
+    def add(self, entries: IndexEntries) -> None:
         """Take entries whose hashes follow those before."""
         if not len(entries):
             return
@@ -114,7 +114,7 @@ class RunWriter:
             self._first = int(entries.hashes[0])
         self._last = int(entries.hashes[-1])
         self._count += len(entries)
-        held = Entries.concat([self._rest, entries]) if len(self._rest) else entries
+        held = IndexEntries.concat([self._rest, entries]) if len(self._rest) else entries
         whole = len(held) // BLOCK * BLOCK
         for start in range(0, whole, BLOCK):
             self._write(held.part(start, start + BLOCK))
@@ -139,7 +139,7 @@ class RunWriter:
         """Close a file that nobody will name."""
         self._sink.close()
 
-    def _write(self, block: Entries) -> None:
+    def _write(self, block: IndexEntries) -> None:
         body = b"".join(
             (
                 block.hashes.astype("<u8", copy=False).tobytes(),
@@ -202,7 +202,7 @@ class OpenRun:
         """Close the file."""
         self._source.close()
 
-    def between(self, low: int, high: int) -> Entries:
+    def between(self, low: int, high: int) -> IndexEntries:
         """Read the entries with hashes from ``low`` on and below ``high``.
 
         Raises:
@@ -215,10 +215,10 @@ class OpenRun:
         if high < 1 << 64:
             stop = int(np.searchsorted(firsts, np.uint64(high), side="left"))
         if start >= stop:
-            return Entries.none()
-        return Entries.concat(self._stretches(start, stop)).between(low, high)
+            return IndexEntries.none()
+        return IndexEntries.concat(self._stretches(start, stop)).between(low, high)
 
-    def find(self, wanted: Hashes) -> Entries:
+    def find(self, wanted: Hashes) -> IndexEntries:
         """Return the entries of sorted hashes, each of which comes once.
 
         Raises:
@@ -226,16 +226,16 @@ class OpenRun:
         """
         found = []
         for start, stop in self._reached(wanted):
-            entries = Entries.concat(self._stretches(start, stop))
+            entries = IndexEntries.concat(self._stretches(start, stop))
             ends = np.searchsorted(wanted, entries.hashes[[0, -1]])
             asked = wanted[ends[0] : ends[1] + 1]
             low = np.searchsorted(entries.hashes, asked, side="left")
             count = np.searchsorted(entries.hashes, asked, side="right") - low
             before = np.cumsum(count) - count
             found.append(entries.take(np.arange(count.sum()) + np.repeat(low - before, count)))
-        return Entries.concat(found)
+        return IndexEntries.concat(found)
 
-    def all(self) -> Iterator[Entries]:
+    def all(self) -> Iterator[IndexEntries]:
         """Read every entry, some blocks at a time.
 
         Raises:
@@ -259,11 +259,11 @@ class OpenRun:
             for start in range(int(group[0]), int(group[-1]) + 1, _STRETCH):
                 yield start, min(start + _STRETCH, int(group[-1]) + 1)
 
-    def _stretches(self, start: int, stop: int) -> Iterator[Entries]:
+    def _stretches(self, start: int, stop: int) -> Iterator[IndexEntries]:
         for at in range(start, stop, _STRETCH):
             yield self._read(at, min(at + _STRETCH, stop))
 
-    def _read(self, start: int, stop: int) -> Entries:
+    def _read(self, start: int, stop: int) -> IndexEntries:
         """Read blocks that follow each other."""
         path, count = self._file.path, self._file.entries
         begin, end = start * BLOCK, min(stop * BLOCK, count)
@@ -283,7 +283,7 @@ class OpenRun:
         rest = (end - begin) % BLOCK
         if rest:
             parts.append(_blocks(view[whole * BLOCK * ENTRY_BYTES :], 1, rest))
-        return Entries.concat(parts)
+        return IndexEntries.concat(parts)
 
     def _load_footer(self) -> RunFooter:
         file = self._file
@@ -313,7 +313,7 @@ class OpenRun:
         return RunFooter(file, places, firsts, sums)
 
 
-def _blocks(view: memoryview, count: int, entries: int) -> Entries:
+def _blocks(view: memoryview, count: int, entries: int) -> IndexEntries:
     """Take blocks of one size apart."""
     rows = np.frombuffer(view, np.uint8).reshape(count, entries * ENTRY_BYTES)
     edges = [0, entries * 8, entries * 12, entries * 16]
@@ -321,7 +321,7 @@ def _blocks(view: memoryview, count: int, entries: int) -> Entries:
         np.ascontiguousarray(rows[:, low:high]).reshape(-1)
         for low, high in itertools.pairwise(edges)
     ]
-    return Entries(
+    return IndexEntries(
         columns[0].view("<u8").astype(np.uint64, copy=False),
         _codes(columns[1]),
         _codes(columns[2]),

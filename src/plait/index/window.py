@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.model.bucket import BucketId
 
 FOLD_LAG_MAX = 32
@@ -22,7 +22,7 @@ class KeyWindow:
     until: int
     decision: str
     """The checksum of the decision at ``until``."""
-    entries: Entries = field(default_factory=Entries.none)
+    entries: IndexEntries = field(default_factory=IndexEntries.none)
     """Of every key that they say they wrote, in no order."""
     places: Places = field(default_factory=Places)
     whole: Mapping[BucketId, int] = field(default_factory=dict)

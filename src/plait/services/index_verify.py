@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from plait.errors import OptionError
 from plait.files.hash import Hashes
 from plait.index.builder import MEMORY_BYTES, RunBuilder
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
 from plait.read.wanted import everything
@@ -114,7 +114,7 @@ def _missing(held: list[OpenRun], told: list[OpenRun]) -> int:
     return count
 
 
-def _without(live: Entries, entries: Entries) -> int:
+def _without(live: IndexEntries, entries: IndexEntries) -> int:
     """Count live keys without an entry of their partition, or with one of a later version.
 
     A look-up opens the file that the version of the entry added, and files added later.
@@ -134,7 +134,7 @@ def _without(live: Entries, entries: Entries) -> int:
     return int((~(found & right)).sum())
 
 
-def _codes(keys: Hashes, entries: Entries, width: int) -> Hashes:
+def _codes(keys: Hashes, entries: IndexEntries, width: int) -> Hashes:
     """Return one number for each hash and place."""
     return np.searchsorted(keys, entries.hashes).astype(np.uint64) * np.uint64(
         width

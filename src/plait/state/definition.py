@@ -153,10 +153,6 @@ class TableDef:
             repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
             if not all(map(is_repush_directory, repushed)):
                 raise ValueError(repushed)
-            index = value.get("index")
-            dropped = tuple(str(each) for each in _items(value.get("dropped_indexes", [])))
-            if not all(map(is_index, [*dropped, *([] if index is None else [str(index)])])):
-                raise ValueError(index)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
             policy, isolation, unique = (
                 str(value[name]) for name in ("policy", "isolation", "unique")
@@ -175,8 +171,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
-                None if index is None else str(index),
-                dropped,
+                *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
@@ -195,6 +190,16 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
         written=options.choice(WRITTEN_OPTION) == "on",
         compression=Compression.of(options),
     )
+
+
+def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of the record index, and of those that are over."""
+    index = value.get("index")
+    dropped = tuple(str(each) for each in _items(value.get("dropped_indexes", [])))
+    name = None if index is None else str(index)
+    if not all(map(is_index, [*dropped, *([] if name is None else [name])])):
+        raise ValueError(index)
+    return name, dropped
 
 
 def _check_spec(spec: TableSpec) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, InstantExpiredError
 from plait.files.hash import Hashes
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.index.lookup import find_entries
 from plait.index.manifest import Manifest, load_hinted, load_newest
 from plait.index.window import LAG_MAX, KeyWindow
@@ -78,7 +78,7 @@ def _manifest(handle: TableHandle, state: TableState, *, newest: bool) -> Manife
     return known
 
 
-def entries_of(handle: TableHandle, known: Known, wanted: Hashes) -> tuple[Entries, Places]:
+def entries_of(handle: TableHandle, known: Known, wanted: Hashes) -> tuple[IndexEntries, Places]:
     """Return the newest entry of each hash and partition, and the partitions by number.
 
     Args:
@@ -95,7 +95,7 @@ def entries_of(handle: TableHandle, known: Known, wanted: Hashes) -> tuple[Entri
     old = find_entries(handle.store, known.manifest, wanted, places, footers)
     if len(recent):
         recent = recent.take(np.isin(recent.hashes, wanted))
-    return Entries.concat([old, recent]).newest(), places
+    return IndexEntries.concat([old, recent]).newest(), places
 
 
 def forget_index(handle: TableHandle) -> None:
@@ -179,12 +179,12 @@ class _Adding:
         for bucket in _buckets(changes.added):
             if bucket not in told:
                 whole[bucket] = decision.version
-        entries = Entries.concat(parts)
+        entries = IndexEntries.concat(parts)
         return replace(window, entries=entries, whole=whole)
 
     def _entries(
         self, window: KeyWindow, decision: Decision, bucket: BucketId, kind: str
-    ) -> Entries | None:
+    ) -> IndexEntries | None:
         """Return the keys that a decision wrote in a bucket; None: any."""
         if kind not in (KEYS_FILES, KEYS_INLINE, KEYS_SIDECAR, KEYS_NONE):
             return None
@@ -196,7 +196,7 @@ class _Adding:
         if hashes is None:
             return None
         place = window.places.number(partition_text(bucket[0]))
-        return Entries.of(hashes, place, decision.version)
+        return IndexEntries.of(hashes, place, decision.version)
 
 
 def _buckets(added: pa.Table) -> Iterator[BucketId]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, UnsupportedFeatureError
 from plait.index.builder import RunBuilder
-from plait.index.entries import Entries, Places
+from plait.index.entries import IndexEntries, Places
 from plait.index.lookup import Footers, find_entries
 from plait.index.manifest import (
     IndexRun,
@@ -62,7 +62,7 @@ def newest(entries: list[tuple[int, str, int]]) -> Triples:
     return found
 
 
-def triples(entries: Entries, places: Places) -> Triples:
+def triples(entries: IndexEntries, places: Places) -> Triples:
     columns = (entries.hashes, entries.places, entries.versions)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     listed = [((hash_, places.texts[place]), version) for hash_, place, version in rows]
@@ -94,7 +94,7 @@ def test_merged_runs_have_every_entry_once_in_order(runs, most) -> None:
     files = [f for at, run in enumerate(runs) for f in written(store, run, at)]
     sources = [OpenRun(store.filesystem(), file) for file in files]
     chunks = list(merged(sources, places, most))
-    entries = Entries.concat(chunks)
+    entries = IndexEntries.concat(chunks)
     assert (entries.hashes[1:] >= entries.hashes[:-1]).all()
     assert triples(entries, places) == newest([entry for run in runs for entry in run])
     again = write_files(store.filesystem(), lambda at: path_of(at, 9), chunks, places, most=most)
@@ -118,7 +118,7 @@ def test_large_run_is_read_by_ranges_and_by_single_hashes() -> None:
         (file,) = builder.write(store.filesystem(), path_of)
     once = np.unique(hashes)
     with OpenRun(store.filesystem(), file) as run:
-        assert np.array_equal(np.unique(Entries.concat(run.all()).hashes), once)
+        assert np.array_equal(np.unique(IndexEntries.concat(run.all()).hashes), once)
         for at in (0, BLOCK - 3, BLOCK, len(once) - 1):
             found = run.find(once[min(at, len(once) - 1) :][:1])
             assert len(found) == (41 if found.hashes[0] == hashes[BLOCK] else 1)
@@ -136,23 +136,23 @@ def test_damage_of_any_byte_is_found_or_changes_nothing() -> None:
     body = store.find(file.path)
     assert body is not None
     with OpenRun(store.filesystem(), file) as run:
-        right = triples(Entries.concat(run.all()), Places(list(run.footer.places)))
+        right = triples(IndexEntries.concat(run.all()), Places(list(run.footer.places)))
     for at in range(8, len(body)):  # the first eight bytes are for people
         store.put(file.path, body[:at] + bytes([body[at] ^ 0x41]) + body[at + 1 :])
         with pytest.raises(CorruptMetadataError), OpenRun(store.filesystem(), file) as run:
-            Entries.concat(run.all())
+            IndexEntries.concat(run.all())
     for size in (0, 7, len(body) - 1):
         store.put(file.path, body[:size])
         with pytest.raises(CorruptMetadataError):
             OpenRun(store.filesystem(), file)
     store.put(file.path, body)
     with OpenRun(store.filesystem(), file) as run:
-        assert triples(Entries.concat(run.all()), Places(list(run.footer.places))) == right
+        assert triples(IndexEntries.concat(run.all()), Places(list(run.footer.places))) == right
 
 
 def test_version_that_an_entry_cannot_name_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
-        Entries.of(np.zeros(1, np.uint64), 0, 1 << 32)
+        IndexEntries.of(np.zeros(1, np.uint64), 0, 1 << 32)
     assert caught.value.found == 1 << 32
 
 
