@@ -258,7 +258,7 @@ class Evolution:
     # --- how ---------------------------------------------------------------------------------
 
     def _refuse_use(self, path: str, what: str, uses: Sequence[str] | None = None) -> None:
-        use = self.uses.get(path)
+        use = self.uses.get(path.partition(".")[0])  # a function may look into a struct
         if use is None or (uses is not None and use not in uses):
             return
         message = f"column {path!r} {what}, because it is the {use} of the table"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.repush_source import SourceAddress
 from plait.model.schema import names_of
+from plait.model.ttl import Ttl
 from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel, with_order
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
@@ -36,6 +38,8 @@ class Repushing:
         rows_per_task: int = ROWS_PER_TASK,
         source: int | str | None = None,
         source_options: Mapping[str, object] | None = None,
+        expire: Ttl | str | None = None,
+        commit_id: str | None = None,
         spark: SparkSession | None = None,
     ) -> RepushReport:
         """Lay the table out anew while others read and write it; what is not named stays.
@@ -43,7 +47,7 @@ class Repushing:
         Rows are copied into new files, which follow what others commit meanwhile; then one
         decision swaps them in. Older versions stay readable as they were. A writer that is at work
         at the swap stages its rows again by itself. If the call is killed, the same call goes on
-        where it was, in any process.
+        where it was, in any process. Name a ``commit_id`` if it may be repeated after the swap.
 
         Args:
             buckets: number of buckets in each partition.
@@ -60,11 +64,18 @@ class Repushing:
                 table of Plait (with a slash in it), ``delta:PLACE``, ``iceberg:PLACE`` or
                 ``parquet:PLACE``. What is committed meanwhile is carried over, row by row.
             source_options: what is needed to reach the source; never kept in the table.
+            expire: rows that are older are removed before the copy begins, in commits of their own,
+                which change reads show as deletes. As ``ttl`` of ``Table.create``, such as
+                ``"at 30d row"`` or ``"written 30d row"``, for this time only; by default none is.
+            commit_id: names this repush: once it was swapped in, a call with the same commit id
+                changes nothing and returns its version. Without one it begins another repush.
             spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
             OptionError, SchemaError: the table cannot have this layout, or the source has other
                 columns; nothing was written.
+            SchemaMismatchError: the table has no column that ``expire`` names.
+            ClockUnavailableError: the store tells no time, so nothing can be too old.
             InstantError: the source is a version that cannot be read; nothing was written.
             RepushOpenError: another repush is open.
             RepushRefusedError: keys are not unique under this layout, or the source went away, or
@@ -86,9 +97,24 @@ class Repushing:
         by = None if bucket_by is None else names_of(bucket_by, "bucket_by")
         values = with_order(properties, sort_by)
         asked = None
+        if source_options and source is None:
+            message = "source_options need a source"
+            hint = "name the source that they reach"
+            raise OptionError(message, hint=hint, key="source_options", value="")
         if source is not None:
             asked = WantedSource(SourceAddress.of(source), dict(source_options or {}))
-        wanted = NewLayout(buckets, places, ordering, table_type, values, rows_per_task, by, asked)
+        wanted = NewLayout(
+            buckets,
+            places,
+            ordering,
+            table_type,
+            values,
+            rows_per_task,
+            by,
+            asked,
+            Ttl.of(expire),
+            commit_id,
+        )
         return repush(self._handle, wanted, spark=spark)
 
     def undo_repush(self) -> RepushReport:

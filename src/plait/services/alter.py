@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from plait.errors import RepushOpenError, SchemaError
+from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
@@ -194,21 +194,23 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
         SchemaError: a step is not possible.
         RepushOpenError: a repush is open.
     """
-    if table.repush is not None:
-        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
-        hint = "let it end, or cancel it with cancel_repush()"
-        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
+    table.require_no_repush()
     last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
     evolution = Evolution(table.spec.schema, last, uses_of(table))
     for step in steps:
         if isinstance(step, RenameColumn):
             _require_free_of_use(step, evolution)
         evolution = evolution.taking(step)
-    if evolution.schema == table.spec.schema:
+    if evolution.schema == table.spec.schema and _ids(evolution.schema) == _ids(table.spec.schema):
         return None
     schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
     spec = replace(table.spec, schema=schema)
     return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
+
+
+def _ids(schema: Schema) -> list[int]:
+    """Return the ids of all fields: schemas are equal without them."""
+    return list(ids_in(schema.arrow))
 
 
 def uses_of(table: TableDef) -> dict[str, str]:
@@ -219,12 +221,12 @@ def uses_of(table: TableDef) -> dict[str, str]:
         uses[table.ttl.by] = "time to live"
     if spec.ordering is not None:
         uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.partition_columns, "partition")
+    uses |= dict.fromkeys(spec.placing, "partition")
     return uses | dict.fromkeys(spec.key, "record key")
 
 
 def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    use = evolution.uses.get(step.path)
+    use = evolution.uses.get(step.path.partition(".")[0])
     if use is not None:
         message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
         hint = "rename columns that the table's layout does not name"

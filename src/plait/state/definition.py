@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.compression import Compression
 from plait.model.contract import Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
@@ -41,6 +41,8 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    former_replicas: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of sinks that were removed: ledgers name sinks by their names alone."""
     index: str | None = None
     """The name of the record index; None: the table has none (RFC 0028)."""
     dropped_indexes: tuple[str, ...] = ()
@@ -66,6 +68,18 @@ class TableDef:
     def builds(self, directory: str) -> bool:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
+
+    def require_no_repush(self) -> None:
+        """Refuse other columns while a repush copies those that there are.
+
+        Raises:
+            RepushOpenError: one is open.
+        """
+        if self.repush is not None:
+            directory, base = self.repush.directory, self.repush.base
+            message = f"a repush is open, in {directory}, and it copies the columns as they are"
+            hint = "let it end, or cancel it with cancel_repush()"
+            raise RepushOpenError(message, hint=hint, directory=directory, base=base)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -119,6 +133,7 @@ class TableDef:
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
+            **({"former_replicas": dict(self.former_replicas)} if self.former_replicas else {}),
             **({} if self.index is None else {"index": self.index}),
             **({"dropped_indexes": list(self.dropped_indexes)} if self.dropped_indexes else {}),
         }
@@ -171,6 +186,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                addresses_of(value.get("former_replicas", {})),
                 *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -16,7 +16,10 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
+from plait.model.repush import OpenRepush
 from plait.repush.begin import NewLayout, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
 from plait.services.alter import Alteration
 
 _NAMES = itertools.count()
@@ -143,10 +146,69 @@ def test_what_is_not_possible_is_refused_before_anything_is_written(name: str) -
     assert content(table) == FIRST
 
 
+@pytest.mark.parametrize("field", ["truncate(10, v)", "bucket(4, v)", "v"])
+def test_a_column_that_decides_a_partition_keeps_its_name_and_type(field: str) -> None:
+    """INV-08: of another type, it has other values, and a key would be in two partitions."""
+    table = make(partition_by=field)
+    for change in (
+        table.alter().widen("v", "bigint"),
+        table.alter().rename("v", "w"),
+        table.alter().drop("v"),
+    ):
+        with pytest.raises(SchemaError, match="partition"):
+            change.commit()
+    assert table.version == 1
+    table.alter().allow_null("v").rename("p", "q").commit()
+    assert again(table).scan(where="v = 0").count() == 3
+
+
 def test_a_change_that_changes_nothing_is_no_commit() -> None:
     table = make()
     assert table.alter().rename("v", "w").rename("w", "v").commit() is None
     assert table.version == 1
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_column_that_is_dropped_and_added_again_is_empty(commits: int) -> None:
+    """Also where the names and types are the same afterwards."""
+    table = make()
+    if commits == 2:
+        table.alter().drop("v").commit()
+        table.alter().add("v", "int").commit()
+    else:
+        table.alter().drop("v").add("v", "int").commit()
+    assert content(table) == [{**row, "v": None} for row in FIRST]
+    assert not table.verify(data=True).problems
+
+
+def test_columns_that_take_each_others_names_keep_their_values() -> None:
+    table = make()
+    table.alter().add("w", "int", default=9).commit()
+    change = table.alter().rename("v", "t").rename("w", "v").rename("t", "w")
+    change.move("w", after="v").commit()
+    assert content(table) == [{"id": row["id"], "p": "x", "v": 9, "w": 0} for row in FIRST]
+
+
+def test_a_restore_to_other_columns_waits_for_no_repush() -> None:
+    """The repush has copied the columns as they were, and a column that came back would be null."""
+    table = make()
+    table.alter().drop("v").commit()
+    begin(table.handle, NewLayout(buckets=3))
+    shadow = Shadow.open(table.handle, opened(table))
+    Load.of(table.handle, shadow).run(shadow, shadow.progress())
+    with pytest.raises(RepushOpenError):
+        table.restore(version=1)
+    table.upsert(pa.table({"id": [1], "p": ["y"]}))
+    table.restore(version=2)
+    assert table.repush(buckets=3).version is not None
+    table.restore(version=1)
+    assert content(table) == FIRST
+
+
+def opened(table: Table) -> OpenRepush:
+    found = table.handle.cache.refresh().table.repush
+    assert found is not None
+    return found
 
 
 def test_an_alteration_waits_for_no_repush() -> None:
