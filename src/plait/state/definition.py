@@ -142,10 +142,7 @@ class TableDef:
     def from_dict(cls, value: Mapping[str, object], *, where: str) -> TableDef:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
-            schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
-            if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
-                message = "a schema names a column twice"
-                raise ValueError(message)
+            schemas = _schemas(value["schemas"])
             contract = value["contract"]
             properties, ttl = value["properties"], value.get("ttl")
             if not (
@@ -206,6 +203,14 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
         written=options.choice(WRITTEN_OPTION) == "on",
         compression=Compression.of(options),
     )
+
+
+def _schemas(value: object) -> dict[int, Schema]:
+    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
+    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
+        message = "a schema names a column twice"
+        raise ValueError(message)
+    return schemas
 
 
 def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
