@@ -37,10 +37,8 @@ def require_restageable(
 
     Raises:
         RetryableConflictError: partitions are overwritten, or keys of partitions removed, and the
-            table has other partitions now; or they are transforms, whose columns are not kept; or
-            columns have other names, and expressions name some.
+            table has other partitions now; or they are transforms, whose columns are not kept.
     """
-    _require_same_names(request, old.schema, new.schema)
     places = [set(spec.partition_columns) - set(spec.key) for spec in (old, new)]
     if places[0] == places[1] and not old.computed and not new.computed:
         return
@@ -57,19 +55,6 @@ def require_restageable(
             partitions=list(new.partition_by),
             before=list(old.partition_by),
         )
-
-
-def _require_same_names(request: WriteRequest, old: Schema, new: Schema) -> None:
-    """Refuse expressions, which name columns, once a name stands for another column or none."""
-    partial = request.operation is Operation.UPSERT
-    if request.predicate is None and (request.clauses is None or partial):
-        return
-    ids = {name: new.field_id(name) for name in new.names}
-    other = [name for name in old.names if ids.get(name) != old.field_id(name)]
-    if other:
-        message = f"the table has no column {other[0]!r} any more, or another one of that name"
-        hint = "run the write again, with the columns that there are"
-        raise RetryableConflictError(message, hint=hint, columns=other)
 
 
 def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa.Table:

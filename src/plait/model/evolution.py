@@ -38,6 +38,8 @@ _WIDER: Mapping[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.date32(): (pa.timestamp("us"),),
 }
 """What Iceberg (version 3) and Delta both allow; decimals follow by their digits."""
+_NO_DEFAULT = ("record key", "partition", "ordering column", "time to live")
+"""Uses in which a value must come with its row: rows with a default key would all be one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ class Evolution:
                 return self._noted(step.path, comment=step.comment)
             case DefaultColumn():
                 found = self.find(step.path)
+                if step.default is not None:
+                    self._refuse_use(step.path, "cannot have a default", _NO_DEFAULT)
                 text = _default_text(step.path, found.type, step.default)
                 return self._noted(step.path, default=text)
 

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -139,6 +139,18 @@ class Schema:
         """Whether some column has a default."""
         texts = ((note.initial, note.default) for note in self.notes.values())
         return any(each != (None, None) for each in texts)
+
+    def same_columns(self, other: Schema) -> bool:
+        """Tell whether two schemas differ in nothing but comments and their own ids."""
+        mine, theirs = (
+            {number: replace(note, comment="") for number, note in each.notes.items()}
+            for each in (self, other)
+        )
+        return (
+            self.arrow.equals(other.arrow)
+            and list(ids_in(self.arrow)) == list(ids_in(other.arrow))
+            and all(mine.get(n, NO_NOTE) == theirs.get(n, NO_NOTE) for n in {*mine, *theirs})
+        )
 
     def field_id(self, name: str) -> int:
         """Return the id of a column."""
@@ -348,6 +360,22 @@ def ids_in(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
             yield from ids_in([kind.value_field])
         elif pa.types.is_map(kind):
             yield from ids_in([kind.key_field, kind.item_field])
+
+
+def ids_by_path(
+    fields: pa.Schema | list[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Return columns and all their parts: the names on the way to each, and its id."""
+    for each in fields:
+        path = (*above, each.name)
+        yield path, id_of(each)
+        kind = each.type
+        if pa.types.is_struct(kind):
+            yield from ids_by_path(list(kind.fields), path)
+        elif pa.types.is_list(kind):
+            yield from ids_by_path([kind.value_field], path)
+        elif pa.types.is_map(kind):
+            yield from ids_by_path([kind.key_field, kind.item_field], path)
 
 
 def _dict(value: object) -> dict[str, object]:

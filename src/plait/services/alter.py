@@ -201,16 +201,12 @@ def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
         if isinstance(step, RenameColumn):
             _require_free_of_use(step, evolution)
         evolution = evolution.taking(step)
-    if evolution.schema == table.spec.schema and _ids(evolution.schema) == _ids(table.spec.schema):
+    before = table.spec.schema
+    if evolution.schema.same_columns(before) and evolution.schema.notes == before.notes:
         return None
     schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
     spec = replace(table.spec, schema=schema)
     return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
-
-
-def _ids(schema: Schema) -> list[int]:
-    """Return the ids of all fields: schemas are equal without them."""
-    return list(ids_in(schema.arrow))
 
 
 def uses_of(table: TableDef) -> dict[str, str]:

@@ -184,7 +184,7 @@ class SparkStaging:
         require_restageable(request, old, plan.spec, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
-        same = old.schema.id == plan.spec.schema.id
+        same = old.schema.same_columns(plan.spec.schema)
         if not same:
             fresh._frames, fresh._source = in_columns_of(plan, self._frames, old.schema), None
         staged = [report.status for report in self._rows.values()]

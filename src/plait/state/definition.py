@@ -96,6 +96,13 @@ class TableDef:
         }
         return tuple(name for name, needed in told.items() if needed)
 
+    def only_comments(self, schema_id: int) -> bool:
+        """Tell whether a schema has the columns of the one before it, with other comments."""
+        before = max((number for number in self.schemas if number < schema_id), default=None)
+        if before is None:
+            return False
+        return self.schemas[schema_id].same_columns(self.schemas[before])
+
     def spec_at(self, version: int, schema_id: int) -> TableSpec:
         """Return how rows lay at a version."""
         schema = self.schemas[schema_id]

@@ -10,7 +10,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
-from plait.model.instant import Instant
+from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -188,6 +188,8 @@ class ConflictChecker:
         self, intent: Intent, status: WriteStatus, decision: Decision, state: TableState
     ) -> Conflict | None:
         spec = state.table.spec
+        if decision.operation is Operation.SCHEMA and state.table.only_comments(decision.schema_id):
+            return None
         if not self._keys or self._keys[0].spec is not spec:
             self._keys[:] = [Keys(self.handle.store, spec, state.table.schemas)]
         (keys,) = self._keys
