@@ -98,7 +98,10 @@ if TYPE_CHECKING:
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
+    from plait.services.index_build import IndexReport
+    from plait.services.index_verify import IndexVerified
     from plait.services.rebuild import RebuildPlan, RebuildReport
+    from plait.services.record_index import IndexStatus
     from plait.services.repair import Finding, RepairPlan, RepairReport
     from plait.services.replay import ReplayPlan, ReplayReport
     from plait.services.replica_repair import DamagedBucket, ReplicaRepairReport
@@ -173,6 +176,9 @@ __all__ = [
     "HistoryEntry",
     "IllegalTransitionError",
     "IncompatibleConflictError",
+    "IndexReport",
+    "IndexStatus",
+    "IndexVerified",
     "Insert",
     "Instant",
     "InstantError",
@@ -298,6 +304,9 @@ _LAZY = {
     "ForeignFile": "plait.services.foreign",
     "ForeignRemoval": "plait.services.foreign",
     "HistoryEntry": "plait.model.history",
+    "IndexReport": "plait.services.index_build",
+    "IndexStatus": "plait.services.record_index",
+    "IndexVerified": "plait.services.index_verify",
     "Insert": "plait.model.clauses",
     "Instant": "plait.model.instant",
     "LockHolder": "plait.model.history",

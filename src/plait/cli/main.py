@@ -104,6 +104,10 @@ ENTRIES = {
         "plait.cli.commands.repair",
         "Make the bounds of columns again that the table's metadata lacks.",
     ),
+    "index": CommandEntry(
+        "plait.cli.commands.index",
+        "Look rows up by their keys alone: the record index of a table.",
+    ),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }
 

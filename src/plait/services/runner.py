@@ -19,6 +19,8 @@ from plait.services.clean import CleanReport, clean
 from plait.services.clustering import ClusteringReport, cluster, plan_due
 from plait.services.compaction import CompactionReport, compact, plan_compaction
 from plait.services.expiry import ExpiryReport, expire, plan_expiry
+from plait.services.index_build import IndexReport
+from plait.services.record_index import bring_up_to_date
 from plait.services.rewrite import Sharing
 from plait.state.admission import may_use
 from plait.timeline.features import ARCHIVE, ROW_MAPS
@@ -52,6 +54,8 @@ class OptimizeReport:
     clean: CleanReport | None
     archive: ArchiveReport | None
     """None if none fell due."""
+    index: IndexReport | None = None
+    """What was done to the record index; None if it is up to date, or the table has none."""
 
     @property
     def idle(self) -> bool:
@@ -62,6 +66,7 @@ class OptimizeReport:
             or any(rewritten)
             or (self.clean is not None and not self.clean.idle)
             or self.archive is not None
+            or self.index is not None
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -72,6 +77,7 @@ class OptimizeReport:
             "clustering": self.clustering,
             "clean": self.clean,
             "archive": self.archive,
+            "index": self.index,
         }
         told = {name: None if part is None else part.to_dict() for name, part in parts.items()}
         return {**told, "idle": self.idle}
@@ -161,6 +167,7 @@ def _optimized(
         attempts.take(lambda: _clustered(handle, sharing)) if rewrites else None,
         attempts.take(lambda: clean(handle)) if cleans else None,
         attempts.take(lambda: _archived(handle)),
+        attempts.take(lambda: _indexed(handle)),
     )
 
 
@@ -185,6 +192,12 @@ def _archived(handle: TableHandle) -> ArchiveReport | None:
         return None
     old = plan_archive(handle)
     return archive(handle, old) if old.due or old.unfinished else None
+
+
+def _indexed(handle: TableHandle) -> IndexReport | None:
+    if handle.cache.known().table.index is None:
+        return None
+    return bring_up_to_date(handle)
 
 
 def _from_anywhere(handle: TableHandle, tasks: tuple[T, ...]) -> tuple[T, ...]:

@@ -25,6 +25,7 @@ from plait.timeline.features import (
     TTL,
     WRITTEN,
 )
+from plait.timeline.paths import is_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class TableDef:
     """The features that decisions may use; None: see ``features.upgrade`` (RFC 0029)."""
     strange: tuple[str, ...] = ()
     """Properties that this version of Plait does not know: it reads the table, and no more."""
+    index: str | None = None
+    """The name of the record index; None: the table has none (RFC 0028)."""
+    dropped_indexes: tuple[str, ...] = ()
+    """The names of record indexes that are over, oldest first."""
 
     @property
     def layout(self) -> TableLayout:
@@ -155,6 +160,8 @@ class TableDef:
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
             **({"former_replicas": dict(self.former_replicas)} if self.former_replicas else {}),
             **({} if self.allowed is None else {"features": list(self.allowed)}),
+            **({} if self.index is None else {"index": self.index}),
+            **({"dropped_indexes": list(self.dropped_indexes)} if self.dropped_indexes else {}),
         }
 
     @classmethod
@@ -205,6 +212,7 @@ class TableDef:
                 addresses_of(value.get("former_replicas", {})),
                 _allowed(value.get("features")),
                 strange,
+                *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
@@ -225,6 +233,24 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
     )
 
 
+def _schemas(value: object) -> dict[int, Schema]:
+    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
+    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
+        message = "a schema names a column twice"
+        raise ValueError(message)
+    return schemas
+
+
+def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of the record index, and of those that are over."""
+    index = value.get("index")
+    dropped = tuple(str(each) for each in _items(value.get("dropped_indexes", [])))
+    name = None if index is None else str(index)
+    if not all(map(is_index, [*dropped, *([] if name is None else [name])])):
+        raise ValueError(index)
+    return name, dropped
+
+
 def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.ordering is None else [spec.ordering]
     strange = {*spec.key, *spec.placing, *ordering} - set(spec.schema.names)
@@ -233,14 +259,6 @@ def _check_spec(spec: TableSpec) -> None:
         raise ValueError(message)
     for each in spec.fields:
         each.kind(spec.schema.arrow)
-
-
-def _schemas(value: object) -> dict[int, Schema]:
-    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
-    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
-        message = "a schema names a column twice"
-        raise ValueError(message)
-    return schemas
 
 
 def _allowed(value: object) -> tuple[str, ...] | None:
