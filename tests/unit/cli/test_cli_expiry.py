@@ -42,3 +42,12 @@ def test_a_time_to_live_is_set_alone_and_taken_away(tablectl, tmp_path):
     assert tablectl("set", uri, "ttl=none", "--json").data["ttl"] is None
     assert tablectl("set", uri, "ttl=id 30d").code != 0
     assert Table.open(uri).scan().count() == 3
+
+
+def test_a_time_to_live_for_one_time_asks_before_rows_go(tablectl, tmp_path):
+    uri = _filled(tablectl, tmp_path)
+    named = ("expire", uri, "--ttl", "day 30d")
+    assert tablectl(*named).code == 9
+    assert Table.open(uri).scan().count() == 3
+    assert tablectl(*named, "--yes", "--json").data["report"]["rows_deleted"] == 1
+    assert tablectl("expire", uri, "--ttl", "id 30d").code == 2

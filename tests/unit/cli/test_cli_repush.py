@@ -181,3 +181,15 @@ def test_a_source_that_is_none_is_a_wrong_use(tablectl, table):
     assert tablectl("repush", table, "--buckets", "3", "--source-option", "a=b").code == 2
     assert tablectl("repush", table, "--source", "no/table").code == 3
     assert tablectl("repush", table, "--cancel", "--source", "1").code == 2
+
+
+def test_rows_are_replaced_or_removed_only_if_somebody_says_yes(tablectl, table):
+    Table.open(table).delete(where="id = 1")
+    before = Table.open(table).version
+    assert tablectl("repush", table, "--source", "2").code == 9
+    assert tablectl("repush", table, "--buckets", "3", "--expire", "written 30d row").code == 2
+    assert Table.open(table).version == before
+    named = ("repush", table, "--source", "2", "--commit-id", "back", "--yes", "--json")
+    version = tablectl(*named).data["report"]["version"]
+    assert tablectl(*named).data["report"]["version"] == version
+    assert Table.open(table).scan().count() == 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, dry_run_option, pairs_option
+from plait.cli.command import command, dry_run_option, pairs_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text
 from plait.cli.view import Facts, duration, number, size
@@ -17,7 +17,7 @@ from plait.model.plan import COW, MOR
 from plait.model.repush_source import RepushSource, SourceAddress
 from plait.model.ttl import Ttl
 from plait.repush import NewLayout, RepushReport
-from plait.repush.begin import ROWS_PER_TASK, require_layout, resumed, with_order
+from plait.repush.begin import ROWS_PER_TASK, is_over, require_layout, resumed, with_order
 from plait.repush.run import PROGRESS
 from plait.repush.run import repush as run_repush
 from plait.repush.source import WantedSource
@@ -71,6 +71,7 @@ class _Teller:
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
 @click.option("--undo", is_flag=True, help="Give the table its former layout back.")
 @dry_run_option
+@yes_option
 def repush(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -93,6 +94,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     cancel: bool,
     undo: bool,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Lay a table out anew while others read and write it.
 
@@ -142,7 +144,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
         _show(app, _told(app, table).undo_repush(), None)
     else:
         asked = wanted if named else _open_one(table, source_options)
-        _run(app, table, asked, dry_run=dry_run)
+        _run(app, table, asked, dry_run=dry_run, yes=yes)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -170,7 +172,8 @@ def _cancel(app: Application, table: Table) -> None:
     app.show({"cancelled": version is not None, "version": version}, Facts((("version", version),)))
 
 
-def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) -> None:
+def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool, yes: bool) -> None:
+    """Show or do it; what replaces or removes rows asks first."""
     described = table.describe()
     require_layout(table.handle, wanted)
     layout = wanted.layout(table.handle.cache.known().table).to_dict()
@@ -185,26 +188,31 @@ def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) ->
         "open": "repush" in described,
         **{name: described[name] for name in ("rows", "files", "bytes")},
     }
+    facts: tuple[tuple[str, object], ...] = (
+        ("now", layout_text(described)),
+        ("then", layout_text(layout)),
+        *wanted.properties.items(),
+        *_amounts(described, source),
+        *([("rows to look at that may expire", _candidates(old))] if old else []),
+        ("open already", plan["open"]),
+    )
     if dry_run:
-        facts: tuple[tuple[str, object], ...] = (
-            ("now", layout_text(described)),
-            ("then", layout_text(layout)),
-            *wanted.properties.items(),
-            *_amounts(described, source),
-            *([("rows to look at that may expire", _candidates(old))] if old else []),
-            ("open already", plan["open"]),
-        )
         app.show({"plan": plan, "dry_run": True, "report": None}, Facts(facts))
         return
+    if (source is not None or old is not None) and not plan["open"]:
+        what = "remove the old rows" if source is None else "replace the rows of the table"
+        app.ask(f"{what}?", {"plan": plan}, Facts(facts), yes=yes)
     _show(app, run_repush(_told(app, table).handle, wanted), plan)
 
 
 def _source(table: Table, wanted: NewLayout) -> RepushSource | None:
     """Look at the source; that of an open repush is what it was."""
-    opened = table.handle.cache.known().table.repush
+    state = table.handle.cache.known()
+    opened = state.table.repush
     if opened is not None or wanted.source is None:
         return None if opened is None else opened.source
-    state = table.handle.cache.known()
+    if is_over(table.handle, state, wanted.commit_id):
+        return None
     found = wanted.source.found(table.handle, state)
     found.require_fits(state.table.spec)
     return found.source
