@@ -171,6 +171,7 @@ class Table(Writes, Queries, Repushing, Services):
         partitions: str | None = None,
         read_from: Scan | Pinned | int | None = None,
         replicas: Replication | None = None,
+        evolve: str = "none",
     ) -> Writer:
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
@@ -189,6 +190,8 @@ class Table(Writes, Queries, Repushing, Services):
                 commit wrote the same keys since then, this one conflicts, so no update is lost.
             replicas: stores that get each batch before the commit; see ``plait.replicate``. By
                 default those that the table's definition names.
+            evolve: if rows have columns that the table lacks: ``none`` refuses them; ``add`` adds
+                the columns to the table in the same commit. The first rows say which.
 
         Raises:
             OptionError: the arguments do not go together, or the replicas cannot take them.
@@ -204,6 +207,7 @@ class Table(Writes, Queries, Repushing, Services):
             missing_columns=missing_columns,
             where=where,
             partitions=partitions,
+            evolve=evolve,
         )
         return Writer(self._handle, request, replicas=replicas)
 

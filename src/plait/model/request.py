@@ -9,6 +9,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.clauses import Clauses
 from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
+from plait.model.evolution import AddColumn
 from plait.model.instant import Instant, Operation
 from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
@@ -36,6 +37,10 @@ class WriteRequest:
     dated: bool = False
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
+    evolves: bool = False
+    """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
+    brings: tuple[AddColumn, ...] | None = None
+    """What the first rows have that the table lacked, once some came, if ``evolves``."""
 
     @property
     def joins(self) -> bool:
@@ -63,6 +68,8 @@ class WritePlan:
     """Whether looked-up keys count as read, even if they change nothing."""
     digests: bool = False
     """Whether the status has a digest of the input rows, as for an epoch of a stream."""
+    added: frozenset[int] = frozenset()
+    """Ids of columns and members that the rows bring along: nobody else knows them yet."""
 
     def label(self, task: str) -> str:
         """Return a label for the files and records of a task, unique among the steps."""

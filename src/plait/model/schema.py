@@ -337,17 +337,22 @@ def id_of(field: pa.Field) -> int:
     return int((field.metadata or {})[FIELD_ID])
 
 
-def ids_in(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
+def parts_of(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields right inside of a type, by the names that paths have for them."""
+    if pa.types.is_struct(kind):
+        return list(kind.fields)
+    if pa.types.is_list(kind):
+        return [kind.value_field]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    return []
+
+
+def ids_in(fields: Iterable[pa.Field]) -> Iterator[int]:
     """Return the ids of fields and of all their parts."""
     for each in fields:
         yield id_of(each)
-        kind = each.type
-        if pa.types.is_struct(kind):
-            yield from ids_in(list(kind.fields))
-        elif pa.types.is_list(kind):
-            yield from ids_in([kind.value_field])
-        elif pa.types.is_map(kind):
-            yield from ids_in([kind.key_field, kind.item_field])
+        yield from ids_in(parts_of(each.type))
 
 
 def _dict(value: object) -> dict[str, object]:

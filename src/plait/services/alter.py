@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
-from plait.errors import RepushOpenError, SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
@@ -16,7 +14,6 @@ from plait.model.evolution import (
     CommentColumn,
     DefaultColumn,
     DropColumn,
-    Evolution,
     MoveColumn,
     RelaxColumn,
     RenameColumn,
@@ -24,9 +21,8 @@ from plait.model.evolution import (
     WidenColumn,
 )
 from plait.model.instant import Action, Operation
-from plait.model.order import recorded_order
-from plait.model.schema import Schema, ids_in
-from plait.state.definition import TableDef
+from plait.model.schema import Schema
+from plait.state.evolving import altered
 from plait.state.state import TableState
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
@@ -185,50 +181,6 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     """Return the columns after some steps from the newest version; write nothing."""
     table = handle.cache.refresh().table
     return (altered(table, steps) or table).spec.schema
-
-
-def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
-    """Return the definition after some steps; None if it is the same.
-
-    Raises:
-        SchemaError: a step is not possible.
-        RepushOpenError: a repush is open.
-    """
-    if table.repush is not None:
-        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
-        hint = "let it end, or cancel it with cancel_repush()"
-        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
-    last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
-    evolution = Evolution(table.spec.schema, last, uses_of(table))
-    for step in steps:
-        if isinstance(step, RenameColumn):
-            _require_free_of_use(step, evolution)
-        evolution = evolution.taking(step)
-    if evolution.schema == table.spec.schema:
-        return None
-    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
-    spec = replace(table.spec, schema=schema)
-    return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
-
-
-def uses_of(table: TableDef) -> dict[str, str]:
-    """Return what columns of a table are needed for."""
-    spec, order = table.spec, recorded_order(table.options)
-    uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
-    if table.ttl is not None and table.ttl.by_column:
-        uses[table.ttl.by] = "time to live"
-    if spec.ordering is not None:
-        uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.partition_columns, "partition")
-    return uses | dict.fromkeys(spec.key, "record key")
-
-
-def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    use = evolution.uses.get(step.path)
-    if use is not None:
-        message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
-        hint = "rename columns that the table's layout does not name"
-        raise SchemaError(message, hint=hint, column=step.path)
 
 
 def _type(kind: str | pa.DataType) -> pa.DataType:

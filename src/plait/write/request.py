@@ -29,9 +29,10 @@ from plait.model.decision import (
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.request import WritePlan, WriteRequest
-from plait.model.schema import names_of
+from plait.model.schema import ids_in, names_of
 from plait.read.scan import Pinned, Scan
 from plait.state.definition import TableDef
+from plait.state.evolving import with_columns_of
 from plait.txn.table_handle import TableHandle
 
 
@@ -58,6 +59,7 @@ class WriteOptions(TypedDict, total=False):
     missing_columns: str
     read_set: ReadSet | None
     token: Token | None
+    evolve: str
 
 
 def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
@@ -83,6 +85,11 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         message = f"missing_columns='keep' works with upsert, not with {operation}"
         hint = "an insert sets missing columns to null"
         raise OptionError(message, hint=hint, key="missing_columns", value=missing)
+    evolve = asked.get("evolve", "none")
+    _one_of("evolve", evolve, ("none", "add"))
+    if evolve == "add" and wanted is Operation.DELETE:
+        message = "evolve='add' does not go with delete, which brings keys alone"
+        raise OptionError(message, hint="omit it", key="evolve", value=evolve)
     request = WriteRequest(
         wanted,
         asked.get("commit_id"),
@@ -93,6 +100,7 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         read_set=asked.get("read_set"),
         token=asked.get("token"),
         clauses=partial(spec) if missing == "keep" else None,
+        evolves=evolve == "add",
     )
     return _checked(request, spec)
 
@@ -228,7 +236,10 @@ def plan_of(
     Raises:
         OptionError: the table was laid out anew since the request was checked, and it makes no
             sense any more.
+        SchemaError: columns that the rows bring along cannot be added.
     """
+    known, table = table.spec.schema, with_columns_of(table, request)
+    added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     return WritePlan(
         _checked(_by_layout(request, table.spec), table.spec),
         store,
@@ -238,6 +249,7 @@ def plan_of(
         step=step,
         claims=reads or request.read_set is not None or table.isolation == "serializable",
         digests=request.token is not None and request.token.digest is None,
+        added=added,
     )
 
 

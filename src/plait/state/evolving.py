@@ -1,0 +1,135 @@
+"""The definition of a table after changes of its columns (RFC 0027); nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from plait.errors import RepushOpenError, SchemaError
+from plait.model.evolution import AddColumn, Evolution, RenameColumn, Step
+from plait.model.order import recorded_order
+from plait.model.request import WriteRequest
+from plait.model.schema import Schema, ids_in, parts_of
+from plait.state.definition import TableDef
+
+_T = pa.types
+
+
+def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
+    """Return the definition after some steps; None if it is the same.
+
+    Raises:
+        SchemaError: a step is not possible.
+        RepushOpenError: a repush is open.
+    """
+    if table.repush is not None:
+        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
+        hint = "let it end, or cancel it with cancel_repush()"
+        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
+    return _after(table, steps)
+
+
+def _after(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
+    last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
+    evolution = Evolution(table.spec.schema, last, uses_of(table))
+    for step in steps:
+        if isinstance(step, RenameColumn):
+            _require_free_of_use(step, evolution)
+        evolution = evolution.taking(step)
+    if evolution.schema == table.spec.schema:
+        return None
+    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
+    spec = replace(table.spec, schema=schema)
+    return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
+
+
+# --- columns that rows bring along ---------------------------------------------------------------
+
+
+def bringing(request: WriteRequest, table: TableDef, columns: pa.Schema) -> WriteRequest:
+    """Return a request with those columns of its rows that the table lacks, if it adds such."""
+    if not request.evolves:
+        return request
+    return replace(request, brings=tuple(brought(columns, table.spec.schema)))
+
+
+def with_columns_of(table: TableDef, request: WriteRequest) -> TableDef:
+    """Return the definition with the columns that rows bring along, if the writer asked for it.
+
+    Two writers that bring the same column get one, whoever is first.
+
+    Raises:
+        SchemaError: a column cannot be added.
+        RepushOpenError: a repush is open, and a column would be added.
+    """
+    steps = _lacking(table.spec.schema, request)
+    return (altered(table, steps) if steps else None) or table
+
+
+def definition_with(table: TableDef, request: WriteRequest) -> dict[str, object] | None:
+    """Return the definition for the decision of a write; None if it adds no column."""
+    evolved = with_columns_of(table, request)
+    return None if evolved is table else evolved.to_dict()
+
+
+def schemas_with(table: TableDef, request: WriteRequest) -> Mapping[int, Schema]:
+    """Return the schemas by which files of a writer are read, whether or not it may commit."""
+    steps = _lacking(table.spec.schema, request)
+    return ((_after(table, steps) if steps else None) or table).schemas
+
+
+def _lacking(schema: Schema, request: WriteRequest) -> tuple[AddColumn, ...]:
+    return tuple(each for each in request.brings or () if not _has(list(schema.arrow), each.path))
+
+
+def _has(fields: Sequence[pa.Field], path: str) -> bool:
+    name, _, rest = path.partition(".")
+    found = next((each for each in fields if each.name == name), None)
+    return found is not None and (not rest or _has(parts_of(found.type), rest))
+
+
+def brought(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:
+    """Return the columns, and members of structs, of some rows that a schema does not have."""
+    there = {field.name: field.type for field in known.arrow}
+    for field in given:
+        if field.name in there:
+            yield from _members(field.name, field.type, there[field.name])
+        else:
+            yield AddColumn(field.name, field.type)
+
+
+def _members(path: str, given: pa.DataType, known: pa.DataType) -> Iterator[AddColumn]:
+    if _T.is_struct(given) and _T.is_struct(known):
+        there = {child.name: child.type for child in known.fields}
+        for child in given.fields:
+            at = f"{path}.{child.name}"
+            if child.name in there:
+                yield from _members(at, child.type, there[child.name])
+            else:
+                yield AddColumn(at, child.type)
+    elif _T.is_list(known) and hasattr(given, "value_type"):
+        yield from _members(f"{path}.element", given.value_type, known.value_type)
+    elif _T.is_map(known) and _T.is_map(given):
+        yield from _members(f"{path}.value", given.item_type, known.item_type)
+
+
+def uses_of(table: TableDef) -> dict[str, str]:
+    """Return what columns of a table are needed for."""
+    spec, order = table.spec, recorded_order(table.options)
+    uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
+    if table.ttl is not None and table.ttl.by_column:
+        uses[table.ttl.by] = "time to live"
+    if spec.ordering is not None:
+        uses[spec.ordering] = "ordering column"
+    uses |= dict.fromkeys(spec.partition_columns, "partition")
+    return uses | dict.fromkeys(spec.key, "record key")
+
+
+def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
+    use = evolution.uses.get(step.path)
+    if use is not None:
+        message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
+        hint = "rename columns that the table's layout does not name"
+        raise SchemaError(message, hint=hint, column=step.path)
