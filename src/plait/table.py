@@ -123,7 +123,7 @@ class Table(Writes, Queries, Repushing, Services):
             unique,
             Contract(concurrency, lock or "", failed_writes),
             dict(properties or {}),
-            Ttl.parse(ttl) if isinstance(ttl, str) else ttl,
+            Ttl.of(ttl),
             names_of(bucket_by, "bucket_by"),
             parse_replicas([replicas] if isinstance(replicas, str) else replicas),
         )

@@ -41,6 +41,11 @@ class TableLayout:
             table_type=self.table_type,
         )
 
+    def same_buckets(self, other: TableLayout) -> bool:
+        """Tell whether each row is in the same partition and bucket in both."""
+        alike = self.partition_by == other.partition_by
+        return alike and replace(self.buckets, id=other.id) == other.buckets
+
     def same_place(self, other: TableLayout) -> bool:
         """Tell whether rows lie alike in both, whatever their ids are."""
         return replace(self, buckets=replace(self.buckets, id=other.id)) == other

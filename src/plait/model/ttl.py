@@ -55,6 +55,11 @@ class Ttl:
         seconds = _AFTER.parse(" ".join(words))
         return cls(by, int(seconds), unit).checked(exact=seconds)
 
+    @classmethod
+    def of(cls, value: Ttl | str | None) -> Ttl | None:
+        """Return a time to live from its text, or as it is; raise OptionError for other text."""
+        return cls.parse(value) if isinstance(value, str) else value
+
     def checked(self, exact: float | None = None) -> Ttl:
         """Return it if its values make sense; raise OptionError."""
         whole = type(self.after) is int and 1 <= self.after <= _AFTER_MAX

@@ -13,6 +13,7 @@ from plait.model.layout import TableLayout
 from plait.model.repush import OpenRepush, repush_directory
 from plait.model.repush_source import RepushSource
 from plait.model.schema import names_of
+from plait.model.ttl import Ttl
 from plait.repush.follow import require_followable
 from plait.repush.source import WantedSource, located, require_identity
 from plait.services.repushed import delete_repushed
@@ -43,6 +44,8 @@ class NewLayout:
     """() for the whole key."""
     source: WantedSource | None = None
     """Whose rows replace those of the table; None: it keeps its rows."""
+    expire: Ttl | None = None
+    """Rows that are older are removed before the copy begins; None: none is."""
 
     def chosen(self) -> dict[str, str]:
         """Return the options that change with it, as the table keeps them."""
@@ -145,6 +148,24 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
 
     publish_service(handle, draft)
     return met[0]
+
+
+def require_layout(handle: TableHandle, wanted: NewLayout) -> None:
+    """Refuse what ``begin`` would refuse for its layout; write nothing.
+
+    Raises:
+        OptionError, SchemaError: the table cannot have this layout, or rows of a source would have
+            to expire too.
+        RepushOpenError: another repush is open.
+    """
+    table = handle.cache.refresh().table
+    if wanted.expire is not None and wanted.source is not None:
+        message = "expire removes rows of the table, and a source replaces all of them"
+        hint = "name one of them; rows of the source can expire after the repush"
+        raise OptionError(message, hint=hint, key="expire", value=str(wanted.expire))
+    layout = wanted.layout(table)
+    if table.repush is not None:
+        _require_same(table.repush, layout, wanted)
 
 
 def _sourced(

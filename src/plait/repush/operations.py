@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plait.model.decision import CommitResult
 from plait.model.repush_source import SourceAddress
 from plait.model.schema import names_of
+from plait.model.ttl import Ttl
 from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel, with_order
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
@@ -36,6 +37,7 @@ class Repushing:
         rows_per_task: int = ROWS_PER_TASK,
         source: int | str | None = None,
         source_options: Mapping[str, object] | None = None,
+        expire: Ttl | str | None = None,
         spark: SparkSession | None = None,
     ) -> RepushReport:
         """Lay the table out anew while others read and write it; what is not named stays.
@@ -60,11 +62,16 @@ class Repushing:
                 table of Plait (with a slash in it), ``delta:PLACE``, ``iceberg:PLACE`` or
                 ``parquet:PLACE``. What is committed meanwhile is carried over, row by row.
             source_options: what is needed to reach the source; never kept in the table.
+            expire: rows that are older are removed before the copy begins, in commits of their own,
+                which change reads show as deletes. As ``ttl`` of ``Table.create``, such as
+                ``"at 30d row"`` or ``"written 30d row"``, for this time only; by default none is.
             spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
             OptionError, SchemaError: the table cannot have this layout, or the source has other
                 columns; nothing was written.
+            SchemaMismatchError: the table has no column that ``expire`` names.
+            ClockUnavailableError: the store tells no time, so nothing can be too old.
             InstantError: the source is a version that cannot be read; nothing was written.
             RepushOpenError: another repush is open.
             RepushRefusedError: keys are not unique under this layout, or the source went away, or
@@ -88,7 +95,17 @@ class Repushing:
         asked = None
         if source is not None:
             asked = WantedSource(SourceAddress.of(source), dict(source_options or {}))
-        wanted = NewLayout(buckets, places, ordering, table_type, values, rows_per_task, by, asked)
+        wanted = NewLayout(
+            buckets,
+            places,
+            ordering,
+            table_type,
+            values,
+            rows_per_task,
+            by,
+            asked,
+            Ttl.of(expire),
+        )
         return repush(self._handle, wanted, spark=spark)
 
     def undo_repush(self) -> RepushReport:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import NewLayout, begin, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.swap import Swap, reserved
 from plait.services.clustering import cluster, plan_clustering
+from plait.services.expiry import expire, plan_expiry
 from plait.services.repushed import delete_repushed
 from plait.txn.table_handle import TableHandle
 
@@ -40,11 +41,15 @@ class RepushReport:
     """Whose rows the table got; None: it kept its own."""
     version: int | None = None
     """The version of the swap; None if another process, or a cancel, was first."""
+    rows_expired: int = 0
+    """Rows that were too old, and were removed before the copy began."""
     rows_loaded: int = 0
     rows_followed: int = 0
+    rows_kept: int = 0
+    """Rows that the table had after the swap."""
     rounds: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By phase: load, sort, follow, swap, delete."""
+    """By phase: expire, load, sort, follow, swap, delete."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -53,8 +58,10 @@ class RepushReport:
             "base": self.base,
             "source": self.source,
             "version": self.version,
+            "rows_expired": self.rows_expired,
             "rows_loaded": self.rows_loaded,
             "rows_followed": self.rows_followed,
+            "rows_kept": self.rows_kept,
             "rounds": self.rounds,
             "seconds": {name: round(spent, 3) for name, spent in self.seconds.items()},
         }
@@ -75,13 +82,33 @@ def repush(
         RepushOpenError: another repush is open.
         RepushRefusedError: keys are not unique under this layout, or the source went away or
             changed, or what was committed cannot be carried over; the table is as it was.
+        ClockUnavailableError: rows are to expire, and the store tells no time.
     """
+    expired, spent_s = _expire(handle, wanted)
     opened = begin(handle, wanted)
     source = None if opened.source is None else str(opened.source.address)
-    report = RepushReport(opened.directory, opened.base, source)
+    report = RepushReport(opened.directory, opened.base, source, rows_expired=expired)
+    if wanted.expire is not None:
+        report.seconds["expire"] = spent_s
     options = {} if wanted.source is None else wanted.source.options
     work = _Work(handle, opened, report, options, spark)
     return work.run()
+
+
+def _expire(handle: TableHandle, wanted: NewLayout) -> tuple[int, float]:
+    """Remove the rows that are too old; return how many, and the seconds that it took.
+
+    A repush that is open has its rows already: nothing is removed for it any more.
+    """
+    if wanted.expire is None:
+        return 0, 0.0
+    require_layout(handle, wanted)
+    if handle.cache.known().table.repush is not None:
+        return 0, 0.0
+    clock = handle.ports.clock
+    began = clock.monotonic()
+    report = expire(handle, plan_expiry(handle, wanted.expire))
+    return report.rows_deleted, clock.monotonic() - began
 
 
 @dataclass(slots=True)
@@ -182,10 +209,13 @@ class _Work:
         with self._timed("swap"):
             decision = swap.publish()
             if decision is not None or not self._is_open():
+                self.report.rows_kept = swap.rows
                 return decision
             with reserved(self.handle):
                 self._follow(shadow)
-                return swap.publish()
+                decision = swap.publish()
+                self.report.rows_kept = swap.rows
+                return decision
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

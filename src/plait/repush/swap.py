@@ -25,12 +25,14 @@ from plait.txn.table_handle import TableHandle, client
 from plait.txn.transaction import OptimisticTransaction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Swap:
     """The end of one repush."""
 
     handle: TableHandle
     shadow: Shadow
+    rows: int = 0
+    """Visible rows that the newest draft gives the table."""
 
     def publish(self) -> Decision | None:
         """Swap if the shadow has every row of the newest version; None if it does not.
@@ -52,7 +54,7 @@ class Swap:
             return None
         live, files = state.snapshot(self.handle.store).files, newest.files
         rows, found = visible_rows(live), visible_rows(files)
-        stats = WriteStats()
+        self.rows, stats = found, WriteStats()
         if repush.source is None:
             _require_all(self.shadow, rows, found)
         else:
@@ -133,7 +135,8 @@ def _require_all(shadow: Shadow, rows: int, found: int) -> None:
 def reserved(handle: TableHandle) -> Iterator[None]:
     """Keep the whole table: writers go on staging, and wait for us before they commit.
 
-    Manners only: without the reservation, and if its holder dies, writers go on as ever.
+    This affects fairness, never correctness: without the reservation, and after the death of its
+    holder, writers do not wait.
     """
     try:
         txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.REPUSH))

@@ -41,6 +41,7 @@ from plait.txn.definition import fitting_ttl
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import DATA, SWAPS
 from plait.txn.refusal import Obsolete
+from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.results import commit_or_abort
@@ -87,6 +88,8 @@ class ExpiryPlan:
     tasks: tuple[ExpiryTask, ...]
     left: tuple[Partition, ...]
     """Partitions that are left to the next run, because a writer is at work there."""
+    named: bool = False
+    """Whether the caller named the time to live; otherwise it is that of the table."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -97,6 +100,7 @@ class ExpiryPlan:
             "limit": self.limit,
             "tasks": [task.to_dict() for task in self.tasks],
             "left": [list(partition) for partition in self.left],
+            "named": self.named,
         }
 
 
@@ -127,16 +131,23 @@ class ExpiryReport:
         }
 
 
-def plan_expiry(handle: TableHandle) -> ExpiryPlan:
-    """Plan by the table's time to live and the store's clock; write nothing.
+def plan_expiry(handle: TableHandle, named: Ttl | None = None) -> ExpiryPlan:
+    """Plan by a time to live and the store's clock; write nothing.
+
+    Args:
+        handle: the table.
+        named: the time to live; by default that of the table.
 
     Raises:
         ClockUnavailableError: the store reports no time.
-        SchemaMismatchError: the table has no such column any more.
-        OptionError: the column tells no time any more.
+        SchemaMismatchError: the table has no such column, or not any more.
+        OptionError: the column tells no time, or the table has sinks that would keep the rows.
     """
     state, now_ms = handle.cache.refresh(), handle.store.now_ms()
     ttl = state.table.ttl
+    if named is not None:
+        require_no_replicas(state.table, "an expiry")
+        ttl = fitting_ttl(named, state.table.spec)
     if ttl is None:
         return ExpiryPlan(state.version, None, now_ms, None, (), ())
     limit = limit_of(handle, state, ttl, now_ms)
@@ -144,7 +155,7 @@ def plan_expiry(handle: TableHandle) -> ExpiryPlan:
     busy = _busy(handle, state, now_ms) if found else frozenset[Partition]()
     tasks = tuple(task for task in found if task.partition not in busy)
     left = tuple(task.partition for task in found if task.partition in busy)
-    return ExpiryPlan(state.version, ttl, now_ms, limit, tasks, left)
+    return ExpiryPlan(state.version, ttl, now_ms, limit, tasks, left, named is not None)
 
 
 def expire(handle: TableHandle, plan: ExpiryPlan) -> ExpiryReport:
@@ -201,14 +212,14 @@ def _expire(
     txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.EXPIRE))
 
     def commit() -> CommitResult:
-        ttl, limit = txn.base.table.ttl, _limit(plan, txn.base)
-        if ttl is None or limit is None or ttl != plan.ttl:
+        ttl, limit = plan.ttl, _limit(plan, txn.base)
+        if ttl is None or limit is None or not _stands(plan, txn.base):
             txn.abort(_OTHER_TTL, wrote=False)
             raise Obsolete(_OTHER_TTL)
         expired = find_expired(
             handle, txn.base, ttl, limit, planned=_planned(tasks), check_alive=txn.check_alive
         )
-        carrier = HideExpired(txn.mask_files(), ttl, expired)
+        carrier = HideExpired(txn.mask_files(), plan, ttl, expired)
         status = carrier.draft(txn.base)
         if not status.changes.touched.num_rows:
             txn.abort(_NOTHING, wrote=False)
@@ -219,6 +230,14 @@ def _expire(
         return commit_or_abort(handle, txn, commit, lambda: True)
     except Obsolete:
         return None
+
+
+def _stands(plan: ExpiryPlan, state: TableState) -> bool:
+    """Tell whether a plan still goes by what the table says; raise OptionError for new sinks."""
+    if plan.named:
+        require_no_replicas(state.table, "an expiry")
+        return True
+    return state.table.ttl == plan.ttl
 
 
 def _limit(plan: ExpiryPlan, base: TableState) -> int | None:
@@ -245,6 +264,7 @@ class HideExpired:
     """Carries an expiry: what it takes away is drafted from each head alone."""
 
     masks: MaskFiles
+    plan: ExpiryPlan
     ttl: Ttl
     expired: Expired
 
@@ -255,7 +275,7 @@ class HideExpired:
         services: Sequence[Decision],
     ) -> WriteStatus:
         """Draft what has expired on a newer head; see ``Carrier``."""
-        if head.table.ttl != self.ttl:
+        if not _stands(self.plan, head):
             raise Obsolete(_OTHER_TTL)
         if any(each.operation in SWAPS for each in services):
             raise Obsolete(_OTHER_LAYOUT)

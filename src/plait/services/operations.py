@@ -60,7 +60,7 @@ class Services(Restores, Maintenance, Mends, Altering):
         >>> t.set_ttl(None).version
         1
         """
-        return set_ttl(self._handle, Ttl.parse(ttl) if isinstance(ttl, str) else ttl)
+        return set_ttl(self._handle, Ttl.of(ttl))
 
     def add_replica(self, replica: str) -> CommitResult:
         """Have every writer send its rows to one more sink first, from this commit on.
@@ -89,13 +89,19 @@ class Services(Restores, Maintenance, Mends, Altering):
         """Have writers send nothing more to a sink; raise OptionError if the table has none."""
         return remove_replica(self._handle, name)
 
-    def plan_expire(self) -> ExpiryPlan:
+    def plan_expire(self, ttl: str | Ttl | None = None) -> ExpiryPlan:
         """Plan what an expiry would take away now; write nothing.
+
+        Args:
+            ttl: a time to live for this time only, such as ``"at 30d row"``; by default that of
+                the table.
 
         Raises:
             ClockUnavailableError: the store reports no time.
+            OptionError: ``ttl`` does not fit the table, or sinks would keep the rows.
+            SchemaMismatchError: there is no such column.
         """
-        return plan_expiry(self._handle)
+        return plan_expiry(self._handle, Ttl.of(ttl))
 
     def expire(self, plan: ExpiryPlan | None = None) -> ExpiryReport:
         """Take rows away whose time is over; plan first if needed.

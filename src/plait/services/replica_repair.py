@@ -184,8 +184,7 @@ class _Repair:
     def _theirs(self) -> Snapshot:
         """Return the replica; only the same buckets where it is laid out alike."""
         theirs = self.replica.cache.refresh().snapshot(self.replica.store)
-        alike = TableLayout.of(theirs.spec).same_place(TableLayout.of(self.snapshot.spec))
-        if not alike:
+        if not TableLayout.of(theirs.spec).same_buckets(TableLayout.of(self.snapshot.spec)):
             return theirs
         files = files_in(theirs.files, set(self.damaged))
         return replace(theirs, files=files, total=None)

@@ -51,9 +51,13 @@ def _destroy(table: Table, buckets: set[int]) -> None:
             file.write_bytes(b"\0" * file.stat().st_size)
 
 
+@pytest.mark.parametrize("other", [{}, {"table_type": "mor"}, {"ordering": "value"}], ids=str)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_only_damaged_buckets_are_read_there_and_written_here(tmp_path: Path, kind: str) -> None:
-    one, two = _pair(tmp_path, kind)
+def test_only_damaged_buckets_are_read_there_and_written_here(
+    tmp_path: Path, kind: str, other: dict[str, object]
+) -> None:
+    """Also if the replica has another table type or ordering: its buckets are the same."""
+    one, two = _pair(tmp_path, kind, **other)
     before, version = dict.fromkeys(_live(one)), one.version
     _destroy(one, {1, 4, 6})
     report = one.repair_from_replica(str(tmp_path / "two"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from plait.cli.application import Application
 from plait.cli.command import command, dry_run_option
 from plait.cli.opening import open_table
@@ -11,17 +13,21 @@ from plait.model.bucket import partition_path
 _SHOWN = 50
 
 
-@command("expire", "expire ./flights --dry-run", "expire ./flights --json")
+@command("expire", "expire ./flights --dry-run", "expire ./flights --ttl 'day 90d partition'")
+@click.option("--ttl", help="A time to live for this time only: COLUMN TIME [row|partition].")
 @dry_run_option
-def expire(app: Application, uri: str, storage: dict[str, str], *, dry_run: bool) -> None:
+def expire(
+    app: Application, uri: str, storage: dict[str, str], *, ttl: str | None, dry_run: bool
+) -> None:
     """Take rows away whose time to live is over.
 
-    The table says which: see --ttl of create, and set. The clock of the store tells the time.
-    Writers go on meanwhile, and none fails. Where one is at work and would have to repeat
-    something, the partition is left to the next run. Old versions stay readable until a clean.
+    The table says which (see --ttl of create and of set), or --ttl does for this time. The clock of
+    the store tells the time. Writers go on meanwhile, and none fails. If one is at work and would
+    have to stage again, its partition is left to the next run. Old versions stay readable until a
+    clean.
     """
     table = open_table(app, uri, storage)
-    plan = table.plan_expire()
+    plan = table.plan_expire(ttl)
     rows = [
         [partition_path(task.partition), len(task.sources), number(task.rows), size(task.bytes)]
         for task in plan.tasks[:_SHOWN]

@@ -15,11 +15,13 @@ from plait.cli.schema_text import layout_text
 from plait.cli.view import Facts, duration, number, size
 from plait.model.plan import COW, MOR
 from plait.model.repush_source import RepushSource, SourceAddress
+from plait.model.ttl import Ttl
 from plait.repush import NewLayout, RepushReport
-from plait.repush.begin import ROWS_PER_TASK, resumed, with_order
+from plait.repush.begin import ROWS_PER_TASK, require_layout, resumed, with_order
 from plait.repush.run import PROGRESS
 from plait.repush.run import repush as run_repush
 from plait.repush.source import WantedSource
+from plait.services.expiry import ExpiryPlan, plan_expiry
 from plait.table import Table
 
 _COMMA = re.compile(r",(?![^()]*\))")
@@ -64,6 +66,7 @@ class _Teller:
 )
 @click.option("--source", help="Whose rows replace the table's: a version, a savepoint, a place.")
 @pairs_option("--source-option", "source_options", "What is needed to reach it; repeatable.")
+@click.option("--expire", help="Remove older rows first: COLUMN TIME [row|partition].")
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
 @click.option("--undo", is_flag=True, help="Give the table its former layout back.")
 @dry_run_option
@@ -84,6 +87,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     rows_per_task: int,
     source: str | None,
     source_options: dict[str, str],
+    expire: str | None,
     cancel: bool,
     undo: bool,
     dry_run: bool,
@@ -98,6 +102,9 @@ def repush(  # noqa: PLR0913 - one parameter an option
     With --source, the rows that the table had at the beginning are replaced by those of a version
     (17), a savepoint (its name), another table of Plait (a place with a slash), delta:PLACE,
     iceberg:PLACE or parquet:PLACE. What others commit meanwhile is carried over.
+
+    With --expire 'at 30d row', rows that are older are removed first, by the time in a column or
+    when they were written ('written 30d row'). Change reads show them as deletes.
     """
     if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
         message = "a --no- option excludes the option that it takes back"
@@ -111,6 +118,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
         rows_per_task,
         _names(bucket_by),
         None if source is None else WantedSource(SourceAddress.of(source), source_options),
+        Ttl.of(expire),
     )
     named = wanted != NewLayout(rows_per_task=rows_per_task)
     if source_options and source is None and named:
@@ -156,13 +164,16 @@ def _cancel(app: Application, table: Table) -> None:
 
 def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) -> None:
     described = table.describe()
+    require_layout(table.handle, wanted)
     layout = wanted.layout(table.handle.cache.known().table).to_dict()
+    old = None if wanted.expire is None else plan_expiry(table.handle, wanted.expire)
     source = _source(table, wanted)
     plan = {
         "now": {name: described[name] for name in layout},
         "then": layout,
         "properties": dict(wanted.properties),
         "source": None if source is None else source.to_dict(),
+        "expire": None if old is None else old.to_dict(),
         "open": "repush" in described,
         **{name: described[name] for name in ("rows", "files", "bytes")},
     }
@@ -172,6 +183,7 @@ def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool) ->
             ("then", layout_text(layout)),
             *wanted.properties.items(),
             *_amounts(described, source),
+            *([("rows to look at that may expire", _candidates(old))] if old else []),
             ("open already", plan["open"]),
         )
         app.show({"plan": plan, "dry_run": True, "report": None}, Facts(facts))
@@ -200,6 +212,10 @@ def _amounts(
     )
 
 
+def _candidates(plan: ExpiryPlan) -> str:
+    return number(sum(task.rows for task in plan.tasks))
+
+
 def _told(app: Application, table: Table) -> Table:
     """Return the table as a client that tells how far it is."""
     handle = table.handle
@@ -212,8 +228,10 @@ def _show(app: Application, report: RepushReport, plan: object) -> None:
     facts = (
         ("swapped in version", report.version),
         *([("source", report.source)] if report.source else []),
+        *([("rows expired", number(report.rows_expired))] if report.rows_expired else []),
         ("rows loaded", number(report.rows_loaded)),
         ("rows followed", number(report.rows_followed)),
+        ("rows kept", number(report.rows_kept)),
         ("rounds", number(report.rounds)),
         *((f"{name} took", duration(int(spent * 1000))) for name, spent in report.seconds.items()),
     )
