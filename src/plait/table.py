@@ -73,6 +73,7 @@ class Table(Writes, Queries, Repushing, Services):
         properties: Mapping[str, object] | None = None,
         ttl: Ttl | str | None = None,
         replicas: Iterable[str] = (),
+        checks: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
         """Create a table.
@@ -105,10 +106,13 @@ class Table(Writes, Queries, Repushing, Services):
             properties: table options, see the options page.
             ttl: when rows may disappear, see ``set_ttl``; by default never.
             replicas: stores that get each row before the table does, see ``add_replica``.
+            checks: conditions that no row may break, as SQL text by name; see
+                ``Alteration.add_check``.
             storage_options: passed to the file system of the URL.
 
         Raises:
             OptionError: the definition is invalid; nothing was written.
+            PredicateError: a check is not understood.
             SchemaError: a type that Spark and Parquet do not both support.
             TableExistsError: the table exists.
         """
@@ -126,6 +130,7 @@ class Table(Writes, Queries, Repushing, Services):
             Ttl.of(ttl),
             names_of(bucket_by, "bucket_by"),
             parse_replicas([replicas] if isinstance(replicas, str) else replicas),
+            dict(checks or {}),
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))

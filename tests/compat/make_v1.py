@@ -20,6 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Insert, Table, Update
+from tests.compat.columns import named
 from tests.compat.golden import Golden, Row, by
 from tests.compat.services import (
     altered,
@@ -459,6 +460,7 @@ TABLES = (
     replicated,
     fields,
     altered,
+    named,
 )
 
 

@@ -41,16 +41,20 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
     """
     request, old, new = plan.request, before.spec, plan.spec
     _require_same_names(request, settled(old.schema, before.added, new.schema), new.schema)
-    places = [set(spec.partition_columns) - set(spec.key) for spec in (old, new)]
+    places = [
+        {spec.schema.field_id(name) for name in spec.partition_columns if name not in spec.key}
+        for spec in (old, new)
+    ]
     if places[0] == places[1] and not old.computed and not new.computed:
         return
     what = ""
-    if request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
+    moved = old.buckets.id != new.buckets.id
+    if moved and request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
         what = "it overwrites the partitions of its rows"
     elif removes():
         what = "it removes keys of partitions"
     if what:
-        message = f"a repush gave the table other partitions while this was written: {what}"
+        message = f"the layout or the columns changed while this was written: {what}"
         raise RetryableConflictError(
             message,
             hint="run the write again",

@@ -9,10 +9,10 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.clauses import Clauses
 from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
-from plait.model.evolution import AddColumn
 from plait.model.instant import Instant, Operation
 from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
+from plait.model.steps import AddColumn
 
 
 @dataclass(frozen=True, slots=True)

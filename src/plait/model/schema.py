@@ -99,6 +99,15 @@ NO_NOTE: Final = ColumnNote()
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that no row may break: one where it is false is refused."""
+
+    name: str
+    predicate: str
+    """SQL text over the columns of its schema."""
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """A version of the table's columns. Every field, nested ones too, carries its id."""
 
@@ -106,6 +115,8 @@ class Schema:
     arrow: pa.Schema
     notes: Mapping[int, ColumnNote] = field(default_factory=dict)
     """By the id of a field; most have none."""
+    checks: tuple[Check, ...] = ()
+    """Rows that are written under the schema break none of them."""
 
     @classmethod
     def create(cls, schema: pa.Schema) -> Schema:
@@ -146,7 +157,12 @@ class Schema:
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
-        return {"id": self.id, "fields": [_field_json(each, self.notes) for each in self.arrow]}
+        checks = [{"name": each.name, "predicate": each.predicate} for each in self.checks]
+        return {
+            "id": self.id,
+            "fields": [_field_json(each, self.notes) for each in self.arrow],
+            **({"checks": checks} if checks else {}),
+        }
 
     @classmethod
     def from_dict(cls, value: object) -> Schema:
@@ -158,7 +174,8 @@ class Schema:
             number = entry["id"]
             if not isinstance(number, int):
                 raise TypeError(number)
-            return cls(number, pa.schema(fields), notes)
+            checks = tuple(map(_check_from, _list(entry.get("checks", []))))
+            return cls(number, pa.schema(fields), notes, checks)
         except (KeyError, TypeError, ValueError) as error:
             message = f"not a schema: {str(value)[:120]}"
             raise CorruptMetadataError(message, found=str(error)) from error
@@ -335,6 +352,14 @@ def _type_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.Da
 def id_of(field: pa.Field) -> int:
     """Return the id of a field."""
     return int((field.metadata or {})[FIELD_ID])
+
+
+def _check_from(value: object) -> Check:
+    entry = _dict(value)
+    name, predicate = entry["name"], entry["predicate"]
+    if not (isinstance(name, str) and isinstance(predicate, str) and name):
+        raise TypeError(value)
+    return Check(name, predicate)
 
 
 def parts_of(kind: pa.DataType) -> list[pa.Field]:

@@ -9,19 +9,23 @@ import pyarrow as pa
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
-from plait.model.evolution import (
+from plait.model.instant import Action, Operation
+from plait.model.schema import Schema
+from plait.model.steps import (
+    AddCheck,
     AddColumn,
     CommentColumn,
     DefaultColumn,
+    DropCheck,
     DropColumn,
     MoveColumn,
     RelaxColumn,
     RenameColumn,
+    RequireColumn,
     Step,
     WidenColumn,
 )
-from plait.model.instant import Action, Operation
-from plait.model.schema import Schema
+from plait.services.validate import Validation
 from plait.state.evolving import altered
 from plait.state.state import TableState
 from plait.txn.service import publish_service
@@ -93,6 +97,31 @@ class Alteration:
         """Let a column be null that was required."""
         return self._with(RelaxColumn(column))
 
+    def require(self, column: str) -> Alteration:
+        """Let a column never be null: rows that are there are looked at first."""
+        return self._with(RequireColumn(column))
+
+    def add_check(self, name: str, predicate: str) -> Alteration:
+        """Add a condition that no row may break: rows that are there are looked at first.
+
+        A row breaks it if the condition is false; null breaks nothing, as in SQL. From this commit
+        on every writer compares its rows with it, also one that is at work.
+
+        Args:
+            name: what errors call it.
+            predicate: SQL text over the columns of a row, such as ``"fare >= 0"``.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-alter-check", "id bigint, fare int")
+        >>> t.alter().add_check("paid", "fare >= 0").require("id").commit().version
+        1
+        """
+        return self._with(AddCheck(name, predicate))
+
+    def drop_check(self, name: str) -> Alteration:
+        """Drop a condition by its name."""
+        return self._with(DropCheck(name))
+
     def comment(self, column: str, text: str) -> Alteration:
         """Say what a column means; "" for nothing."""
         return self._with(CommentColumn(column, text))
@@ -130,6 +159,8 @@ class Alteration:
 
         Raises:
             SchemaError: a step is not possible; nothing was written.
+            ConstraintError: rows that are there break a constraint that is to come.
+            PredicateError: a condition is not understood.
             SchemaMismatchError: there is no such column.
             RepushOpenError: a repush is open, which copies the columns as they are.
         """
@@ -157,11 +188,13 @@ class Altering:
 
 def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     """Change the columns of a table; the steps are taken anew from each head that is met."""
+    validation = Validation(handle, steps)
 
     def draft(state: TableState) -> Draft | None:
-        table = altered(state.table, steps)
+        table = altered(state.table, steps, since=state.version + 1)
         if table is None:
             return None
+        validation.require(state, table)
         return Draft(
             instant=handle.new_instant(state),
             action=Action.SCHEMA,
@@ -178,9 +211,16 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
 
 
 def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
-    """Return the columns after some steps from the newest version; write nothing."""
-    table = handle.cache.refresh().table
-    return (altered(table, steps) or table).spec.schema
+    """Return the columns after some steps from the newest version; write nothing.
+
+    Raises:
+        ConstraintError: rows that are there break a constraint that is to come.
+    """
+    state = handle.cache.refresh()
+    table = altered(state.table, steps, since=state.version + 1)
+    if table is not None:
+        Validation(handle, steps).require(state, table)
+    return (table or state.table).spec.schema
 
 
 def _type(kind: str | pa.DataType) -> pa.DataType:

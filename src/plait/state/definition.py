@@ -16,7 +16,7 @@ from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
-from plait.timeline.features import BUCKET_BY, DEFAULTS, PARTITION_FIELDS, REPUSH
+from plait.timeline.features import BUCKET_BY, CHECKS, DEFAULTS, PARTITION_FIELDS, REPUSH
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,13 @@ class TableDef:
         return TableLayout.of(self.spec)
 
     @property
+    def moves(self) -> tuple[int, ...]:
+        """The last versions before rows came into other places; other names are no such move."""
+        later = (*(each.layout.id for each in self.former[1:]), self.layout.id)
+        pairs = zip(self.former, later, strict=False)  # without former ones there is none
+        return tuple(each.until for each, then in pairs if each.layout.id != then)
+
+    @property
     def repush_directories(self) -> frozenset[str]:
         """The directories of every repush that the table ever had."""
         opened = () if self.repush is None else (self.repush.directory,)
@@ -74,6 +81,7 @@ class TableDef:
                 is_plain_name(text) for each in layouts for text in each.partition_by
             ),
             DEFAULTS: any(each.defaults for each in self.schemas.values()),
+            CHECKS: any(each.checks for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
 

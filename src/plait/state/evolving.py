@@ -8,41 +8,93 @@ from dataclasses import replace
 import pyarrow as pa
 
 from plait.errors import RepushOpenError, SchemaError
-from plait.model.evolution import AddColumn, Evolution, RenameColumn, Step
+from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
 from plait.model.schema import Schema, ids_in, parts_of
+from plait.model.steps import AddCheck, AddColumn, DropCheck, RenameColumn, Step
+from plait.state.constraints import checks_after, with_check
 from plait.state.definition import TableDef
 
 _T = pa.types
 
 
-def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
-    """Return the definition after some steps; None if it is the same.
+def altered(table: TableDef, steps: Sequence[Step], *, since: int) -> TableDef | None:
+    """Return the definition after some steps, as it is from a version on; None if it is the same.
 
     Raises:
         SchemaError: a step is not possible.
+        PredicateError: a condition is not understood.
         RepushOpenError: a repush is open.
     """
     if table.repush is not None:
         message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
         hint = "let it end, or cancel it with cancel_repush()"
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
-    return _after(table, steps)
+    return _after(table, steps, since=since)
 
 
-def _after(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
+def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDef | None:
     last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
-    evolution = Evolution(table.spec.schema, last, uses_of(table))
+    evolution, renamed = Evolution(table.spec.schema, last, uses_of(table)), table
     for step in steps:
-        if isinstance(step, RenameColumn):
-            _require_free_of_use(step, evolution)
+        before = evolution.schema
+        if isinstance(step, (AddCheck, DropCheck)):
+            evolution = replace(evolution, schema=with_check(before, step))
+            continue
+        if isinstance(step, RenameColumn) and step.path in evolution.uses:
+            renamed = with_name(renamed, step.path, step.name)
         evolution = evolution.taking(step)
+        evolution = replace(evolution, schema=checks_after(before, step, evolution.schema))
     if evolution.schema == table.spec.schema:
         return None
-    schema = Schema(max(table.schemas) + 1, evolution.schema.arrow, evolution.schema.notes)
-    spec = replace(table.spec, schema=schema)
-    return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
+    schema = replace(evolution.schema, id=max(table.schemas) + 1)
+    after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
+    schemas = {**table.schemas, schema.id: schema}
+    return replace(after, schemas=schemas, options=renamed.options, ttl=renamed.ttl)
+
+
+def with_name(table: TableDef, old: str, new: str) -> TableDef:
+    """Return the definition with another name of a column wherever it stands, but in the schema."""
+
+    def named(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(new if name == old else name for name in names)
+
+    spec, ttl, options = table.spec, table.ttl, table.options
+    buckets = replace(spec.buckets, key=named(spec.buckets.key), by=named(spec.buckets.by))
+    fields = (replace(each, sources=named(each.sources)).text for each in spec.fields)
+    ordering = new if spec.ordering == old else spec.ordering
+    if ttl is not None and ttl.by_column and ttl.by == old:
+        ttl = replace(ttl, by=new)
+        if not ttl.by_column:
+            message = f"the time to live cannot name a column {new!r}"
+            raise SchemaError(message, hint="choose another name", column=old)
+    order = recorded_order(options)
+    if order is not None and old in order.columns:
+        columns = named(order.columns)
+        options = options.merged({"cluster.by": ", ".join(columns)})
+        if options.names("cluster.by") != columns:
+            message = f"the order that the table records cannot name a column {new!r}"
+            raise SchemaError(message, hint="choose another name", column=old)
+    spec = replace(spec, buckets=buckets, partition_by=tuple(fields), ordering=ordering)
+    return replace(table, spec=spec, ttl=ttl, options=options)
+
+
+def named_as_in(table: TableDef, schema: Schema) -> TableDef:
+    """Return the definition with the names of columns in options as an older schema has them.
+
+    What names a column that is not there any more goes.
+    """
+    now, there = table.spec.schema, {schema.field_id(name): name for name in schema.names}
+    ttl, options, order = table.ttl, table.options, recorded_order(table.options)
+    if ttl is not None and ttl.by_column:
+        name = there.get(now.field_id(ttl.by))
+        ttl = None if name is None else replace(ttl, by=name)
+    if order is not None:
+        names = [there.get(now.field_id(name)) for name in order.columns]
+        known = ", ".join(name for name in names if name is not None)
+        options = options.merged({"cluster.by": "" if None in names else known})
+    return replace(table, ttl=ttl, options=options)
 
 
 # --- columns that rows bring along ---------------------------------------------------------------
@@ -65,7 +117,7 @@ def with_columns_of(table: TableDef, request: WriteRequest) -> TableDef:
         RepushOpenError: a repush is open, and a column would be added.
     """
     steps = _lacking(table.spec.schema, request)
-    return (altered(table, steps) if steps else None) or table
+    return (altered(table, steps, since=0) if steps else None) or table
 
 
 def definition_with(table: TableDef, request: WriteRequest) -> dict[str, object] | None:
@@ -123,13 +175,5 @@ def uses_of(table: TableDef) -> dict[str, str]:
         uses[table.ttl.by] = "time to live"
     if spec.ordering is not None:
         uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.partition_columns, "partition")
+    uses |= dict.fromkeys(spec.placing, "partition")
     return uses | dict.fromkeys(spec.key, "record key")
-
-
-def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    use = evolution.uses.get(step.path)
-    if use is not None:
-        message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
-        hint = "rename columns that the table's layout does not name"
-        raise SchemaError(message, hint=hint, column=step.path)

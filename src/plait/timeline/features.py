@@ -31,6 +31,8 @@ PARTITION_FIELDS = "partition-fields-1"
 """The table has, had or will have partitions by transforms of columns."""
 DEFAULTS = "defaults-1"
 """A column of some schema has a default, for rows that are there or for rows that come."""
+CHECKS = "checks-1"
+"""What it must know to write a table with checks: rows that break one are refused."""
 KNOWN = (
     *FEATURES,
     ROW_MAPS,
@@ -43,6 +45,7 @@ KNOWN = (
     REPLICAS,
     PARTITION_FIELDS,
     DEFAULTS,
+    CHECKS,
 )
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
@@ -85,16 +88,23 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         ),
         REPLICAS: "replicas" in table,
         DEFAULTS: any(not _OF_DEFAULTS.isdisjoint(field) for field in _columns(table)),
+        CHECKS: any("checks" in schema for schema in _schemas(table)),
     }
     return tuple(name for name, needed in told.items() if needed)
 
 
 def _columns(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Return the columns of every schema in a definition; only whole ones have defaults."""
+    for schema in _schemas(table):
+        fields = schema.get("fields")
+        listed = fields if isinstance(fields, list) else ()
+        yield from (each for each in listed if isinstance(each, Mapping))
+
+
+def _schemas(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     schemas = table.get("schemas")
-    for schema in schemas if isinstance(schemas, list) else ():
-        fields = schema.get("fields") if isinstance(schema, Mapping) else None
-        yield from (each for each in fields or () if isinstance(each, Mapping))
+    listed = schemas if isinstance(schemas, list) else ()
+    yield from (each for each in listed if isinstance(each, Mapping))
 
 
 def _of_layouts(table: Mapping[str, object], key: str) -> Iterator[object]:

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from plait.arrow.clauses import parsed, partial
 from plait.arrow.merge_into import Merging
-from plait.errors import OptionError, PredicateError, RetryableConflictError, SchemaError
+from plait.errors import (
+    BadRecordError,
+    OptionError,
+    PredicateError,
+    RetryableConflictError,
+    SchemaError,
+)
 from plait.expr import Where, parse_where, to_json
 from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
@@ -266,9 +272,12 @@ def under_another_layout() -> Iterator[None]:
 
     Raises:
         RetryableConflictError: it lacks a column, or makes no sense there.
+        BadRecordError: a row cannot be stored as the table is now, or breaks a constraint.
     """
     try:
         yield
+    except BadRecordError:
+        raise  # rows that no run of the write could bring in
     except (OptionError, PredicateError, SchemaError) as error:
         message = f"a repush changed the table while this was written: {error.message}"
         raise RetryableConflictError(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from plait import RetryableConflictError, Table
+from plait import ConstraintError, RetryableConflictError, Table
 
 SCHEMA = "id bigint, city string, fare int, day date"
 ROWS = pa.table(
@@ -139,3 +139,27 @@ def test_columns_come_with_the_rows_of_spark_if_that_was_asked(
     assert told[40:60] == [(None, None, 0.5)] * 20
     assert told[60:] == [("n", "it", None)]
     assert not table.verify(data=True).problems
+
+
+def test_rows_of_spark_hold_the_checks_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """INV-03: in tasks, in Spark's own writer, and for a writer that meets a new check."""
+    place, table = str(tmp_path / "t"), made(tmp_path)
+    table.alter().add_check("cheap", "fare < 20 AND id >= 0").commit()
+    bad = ROWS.set_column(0, "id", pa.array(range(20, 40)))
+    bad = bad.set_column(2, "fare", pa.array(range(1, 21), pa.int32()))
+    frame = spark.createDataFrame(bad)
+    with pytest.raises(ConstraintError) as caught:
+        table.upsert(frame)
+    assert caught.value.facts["constraint"] == "cheap"
+    assert caught.value.facts["sample"]["fare"] == "20"
+    with pytest.raises(Exception, match="cheap"):
+        frame.write.format("plait").mode("append").save(place)
+    with pytest.raises(ConstraintError):
+        table.update({"fare": "fare + 1"}, spark=spark)
+    writer = Table.open(place).writer("upsert").__enter__()
+    writer.write(frame.where("fare < 20"))
+    table.alter().add_check("cheaper", "id < 25").commit()
+    with pytest.raises(ConstraintError):
+        writer.__exit__(None, None, None)
+    found = by_id(Table.open(place).scan().to_arrow())
+    assert [row["fare"] for row in found] == list(range(20))
