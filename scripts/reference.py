@@ -195,10 +195,10 @@ def column_changes_page() -> str:
         *(f"- **{outcome.value}**: {text}" for outcome, text in beside.MEANING.items()),
         "",
     ]
-    lines.append(f"| work | {' | '.join(change.value for change in beside.Change)} |")
-    lines.append("|---" * (len(beside.Change) + 1) + "|")
-    for work in beside.Work:
-        cells = (beside.BESIDE[change, work].value for change in beside.Change)
+    lines.append(f"| work | {' | '.join(change.value for change in beside.ColumnChange)} |")
+    lines.append("|---" * (len(beside.ColumnChange) + 1) + "|")
+    for work in beside.WorkInFlight:
+        cells = (beside.BESIDE[change, work].value for change in beside.ColumnChange)
         lines.append(f"| {work.value} | {' | '.join(cells)} |")
     lines += [
         "",

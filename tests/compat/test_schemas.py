@@ -129,13 +129,14 @@ def laid_out(table: TableDef) -> TableDef:
     table = replace(table, spec=spec, schemas={schema.id: schema})
     layout, directory = table.layout, repush_directory("0" * 16)
     source = RepushSource(SourceAddress("parquet", "files"), 0, 1, "digest")
-    opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"}, source)
+    opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"}, source, "one")
     return replace(
         table,
         former=(FormerLayout(layout, 0),),
         repush=opened,
         repushed=(directory,),
         replicas={"eu": "s3://eu/t"},
+        former_replicas={"us": "s3://us/t"},
     )
 
 

@@ -186,7 +186,8 @@ def test_a_function_of_ones_own_divides_the_table_and_readers_do_not_need_it(
     table = table_of(uri, "parity(id, user)")
     table.upsert(rows_of(range(10)))
     assert partitions_of(table) == {'["0"]', '["1"]'}
-    assert read(table, "id = 3 AND user = 'user 3'") == (2, 4), "the two buckets of one partition"
+    monkeypatch.setitem(partition_values._FUNCTIONS, "parity", lambda ids, users: ids)
+    assert ids_of(table, "id = 3 AND user = 'user 3'") == [3], "another version of the function"
     monkeypatch.setattr(partition_values, "_FUNCTIONS", {})
     before = table.version
     assert ids_of(table, "id = 3 AND user = 'user 3'") == [3]
@@ -304,3 +305,36 @@ def test_sinks_are_refused_for_rows_that_only_a_transform_keeps_apart(uri: str) 
         table.writer("upsert", replicas=Replicas([sink])) as writer,
     ):
         writer.write(rows_of([1]))
+
+
+def test_verify_finds_rows_that_another_version_of_a_function_put_elsewhere(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-08: one key would be live in two partitions, where no look-up finds both."""
+    register_partition_function("tens", lambda ids: pc.divide(ids, 10))
+    table = table_of(uri, "tens(id)")
+    table.upsert(rows_of(range(30)))
+    assert table.verify().problems == ()
+    monkeypatch.setitem(partition_values._FUNCTIONS, "tens", lambda ids: pc.divide(ids, 7))
+    assert {problem.invariant for problem in table.verify().problems} == {"INV-08"}
+
+
+@pytest.mark.parametrize(("text", "hint"), [("dya(ts)", "did you mean day"), ("own(id)", "call ")])
+def test_an_unknown_transform_is_refused_with_what_may_be_meant(
+    uri: str, text: str, hint: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        table_of(uri, text)
+    assert str(caught.value.hint).startswith(hint)
+
+
+def test_the_names_of_spark_for_transforms_are_known(uri: str) -> None:
+    assert table_of(uri, "days(ts)").describe()["partition_by"] == ["day(ts)"]
+
+
+def test_an_error_of_a_function_of_ones_own_names_the_function(uri: str) -> None:
+    register_partition_function("breaks", lambda ids: 1 // 0)
+    table = table_of(uri, "breaks(id)")
+    with pytest.raises(BadRecordError, match=r"breaks.*ZeroDivisionError"):
+        table.upsert(rows_of([1]))
+    assert table.version == 0

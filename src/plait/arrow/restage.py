@@ -19,7 +19,7 @@ from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.partitioning import PartitionField
 from plait.model.plan import TableSpec
-from plait.model.request import WritePlan, WriteRequest
+from plait.model.request import WritePlan
 from plait.model.schema import Schema
 from plait.model.settling import settled
 from plait.model.value import array_of
@@ -35,12 +35,9 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
 
     Raises:
         RetryableConflictError: partitions are overwritten, or keys of partitions removed, and the
-            table has other partitions now; or they are transforms, whose columns are not kept; or
-            columns have other names, and expressions name some; or a column that the rows bring
-            along is there by now, with another type.
+            table has other partitions now; or they are transforms, whose columns are not kept.
     """
     request, old, new = plan.request, before.spec, plan.spec
-    _require_same_names(request, settled(old.schema, before.added, new.schema), new.schema)
     places = [
         {spec.schema.field_id(name) for name in spec.partition_columns if name not in spec.key}
         for spec in (old, new)
@@ -61,19 +58,6 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
             partitions=list(new.partition_by),
             before=list(old.partition_by),
         )
-
-
-def _require_same_names(request: WriteRequest, old: Schema, new: Schema) -> None:
-    """Refuse expressions, which name columns, once a name stands for another column or none."""
-    partial = request.operation is Operation.UPSERT
-    if request.predicate is None and (request.clauses is None or partial):
-        return
-    ids = {name: new.field_id(name) for name in new.names}
-    other = [name for name in old.names if ids.get(name) != old.field_id(name)]
-    if other:
-        message = f"the table has no column {other[0]!r} any more, or another one of that name"
-        hint = "run the write again, with the columns that there are"
-        raise RetryableConflictError(message, hint=hint, columns=other)
 
 
 def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from plait.errors import PredicateError
 from plait.expr.bind import condition, require_bound
 from plait.expr.ddl import parse_ddl
-from plait.expr.json import from_json, to_json
+from plait.expr.json import from_json, retyped, to_json
 from plait.expr.prune import Bounds, key_points, may_match
 from plait.expr.spark_sql import to_sql
 from plait.expr.sql import parse_expression, parse_predicate
@@ -113,6 +113,7 @@ __all__ = [
     "parse_ddl",
     "parse_value",
     "parse_where",
+    "retyped",
     "to_json",
     "to_sql",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from plait.errors import CorruptMetadataError
@@ -26,7 +28,7 @@ from plait.expr.tree import (
     bounded,
     opaque,
 )
-from plait.model.value import raw_value
+from plait.model.value import from_text, raw_value, to_text
 
 _LEAVES = ("compare", "in", "null", "like")
 
@@ -70,6 +72,40 @@ def from_json(value: object, schema: pa.Schema) -> Predicate:
         raise CorruptMetadataError(
             message, expected="a predicate", found=str(error)[:200]
         ) from error
+
+
+def retyped(value: object, old: pa.Schema, new: pa.Schema) -> dict[str, object]:
+    """Return a predicate of one schema for another, in which its columns have wider types.
+
+    Raises:
+        CorruptMetadataError: it is none of the first schema.
+        PredicateError: it names a column that the other schema lacks.
+
+    >>> was, now = (pa.schema([("d", kind)]) for kind in (pa.date32(), pa.timestamp("us")))
+    >>> retyped({"compare": ["d"], "op": "=", "value": "2026-01-31"}, was, now)["value"]
+    '2026-01-31T00:00:00.000000'
+    """
+    return to_json(_retyped(from_json(value, old), new))
+
+
+def _retyped(node: Predicate, schema: pa.Schema) -> Predicate:
+    match node:
+        case Compare(Column(path), _, Literal() as value):
+            column = find_column(schema, path)
+            return replace(node, left=column, right=_cast(value, column.type))
+        case In(Column(path), values):
+            column = find_column(schema, path)
+            cast = tuple(_cast(value, column.type) for value in values)
+            return replace(node, item=column, values=cast)
+        case And(items) | Or(items):
+            return replace(node, items=tuple(_retyped(item, schema) for item in items))
+    return node
+
+
+def _cast(value: Literal, kind: pa.DataType) -> Literal:
+    if value.text is None or value.type == kind:
+        return Literal(value.text, kind)
+    return Literal(to_text(from_text(value.text, value.type).cast(kind), kind), kind)
 
 
 class _JsonReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -67,8 +68,12 @@ def require_function(name: str) -> PartitionFunction:
         for found in entry_points(group=ENTRY_POINTS, name=name):
             _FUNCTIONS[name] = found.load()
     if name not in _FUNCTIONS:
-        message = f"the table is partitioned by the function {name!r}, which this process lacks"
+        message = f"no partition function {name!r} is registered in this process"
         hint = f"call plait.register_partition_function({name!r}, ...) before you write"
+        known = (*PERIODS, BUCKET, TRUNCATE)
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        if near:
+            hint = f"did you mean {near[0]}? the transforms are {', '.join(known)}; or {hint}"
         raise UnsupportedFeatureError(message, hint=hint, feature=name)
     return _FUNCTIONS[name]
 
@@ -103,7 +108,13 @@ def values_of(field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _own(field: PartitionField, columns: Sequence[pa.Array]) -> pa.Array:
-    found = require_function(field.transform)(*columns)
+    function = require_function(field.transform)
+    try:
+        found = function(*columns)
+    except Exception as error:
+        message = f"the partition function {field.transform!r} raised {error!r}"
+        hint = "mend the function; no row of this batch was written"
+        raise BadRecordError(message, hint=hint, column=field.text, sample={}) from error
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks()
     kind = getattr(found, "type", None)
@@ -172,13 +183,6 @@ def _masked(numbers: _Numbers, like: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return pa.array(numbers.astype(np.int32), pa.int32(), mask=nulls).cast(kind)
     return pa.array(numbers, pa.int64(), mask=nulls).cast(kind)
-
-
-def partition_codes(rows: pa.RecordBatch, spec: TableSpec) -> list[pa.DictionaryArray]:
-    """Return the values of each partition field of rows, as a dictionary and numbers."""
-    return [
-        values_of(field, rows).dictionary_encode(null_encoding="encode") for field in spec.fields
-    ]
 
 
 # --- what a value says of its sources -----------------------------------------------------------

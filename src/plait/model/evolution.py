@@ -14,6 +14,7 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 
 from plait.errors import SchemaError
+from plait.model.numbering import numbered
 from plait.model.schema import (
     NO_NOTE,
     ColumnNote,
@@ -21,7 +22,6 @@ from plait.model.schema import (
     check_column_name,
     id_of,
     ids_in,
-    numbered,
     storable_type,
     type_name,
     unknown_column,
@@ -50,6 +50,8 @@ _WIDER: Mapping[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.date32(): (pa.timestamp("us"),),
 }
 """What Iceberg (version 3) and Delta both allow; decimals follow by their digits."""
+_NO_DEFAULT = ("record key", "partition", "ordering column", "time to live")
+"""Uses in which a value must come with its row: rows with a default key would all be one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Evolution:
                 return self._noted(step.path, comment=step.comment)
             case DefaultColumn():
                 found = self.find(step.path)
+                if step.default is not None:
+                    self._refuse_use(step.path, "cannot have a default", _NO_DEFAULT)
                 text = _default_text(step.path, found.type, step.default)
                 return self._noted(step.path, default=text)
             case _:
@@ -200,7 +204,7 @@ class Evolution:
     # --- how ---------------------------------------------------------------------------------
 
     def _refuse_use(self, path: str, what: str, uses: Sequence[str] | None = None) -> None:
-        use = self.uses.get(path)
+        use = self.uses.get(path.partition(".")[0])  # a function may look into a struct
         if use is None or (uses is not None and use not in uses):
             return
         message = f"column {path!r} {what}, because it is the {use} of the table"

@@ -111,8 +111,8 @@ def parse_field(text: str) -> PartitionField:
     if lowered in _SIZED:
         name, size = lowered, _size(text, arguments)
         arguments = arguments[1:]
-    elif lowered in PERIODS:
-        name = lowered
+    elif lowered.removesuffix("s") in PERIODS:
+        name = lowered.removesuffix("s")  # Spark and Iceberg say days(c)
     built_in = name in (*PERIODS, *_SIZED)
     if not arguments or (built_in and len(arguments) > 1):
         message = f"{text!r} needs {'one column' if built_in else 'columns'}"

@@ -45,6 +45,8 @@ class OpenRepush:
     """Options that change with the swap."""
     source: RepushSource | None = None
     """What it loads; None: the rows of its base."""
+    commit_id: str | None = None
+    """The commit id of its swap, if the caller named one."""
 
     @property
     def told(self) -> str:
@@ -60,6 +62,7 @@ class OpenRepush:
             "rows_per_task": self.rows_per_task,
             "properties": dict(self.properties),
             **({} if self.source is None else {"source": self.source.to_dict()}),
+            **({} if self.commit_id is None else {"commit_id": self.commit_id}),
         }
 
     @classmethod
@@ -82,4 +85,5 @@ class OpenRepush:
             int(value["rows_per_task"]),
             properties,
             RepushSource.from_dict(value["source"]) if "source" in value else None,
+            str(value["commit_id"]) if "commit_id" in value else None,
         )

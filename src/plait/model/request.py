@@ -12,6 +12,7 @@ from plait.model.decision import ReadSet, Token
 from plait.model.instant import Instant, Operation
 from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
+from plait.model.schema import Schema
 from plait.model.steps import AddColumn
 
 
@@ -34,6 +35,8 @@ class WriteRequest:
     """The epoch of a stream that this write applies."""
     clauses: Clauses | None = None
     """The clauses of an update, a merge or a partial upsert."""
+    columns: Schema | None = None
+    """The columns that the predicate and the clauses name; None if there are no such."""
     dated: bool = False
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, OptionError, SchemaError, SchemaMismatchError
+from plait.model import numbering
 
-FIELD_ID = b"PARQUET:field_id"
+FIELD_ID: Final = numbering.FIELD_ID
 
 _PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -138,7 +138,7 @@ class Schema:
         for name in schema.names:
             check_column_name(name)
         ids = iter(range(1, 1 << 31))
-        return cls(0, pa.schema([_number(_storable(field), ids) for field in schema]))
+        return cls(0, pa.schema([numbering.numbered_by(ids, _storable(field)) for field in schema]))
 
     @property
     def names(self) -> list[str]:
@@ -150,6 +150,19 @@ class Schema:
         """Whether some column has a default."""
         texts = ((note.initial, note.default) for note in self.notes.values())
         return any(each != (None, None) for each in texts)
+
+    def same_columns(self, other: Schema) -> bool:
+        """Tell whether two schemas differ in nothing but comments and their own ids."""
+        mine, theirs = (
+            {number: replace(note, comment="") for number, note in each.notes.items()}
+            for each in (self, other)
+        )
+        return (
+            self.arrow.equals(other.arrow)
+            and list(ids_in(self.arrow)) == list(ids_in(other.arrow))
+            and self.checks == other.checks
+            and all(mine.get(n, NO_NOTE) == theirs.get(n, NO_NOTE) for n in {*mine, *theirs})
+        )
 
     def field_id(self, name: str) -> int:
         """Return the id of a column."""
@@ -187,32 +200,6 @@ def check_column_name(name: str) -> None:
         message = f"invalid column name {name!r}: change reads add a column with that name"
         hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
         raise SchemaError(message, hint=hint, column=name)
-
-
-def numbered(field: pa.Field, last_id: int) -> tuple[pa.Field, int]:
-    """Return a field with new ids, its parts too, and the last of them."""
-    ids = itertools.count(last_id + 1)
-    made = _number(field, ids)
-    return made, next(ids) - 1
-
-
-def _number(field: pa.Field, ids: Iterator[int]) -> pa.Field:
-    number = next(ids)
-    return _with(field, _number_type(field.type, ids), number)
-
-
-def _number_type(kind: pa.DataType, ids: Iterator[int]) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([_number(child, ids) for child in kind.fields])
-    if pa.types.is_list(kind):
-        return pa.list_(_number(kind.value_field, ids))
-    if pa.types.is_map(kind):
-        return pa.map_(_number(kind.key_field, ids), _number(kind.item_field, ids))
-    return kind
-
-
-def _with(field: pa.Field, kind: pa.DataType, number: int) -> pa.Field:
-    return pa.field(field.name, kind, field.nullable, {FIELD_ID: str(number).encode()})
 
 
 def _storable(field: pa.Field) -> pa.Field:
@@ -378,6 +365,16 @@ def ids_in(fields: Iterable[pa.Field]) -> Iterator[int]:
     for each in fields:
         yield id_of(each)
         yield from ids_in(parts_of(each.type))
+
+
+def ids_by_path(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Return columns and all their parts: the names on the way to each, and its id."""
+    for each in fields:
+        path = (*above, each.name)
+        yield path, id_of(each)
+        yield from ids_by_path(parts_of(each.type), path)
 
 
 def _dict(value: object) -> dict[str, object]:

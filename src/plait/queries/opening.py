@@ -11,6 +11,7 @@ from plait.ports import Ports
 from plait.storage import open_store
 from plait.txn.definition import Definition, create_table
 from plait.txn.refusal import contract_differs
+from plait.txn.replicated import require_elsewhere
 from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
 
 
@@ -28,6 +29,7 @@ def create_handle(
     """
     ports = Ports()
     store = open_store(uri, storage_options, create=True)
+    require_elsewhere(store.spec.uri, definition.replicas)
     table = definition.with_lock(definition.contract.lock or default_lock(store)).table(schema)
     contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
     handle = make_handle(store, ports, contract.lock)

@@ -36,6 +36,13 @@ def unmatched(before: Prints, after: Prints) -> tuple[Indices, Indices]:
     return _surplus(old, olds - news), _surplus(new, news - olds)
 
 
+def among(some: Prints, others: Prints) -> Flags:
+    """Tell for each row whether any of the others is its equal."""
+    codes = _codes(np.concatenate([some, others]))
+    flags: Flags = np.isin(codes[: len(some)], codes[len(some) :])
+    return flags
+
+
 def _codes(prints: Prints) -> Indices:
     """Return a number for each row, the same for equal rows, below the number of rows."""
     order = np.lexsort((prints[:, 1], prints[:, 0]))

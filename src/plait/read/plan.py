@@ -16,7 +16,7 @@ from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
 from plait.files.bounds import file_bounds
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
-from plait.files.partition_values import is_computable, known_of, values_of
+from plait.files.partition_values import known_of, values_of
 from plait.model.bucket import UNKEYED, Partition, partition_parse
 from plait.model.partitioning import PartitionField
 from plait.model.plan import Snapshot, TableSpec
@@ -146,7 +146,9 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
         raise _damaged(error) from error
     flags = may_match(condition.predicate, known, len(texts))
     for at, field in enumerate(spec.fields):
-        named = None if field.is_ordered else _values_asked(field, condition.predicate, spec)
+        # A function of one's own may be another one in each process, so no file is skipped by it.
+        judged = field.is_ordered or field.is_own
+        named = None if judged else _values_asked(field, condition.predicate, spec)
         if named is not None:
             flags = flags & np.array([each[at] in named for each in partitions], np.bool_)
     return flags
@@ -158,7 +160,7 @@ def _values_asked(
     """Return the values of a field for what a predicate asks for; None if it does not say."""
     kinds = [spec.schema.arrow.field(name).type for name in field.sources]
     points = key_points(predicate, field.sources)
-    if points is None or not all(map(_is_exact, kinds)) or not is_computable(field):
+    if points is None or not all(map(_is_exact, kinds)):
         return None
     columns = list(zip(*points, strict=True)) or [()] * len(kinds)
     arrays = [from_raws(values, kind) for values, kind in zip(columns, kinds, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from plait.errors import OptionError, redacted
@@ -11,6 +12,7 @@ from plait.model.replicas import is_sink_name
 from plait.replicate.sink import Sink
 from plait.replicate.sql_sink import SqlSink
 from plait.replicate.table_sink import TableSink
+from plait.storage import open_store
 
 _DATABASES: Final = ("sqlite", "postgresql")
 _TOPIC: Final = "plait.kafka:TopicSink"
@@ -42,11 +44,13 @@ def parse_sink(text: str) -> tuple[str, str]:
     Raises:
         OptionError: it is no such text, or the address contains a user, a password or a token.
 
+    A path on this machine is made absolute, so that it is one place for all writers.
+
     >>> parse_sink("eu=s3://bucket/flights")
     ('eu', 's3://bucket/flights')
     """
     name, address = _divided(text)
-    sink_at(name, address)
+    address = _located(name, address)
     if redacted(address) != address:
         message = f"the address of sink {name} contains a user or a secret: {redacted(address)}"
         hint = (
@@ -71,6 +75,21 @@ def sink_at(name: str, address: str) -> Sink:
     url, _, table = address.rpartition("#")
     _require(bool(url and table), name, "the table after '#'")
     return SqlSink(name, url, table)
+
+
+def _located(name: str, address: str) -> str:
+    """Return an address as it is from any working directory; raise OptionError for a wrong one."""
+    sink = sink_at(name, address)
+    if isinstance(sink, TableSink):
+        return open_store(address).spec.uri
+    url, _, table = address.rpartition("#")
+    scheme, _, path = url.partition("://")
+    if not scheme.startswith("sqlite"):
+        return address
+    if path in ("", "/", "/:memory:"):
+        message = f"the sink {name} is a database in the memory of each process"
+        raise OptionError(message, hint="name a file: sqlite:///FILE#TABLE", key="sink", value=name)
+    return f"{scheme}:///{Path.cwd() / path.removeprefix('/')}#{table}"
 
 
 def _divided(text: str) -> tuple[str, str]:

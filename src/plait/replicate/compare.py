@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from plait.files.digest import row_hashes
 from plait.files.keys import Indices
-from plait.read.equal import NO_PRINTS, Prints, unmatched
+from plait.read.equal import NO_PRINTS, Prints, among, unmatched
 from plait.replicate.sink import SinkSchema
 
 PART_ROWS: Final = 500_000
@@ -88,11 +88,25 @@ def _load(path: Path) -> pa.Table:
 
 
 def _differences(table: pa.Table, sink: pa.Table, schema: SinkSchema) -> Differences:
-    ours, theirs = unmatched(_prints(table), _prints(sink))
-    wanted, loose = _chosen(table, ours), _chosen(sink, theirs)
-    key = list(schema.key)
-    missing, extra = unmatched(_prints(wanted.select(key)), _prints(loose.select(key)))
-    return Differences(wanted, len(missing), _chosen(loose, extra))
+    """Compare a part. A sink may show a row twice, or as it was and as it is.
+
+    Only a key that the table does not have is one too many: the others are put again.
+    """
+    keys, prints, shown = list(schema.key), _prints(table), _prints(sink)
+    ours, theirs = unmatched(prints, shown)
+    theirs = theirs[~among(shown[theirs], prints)]
+    loose = _chosen(sink, theirs)
+    if not loose.num_rows:
+        return Differences(_chosen(table, ours), len(ours), loose)
+    looked_for, found = _prints(table.select(keys)), _prints(loose.select(keys))
+    doubtful = among(looked_for, found)
+    missing = int((~doubtful[ours]).sum())
+    doubtful[ours] = True
+    extra = np.flatnonzero(~among(found, looked_for))
+    _, once = np.unique(found[extra], axis=0, return_index=True)
+    return Differences(
+        _chosen(table, np.flatnonzero(doubtful)), missing, _chosen(loose, extra[once])
+    )
 
 
 def _prints(rows: pa.Table) -> Prints:

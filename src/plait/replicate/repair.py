@@ -168,7 +168,8 @@ class _Run:
     def _held(self) -> Iterator[pa.RecordBatch]:
         try:
             with closing(self._sink.open(self._schema)) as session:
-                yield from session.held()
+                for batch in session.held():
+                    yield batch.select(self._schema.arrow.names).cast(self._schema.arrow)
         except TableError:
             raise
         except Exception as error:  # foreign code: whatever it raises, it could not be read

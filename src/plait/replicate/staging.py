@@ -28,8 +28,8 @@ from plait.timeline.replica_records import delete_attempts
 _log = logging.getLogger(__name__)
 _TASK: Final = "0"
 _BATCHES_MAX: Final = 8_192
-_BYTES_MAX: Final = 8 << 20
-"""Acknowledged rows are handed on when there are so many batches, or so many bytes, of them."""
+_BYTES_MAX: Final = 64 << 20
+"""Sinks are flushed, and rows handed on, after so many batches or bytes."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class DualStaging:
         self._schema = SinkSchema.of(plan.spec)
         self._cutter = Cutter(pace.batch_size)
         self._fan_out: FanOut | None = None
-        self._acknowledged: list[pa.RecordBatch] = []
+        self._sent: list[pa.RecordBatch] = []
         self._bytes = 0
         self._whole = True
         """Whether every batch so far reached every sink, and the table's own staging."""
@@ -186,7 +186,7 @@ class DualStaging:
     def _put(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             self._send(Batch(batch), self._hand_on_if_many)
-            self._acknowledged.append(batch)
+            self._sent.append(batch)
             self._bytes += batch.nbytes
 
     def _remove(self, keys: Iterable[pa.RecordBatch], hand_on: Callable[[object], None]) -> None:
@@ -235,13 +235,13 @@ class DualStaging:
         self._hand_on()
 
     def _hand_on_if_many(self) -> None:
-        if len(self._acknowledged) >= _BATCHES_MAX or self._bytes >= _BYTES_MAX:
+        if len(self._sent) >= _BATCHES_MAX or self._bytes >= _BYTES_MAX:
             self._hand_on()
 
     def _hand_on(self) -> None:
-        if self._acknowledged:
-            rows = pa.Table.from_batches(self._acknowledged)
-            self._acknowledged, self._bytes = [], 0
+        if self._sent:
+            rows = pa.Table.from_batches(self._sent)
+            self._sent, self._bytes = [], 0
             self._hand(self._inner.write, rows)
 
     def _hand(self, take: Callable[[object], None], rows: pa.Table) -> None:

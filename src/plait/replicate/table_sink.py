@@ -1,4 +1,4 @@
-"""Another Plait table as a sink: each batch is one commit of it."""
+"""Another Plait table as a sink: all batches between two flushes are one commit of it."""
 
 from __future__ import annotations
 

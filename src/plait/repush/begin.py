@@ -15,16 +15,18 @@ from plait.model.repush_source import RepushSource
 from plait.model.schema import names_of
 from plait.model.ttl import Ttl
 from plait.repush.follow import require_followable
-from plait.repush.source import WantedSource, located, require_identity
+from plait.repush.source import FoundSource, WantedSource, located, require_identity
 from plait.services.repushed import delete_repushed
 from plait.state.definition import TableDef
 from plait.state.state import TableState
-from plait.txn.definition import Definition
+from plait.txn.definition import Definition, require_whole
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
+from plait.txn.undone import find_commit
 
 ROWS_PER_TASK = 5_000_000
+_ROWS_PER_TASK_MAX = 1 << 40
 _ORDER = ("cluster.by", "cluster.kind")
 
 
@@ -46,6 +48,8 @@ class NewLayout:
     """Whose rows replace those of the table; None: it keeps its rows."""
     expire: Ttl | None = None
     """Rows that are older are removed before the copy begins; None: none is."""
+    commit_id: str | None = None
+    """Of its swap: a repush whose commit id was committed is over."""
 
     def chosen(self) -> dict[str, str]:
         """Return the options that change with it, as the table keeps them."""
@@ -57,9 +61,7 @@ class NewLayout:
         Raises:
             OptionError, SchemaError: the table cannot have this layout.
         """
-        if self.rows_per_task < 1:
-            message = f"rows_per_task={self.rows_per_task} is not allowed"
-            raise OptionError(message, hint="use 1 or more", key="rows_per_task", value="")
+        require_whole("rows_per_task", self.rows_per_task, _ROWS_PER_TASK_MAX)
         spec = table.spec
         count = spec.buckets.count if self.buckets is None else self.buckets
         ordering = spec.ordering if self.ordering is None else self.ordering or None
@@ -74,6 +76,7 @@ class NewLayout:
             properties=table.options.merged(self.properties).to_dict(),
             ttl=table.ttl,
             bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
+            replicas=table.replicas,
         )
         new = definition.table(spec.schema.arrow).spec
         buckets = replace(new.buckets, id=table.new_layout_id())
@@ -111,11 +114,14 @@ def resumed(opened: OpenRepush) -> NewLayout:
         opened.rows_per_task,
         layout.buckets.by,
         None if opened.source is None else WantedSource(opened.source.address, since=opened.base),
+        commit_id=opened.commit_id,
     )
 
 
-def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
+def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
     """Begin a repush, or go on with the one that is open if it leads to the same.
+
+    Returns None if its commit id was committed: then it is over.
 
     Raises:
         OptionError, SchemaError: the table cannot have this layout, or the rows of the source;
@@ -123,17 +129,22 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
         InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
         RepushRefusedError: what was committed cannot be carried over; nothing was written.
+        UndoneError: a restore undid the commit of this commit id.
     """
     met: list[OpenRepush] = []
+    look = _Look(handle, wanted.source)
 
     def draft(state: TableState) -> Draft | None:
         table, there = state.table, state.table.repush
+        met.clear()
+        if is_over(handle, state, wanted.commit_id):
+            return None
         layout = wanted.layout(table)
         if there is not None:
             _require_same(there, layout, wanted)
             met[:] = [there]
             return None
-        base, source = _sourced(handle, state, wanted, layout)
+        base, source = _sourced(state, wanted, layout, look)
         instant = handle.new_instant(state)
         opened = OpenRepush(
             repush_directory(instant.nonce),
@@ -142,12 +153,37 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush:
             wanted.rows_per_task,
             wanted.chosen(),
             source,
+            wanted.commit_id,
         )
         met[:] = [opened]
         return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
 
     publish_service(handle, draft)
-    return met[0]
+    return met[0] if met else None
+
+
+def is_over(handle: TableHandle, state: TableState, commit_id: str | None) -> bool:
+    """Tell whether the commit id of a repush was committed; raise UndoneError if undone since."""
+    return commit_id is not None and find_commit(handle.store, state, commit_id) is not None
+
+
+@dataclass(slots=True)
+class _Look:
+    """What a caller asks to load, looked at once, however many heads its decision meets."""
+
+    handle: TableHandle
+    wanted: WantedSource | None
+    _elsewhere: FoundSource | None = None
+
+    def at(self, state: TableState) -> RepushSource | None:
+        """Return the source, whose rows fit the table as it is at a version."""
+        if self.wanted is None:
+            return None
+        found = self._elsewhere or self.wanted.found(self.handle, state)
+        if not self.wanted.address.own:
+            self._elsewhere = found
+        found.require_fits(state.table.spec)
+        return found.source
 
 
 def require_layout(handle: TableHandle, wanted: NewLayout) -> None:
@@ -169,7 +205,7 @@ def require_layout(handle: TableHandle, wanted: NewLayout) -> None:
 
 
 def _sourced(
-    handle: TableHandle, state: TableState, wanted: NewLayout, layout: TableLayout
+    state: TableState, wanted: NewLayout, layout: TableLayout, look: _Look
 ) -> tuple[int, RepushSource | None]:
     """Return since when changes are followed, and what is loaded; None: the rows of then."""
     if wanted.source is None:
@@ -178,8 +214,8 @@ def _sourced(
     require_identity(state.table.spec, layout)
     base = state.version if wanted.source.since is None else wanted.source.since
     state.require_readable(base, onwards=True)
-    require_followable(handle, state, base)
-    return base, wanted.source.found(handle, state)
+    require_followable(look.handle, state, base)
+    return base, look.at(state)
 
 
 def cancel(handle: TableHandle) -> CommitResult | None:
@@ -216,6 +252,7 @@ def _draft(instant: Instant, operation: Operation, state: TableState, table: Tab
 
 def _require_same(there: OpenRepush, layout: TableLayout, wanted: NewLayout) -> None:
     same = there.layout.same_place(layout) and dict(there.properties) == wanted.chosen()
+    same = same and wanted.commit_id in (None, there.commit_id)
     address = None if wanted.source is None else located(wanted.source.address)
     if same and address == (None if there.source is None else there.source.address):
         return

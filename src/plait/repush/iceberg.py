@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from plait.errors import MissingDependencyError
-from plait.repush.imports import unreadable
+from plait.repush.imports import reading, unreadable
 from plait.repush.parts import RowPart, spans
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class IcebergSource:
     """The files of a snapshot, in the order of their paths."""
 
+    address: str
     scan: ArrowScan
     schema: pa.Schema
     tasks: tuple[FileScanTask, ...]
@@ -38,10 +39,13 @@ class IcebergSource:
         return [self._part(low, high) for low, high in spans(self.counts, rows)]
 
     def _part(self, low: int, high: int) -> RowPart:
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in self.scan.to_record_batches(self.tasks[low:high]):
+                yield batch.cast(self.schema)
+
         def read() -> pa.RecordBatchReader:
-            batches = self.scan.to_record_batches(self.tasks[low:high])
-            same = (batch.cast(self.schema) for batch in batches)
-            return pa.RecordBatchReader.from_batches(self.schema, same)
+            batches = reading(self.address, self.version, rows)
+            return pa.RecordBatchReader.from_batches(self.schema, batches)
 
         return RowPart(sum(self.counts[low:high]), read)
 
@@ -73,6 +77,7 @@ def iceberg_source(
         raise MissingDependencyError(
             message, hint=hint, library="pyiceberg", extra="iceberg"
         ) from error
+    source = f"iceberg:{place}"
     try:
         table = StaticTable.from_metadata(
             place, {name: str(value) for name, value in options.items()}
@@ -87,10 +92,9 @@ def iceberg_source(
         reader = ArrowScan(table.metadata, table.io, projection, scan.row_filter)
         counts = tuple(_count(reader, task) for task in tasks)
     except (OSError, ValueError, pa.ArrowException) as error:
-        source = f"iceberg:{place}"
         raise unreadable(source, snapshot, error) from error
     schema = schema_to_pyarrow(projection, include_field_ids=False)
-    return IcebergSource(reader, schema, tasks, counts, version)
+    return IcebergSource(source, reader, schema, tasks, counts, version)
 
 
 def _count(scan: ArrowScan, task: FileScanTask) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -26,23 +26,43 @@ if TYPE_CHECKING:
 _WILD = "*?["
 _SKIPPED = ("_", ".")
 """Names of files that are no data begin so, by the custom of Hive."""
+_TABLES = {
+    "/_delta_log/": "a Delta table (name it as delta:PLACE)",
+    "/.meta/": "a table of Plait (name its place alone)",
+    ".metadata.json": "an Iceberg table (name it as iceberg:PLACE)",
+}
+"""What stands in a path below a directory that is a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """Files of Parquet, in the order of their paths."""
 
+    address: str
     dataset: pads.FileSystemDataset
     files: tuple[pads.ParquetFileFragment, ...]
     counts: tuple[int, ...]
     version: int = 0
-    digest: str = ""
+    seen: tuple[pafs.FileInfo, ...] = ()
+    """The files, when they were looked at; () for a format whose files never change."""
 
     @classmethod
-    def of(cls, dataset: pads.FileSystemDataset, version: int = 0, digest: str = "") -> Self:
+    def of(
+        cls,
+        address: str,
+        dataset: pads.FileSystemDataset,
+        version: int = 0,
+        seen: Sequence[pafs.FileInfo] = (),
+    ) -> Self:
         """Sort the files of a dataset, and count their rows."""
         files = tuple(sorted(dataset.get_fragments(), key=lambda each: str(each.path)))
-        return cls(dataset, files, tuple(each.count_rows() for each in files), version, digest)
+        counts = tuple(each.count_rows() for each in files)
+        return cls(address, dataset, files, counts, version, tuple(seen))
+
+    @property
+    def digest(self) -> str:
+        """Tells whether the files are as they were; a version needs none."""
+        return _digest(self.seen) if self.seen else ""
 
     @property
     def rows(self) -> int:
@@ -56,15 +76,27 @@ class FileSource:
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""
-        return [
-            self._part(self.files[low:high], sum(self.counts[low:high]))
-            for low, high in spans(self.counts, rows)
-        ]
+        return [self._part(low, high) for low, high in spans(self.counts, rows)]
 
-    def _part(self, files: Sequence[pads.ParquetFileFragment], rows: int) -> RowPart:
+    def _part(self, low: int, high: int) -> RowPart:
         whole = self.dataset
-        part = type(whole)(list(files), whole.schema, whole.format, filesystem=whole.filesystem)
-        return RowPart(rows, lambda: part.scanner().to_reader())
+        files = list(self.files[low:high])
+        part = type(whole)(files, whole.schema, whole.format, filesystem=whole.filesystem)
+
+        def read() -> pa.RecordBatchReader:
+            batches = reading(self.address, self.version, part.to_batches)
+            return pa.RecordBatchReader.from_batches(whole.schema, batches)
+
+        return RowPart(sum(self.counts[low:high]), read, check=lambda: self._require(low, high))
+
+    def _require(self, low: int, high: int) -> None:
+        """Refuse files that were written again while they were read."""
+        seen = self.seen[low:high]
+        if not seen:
+            return
+        now = self.dataset.filesystem.get_file_info([each.path for each in seen])
+        if _digest(now) != _digest(seen):
+            raise _changed(self.address)
 
     def close(self) -> None:
         """Do nothing: no file is kept open."""
@@ -87,12 +119,12 @@ def delta_source(place: str, options: Mapping[str, object], version: int | None)
             message, hint=hint, library="deltalake", extra="delta"
         ) from error
     storage = {name: str(value) for name, value in options.items()}
+    source = f"delta:{place}"
     try:
         table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
         dataset = table.to_pyarrow_dataset()
-        return FileSource.of(dataset, table.version())
+        return FileSource.of(source, dataset, table.version())
     except (DeltaError, OSError, pa.ArrowException) as error:
-        source = f"delta:{place}"
         raise unreadable(source, version, error) from error
 
 
@@ -111,16 +143,34 @@ def parquet_source(place: str, digest: str | None) -> FileSource:
     source = f"parquet:{place}"
     try:
         files, base, found = _listed(place)
-        dataset, now = _dataset(files, base, found), _digest(found)
-        if digest is None or digest == now:
-            return FileSource.of(dataset, 0, now)
+        dataset = _dataset(files, base, found)
+        if digest is None or digest == _digest(found):
+            return FileSource.of(source, dataset, seen=found)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(source, None if digest is None else 0, error) from error
-    message = f"the files of {source} are not those with which the repush began"
-    raise RepushRefusedError(message, hint=_AGAIN, source=source)
+    raise _changed(source)
 
 
 _AGAIN = "cancel the repush, and begin it again when the source stays as it is"
+
+
+def _changed(source: str) -> RepushRefusedError:
+    message = f"the files of {source} are not those with which the repush began"
+    return RepushRefusedError(message, hint=_AGAIN, source=source)
+
+
+def reading(
+    source: str, version: int, read: Callable[[], Iterable[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a source.
+
+    Raises:
+        RepushRefusedError: they cannot be read any more.
+    """
+    try:
+        yield from read()
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(source, version, error) from error
 
 
 def unreadable(source: str, version: int | None, error: Exception) -> Exception:
@@ -148,6 +198,8 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
     if wild < 0 and info.type is pafs.FileType.File:
         return files, base.rpartition("/")[0], [info]
     listed = files.get_file_info(pafs.FileSelector(base, recursive=True))
+    if wild < 0:
+        _require_plain(listed, base)
     found = [
         each
         for each in listed
@@ -159,6 +211,15 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
         message = "no file is there"
         raise FileNotFoundError(message)
     return files, base, sorted(found, key=lambda each: each.path)
+
+
+def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
+    """Refuse a directory in which a table keeps files of old versions too, or of no version."""
+    for each in listed:
+        kind = next((kind for sign, kind in _TABLES.items() if sign in each.path[len(base) :]), "")
+        if kind:
+            message = f"it is {kind}, which has files of other versions too: {each.path}"
+            raise OSError(message)
 
 
 def _dataset(

@@ -74,6 +74,7 @@ class Load:
         try:
             with shadow.load_writer(progress, after, last=last) as writer:
                 writer.write(data)
+                part.check()
         except DuplicateKeyError as error:
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task

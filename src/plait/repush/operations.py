@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.repush_source import SourceAddress
 from plait.model.schema import names_of
@@ -38,6 +39,7 @@ class Repushing:
         source: int | str | None = None,
         source_options: Mapping[str, object] | None = None,
         expire: Ttl | str | None = None,
+        commit_id: str | None = None,
         spark: SparkSession | None = None,
     ) -> RepushReport:
         """Lay the table out anew while others read and write it; what is not named stays.
@@ -45,7 +47,7 @@ class Repushing:
         Rows are copied into new files, which follow what others commit meanwhile; then one
         decision swaps them in. Older versions stay readable as they were. A writer that is at work
         at the swap stages its rows again by itself. If the call is killed, the same call goes on
-        where it was, in any process.
+        where it was, in any process. Name a ``commit_id`` if it may be repeated after the swap.
 
         Args:
             buckets: number of buckets in each partition.
@@ -65,6 +67,8 @@ class Repushing:
             expire: rows that are older are removed before the copy begins, in commits of their own,
                 which change reads show as deletes. As ``ttl`` of ``Table.create``, such as
                 ``"at 30d row"`` or ``"written 30d row"``, for this time only; by default none is.
+            commit_id: names this repush: once it was swapped in, a call with the same commit id
+                changes nothing and returns its version. Without one it begins another repush.
             spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
@@ -93,6 +97,10 @@ class Repushing:
         by = None if bucket_by is None else names_of(bucket_by, "bucket_by")
         values = with_order(properties, sort_by)
         asked = None
+        if source_options and source is None:
+            message = "source_options need a source"
+            hint = "name the source that they reach"
+            raise OptionError(message, hint=hint, key="source_options", value="")
         if source is not None:
             asked = WantedSource(SourceAddress.of(source), dict(source_options or {}))
         wanted = NewLayout(
@@ -105,6 +113,7 @@ class Repushing:
             by,
             asked,
             Ttl.of(expire),
+            commit_id,
         )
         return repush(self._handle, wanted, spark=spark)
 

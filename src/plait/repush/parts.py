@@ -22,6 +22,8 @@ class RowPart:
     tasks: int = 1
     """How many tasks it does at once, this one and the next ones: more where an engine had to read
     the whole of a file for each stretch of it."""
+    check: Callable[[], None] = lambda: None
+    """Raises RepushRefusedError, once it was read, if that may be other rows than there were."""
 
 
 class RowSource(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
 from plait.model.decision import Decision
 from plait.model.repush import OpenRepush
-from plait.repush.begin import NewLayout, begin, require_layout
+from plait.repush.begin import NewLayout, begin, is_over, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
@@ -20,6 +20,7 @@ from plait.services.clustering import cluster, plan_clustering
 from plait.services.expiry import expire, plan_expiry
 from plait.services.repushed import delete_repushed
 from plait.txn.table_handle import TableHandle
+from plait.txn.undone import find_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +87,8 @@ def repush(
     """
     expired, spent_s = _expire(handle, wanted)
     opened = begin(handle, wanted)
+    if opened is None:
+        return _finished(handle, str(wanted.commit_id))
     source = None if opened.source is None else str(opened.source.address)
     report = RepushReport(opened.directory, opened.base, source, rows_expired=expired)
     if wanted.expire is not None:
@@ -93,6 +96,14 @@ def repush(
     options = {} if wanted.source is None else wanted.source.options
     work = _Work(handle, opened, report, options, spark)
     return work.run()
+
+
+def _finished(handle: TableHandle, commit_id: str) -> RepushReport:
+    """Return the report of a repush that was swapped in before, maybe by a process that died."""
+    state = handle.cache.known()
+    version = find_commit(handle.store, state, commit_id)
+    delete_repushed(handle)
+    return RepushReport("", -1 if version is None else version - 1, version=version)
 
 
 def _expire(handle: TableHandle, wanted: NewLayout) -> tuple[int, float]:
@@ -103,7 +114,8 @@ def _expire(handle: TableHandle, wanted: NewLayout) -> tuple[int, float]:
     if wanted.expire is None:
         return 0, 0.0
     require_layout(handle, wanted)
-    if handle.cache.known().table.repush is not None:
+    state = handle.cache.known()
+    if state.table.repush is not None or is_over(handle, state, wanted.commit_id):
         return 0, 0.0
     clock = handle.ports.clock
     began = clock.monotonic()

@@ -24,6 +24,7 @@ from plait.model.repush import OpenRepush
 from plait.model.repush_source import (
     DELTA,
     ICEBERG,
+    OWN,
     PARQUET,
     SAVEPOINT,
     TABLE,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_WITHOUT_OPTIONS = (*OWN, PARQUET)
+
+
 @dataclass(frozen=True, slots=True)
 class WantedSource:
     """What a caller asks to load, and how to reach it."""
@@ -53,16 +57,19 @@ class WantedSource:
     since: int | None = None
     """Changes after this version are carried over; None: those after the repush begins."""
 
-    def found(self, handle: TableHandle, state: TableState) -> RepushSource:
-        """Look at the source as it is now, and check that its rows fit.
+    def found(self, handle: TableHandle, state: TableState) -> FoundSource:
+        """Look at the source as it is now.
 
         Raises:
-            OptionError: there is no such source.
-            SchemaError: it has other columns than the table.
+            OptionError: there is no such source, or it takes no options.
             InstantNotFoundError, InstantExpiredError: the version cannot be read.
             MissingDependencyError: the library that reads it is not installed.
         """
         address = located(self.address)
+        if self.options and address.kind in _WITHOUT_OPTIONS:
+            message = f"a source of the kind {address.kind} takes no source_options"
+            hint = "for files of Parquet, the environment provides what is needed to reach them"
+            raise OptionError(message, hint=hint, key="source_options", value=address.kind)
         source: RowSource
         if address.own:
             saved = address.kind == SAVEPOINT
@@ -72,10 +79,35 @@ class WantedSource:
         else:
             source = _elsewhere(address, self.options, None)
         try:
-            _require_fits(source.schema, state.table.spec, address)
-            return RepushSource(address, source.version, source.rows, source.digest)
+            known = RepushSource(address, source.version, source.rows, source.digest)
+            return FoundSource(known, source.schema)
         finally:
             source.close()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSource:
+    """A source as it was when somebody looked."""
+
+    source: RepushSource
+    schema: pa.Schema
+    """The columns of its rows."""
+
+    def require_fits(self, spec: TableSpec) -> None:
+        """Refuse other columns than the table's, and types that do not go into those.
+
+        Raises:
+            SchemaError: the rows do not fit.
+        """
+        missing = sorted(set(spec.schema.names) - set(self.schema.names))
+        if missing:
+            message = f"{self.source.address} lacks columns of the table: {', '.join(missing)}"
+            hint = "a source has every column of the table, and no other"
+            raise SchemaMismatchError(
+                message, hint=hint, column=missing[0], found=self.schema.names
+            )
+        for _ in prepare(self.schema.empty_table(), spec):
+            pass
 
 
 def located(address: SourceAddress) -> SourceAddress:
@@ -136,17 +168,6 @@ def _elsewhere(
     if address.kind == PARQUET:
         return parquet_source(address.place, None if known is None else known.digest)
     return VersionSource.elsewhere(address.place, options, version, spark=spark)
-
-
-def _require_fits(schema: pa.Schema, spec: TableSpec, address: SourceAddress) -> None:
-    """Refuse other columns, and types that do not go into those of the table."""
-    missing = sorted(set(spec.schema.names) - set(schema.names))
-    if missing:
-        message = f"{address} lacks columns of the table: {', '.join(missing)}"
-        hint = "a source has every column of the table, and no other"
-        raise SchemaMismatchError(message, hint=hint, column=missing[0], found=schema.names)
-    for _ in prepare(schema.empty_table(), spec):
-        pass
 
 
 def same_identity(old: TableSpec, layout: TableLayout) -> bool:

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from plait.errors import CommitError, ContractError, RepushRefusedError
+from plait.errors import (
+    CommitError,
+    ContractError,
+    OptionError,
+    RepushRefusedError,
+    SchemaError,
+)
 from plait.model.changes import PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
 from plait.model.instant import Action, Operation
 from plait.model.layout import TableLayout
+from plait.model.repush import OpenRepush
 from plait.model.repush_source import RepushSource
 from plait.model.request import WriteRequest
+from plait.repush.begin import resumed
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
 from plait.services.restore import visible_rows
@@ -23,6 +31,7 @@ from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.transaction import OptimisticTransaction
+from plait.txn.undone import find_commit
 
 
 @dataclass(slots=True)
@@ -39,7 +48,8 @@ class Swap:
 
         Raises:
             RepushRefusedError: it has another number of rows than the table, because the new
-                layout does not tell keys apart; or than the source, with what was committed since.
+                layout does not tell keys apart; or than the source, with what was committed since;
+                or what was set meanwhile does not go with the layout.
             CommitOutcomeUnknownError: the store does not say.
         """
         return publish_service(self.handle, self._draft)
@@ -52,7 +62,10 @@ class Swap:
         covered = progress.version
         if covered is None or covered > state.version or changing(state, self.handle, covered):
             return None
+        if repush.commit_id is not None:
+            _require_free(self.handle, state, repush.commit_id)
         live, files = state.snapshot(self.handle.store).files, newest.files
+        _require_fitting(repush, table)
         rows, found = visible_rows(live), visible_rows(files)
         self.rows, stats = found, WriteStats()
         if repush.source is None:
@@ -69,6 +82,7 @@ class Swap:
             repushed=(*table.repushed, repush.directory),
         )
         draft = swap_draft(self.handle, state, changes, ended, repush.layout)
+        draft = replace(draft, commit_id=repush.commit_id)
         return draft if repush.source is None else with_other_rows(draft, stats)
 
 
@@ -109,6 +123,16 @@ def with_other_rows(draft: Draft, stats: WriteStats) -> Draft:
     )
 
 
+def _require_fitting(repush: OpenRepush, table: TableDef) -> None:
+    """Refuse a layout that does not go with what was set since the repush began."""
+    try:
+        resumed(repush).layout(table)
+    except (OptionError, SchemaError) as error:
+        message = f"the table changed since the repush began, and does not fit any more: {error}"
+        hint = "cancel the repush, or take the change back and run the repush again"
+        raise RepushRefusedError(message, hint=hint, directory=repush.directory) from error
+
+
 def _require_counted(shadow: Shadow, source: RepushSource, found: int) -> None:
     """Refuse a shadow without a row of the source, or of what was carried over to them."""
     loaded, followed = shadow.rows_taken()
@@ -120,6 +144,15 @@ def _require_counted(shadow: Shadow, source: RepushSource, found: int) -> None:
     )
     hint = "nothing was changed; cancel the repush, and begin it again"
     raise RepushRefusedError(message, hint=hint, rows=source.rows, loaded=loaded, found=found)
+
+
+def _require_free(handle: TableHandle, state: TableState, commit_id: str) -> None:
+    """Refuse a commit id that another commit took while the repush was open."""
+    version = find_commit(handle.store, state, commit_id)
+    if version is not None:
+        message = f"the commit id {commit_id!r} of the repush was committed in version {version}"
+        hint = "nothing was changed; cancel the repush, and begin it again under another commit id"
+        raise RepushRefusedError(message, hint=hint, commit_id=commit_id, version=version)
 
 
 def _require_all(shadow: Shadow, rows: int, found: int) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.errors import InstantExpiredError, InstantNotFoundError, RepushOpenError
+from plait.errors import (
+    InstantExpiredError,
+    InstantNotFoundError,
+    RepushOpenError,
+    RepushRefusedError,
+    RetryableConflictError,
+)
 from plait.model.changes import WriteStats
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.layout import FormerLayout
+from plait.model.partitioning import parse_field, sources_of
 from plait.model.repush_source import VERSION, SourceAddress
 from plait.repush.begin import NewLayout
 from plait.repush.follow import changing
@@ -33,18 +40,26 @@ def undo(handle: TableHandle) -> RepushReport:
 
     Raises:
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
-        RepushRefusedError: it had, and rows without keys were changed since.
+        RepushRefusedError: it had, and rows without keys were changed since; or the former layout
+            names columns that are gone.
         InstantNotFoundError: the newest change of the layout is no repush.
         RepushOpenError: a repush is open.
+        RetryableConflictError: another repush was swapped in meanwhile.
     """
-    state = handle.cache.refresh()
-    before = _before(handle, state)
-    loud = _is_loud(handle, state, before)
-    if loud:
-        require_no_replicas(state.table, "an undo that changes rows")
-    decision = publish_service(handle, lambda state: _swap_back(handle, state, loud=loud))
+    before = _before(handle, handle.cache.refresh())
+    met = [False]
+
+    def draft(state: TableState) -> Draft | None:
+        _require_newest(handle, state, before)
+        met[0] = _replaced_rows(handle, state, before)
+        if met[0]:
+            require_no_replicas(state.table, "an undo that changes rows")
+        return _swap_back(handle, state, before, replaced_rows=met[0])
+
+    decision = publish_service(handle, draft)
     if decision is not None:
         return RepushReport("", before.until, version=decision.version)
+    _require_its_columns(handle, handle.cache.known(), before)
     layout = before.layout
     wanted = NewLayout(
         layout.buckets.count or None,
@@ -53,7 +68,7 @@ def undo(handle: TableHandle) -> RepushReport:
         layout.table_type,
         bucket_by=layout.buckets.by,
     )
-    if loud:
+    if met[0]:
         address = SourceAddress(VERSION, str(before.until))
         wanted = replace(wanted, source=WantedSource(address, since=before.until + 1))
     return repush(handle, wanted)
@@ -73,19 +88,42 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
     raise InstantNotFoundError(message, hint=hint, version=state.version)
 
 
+def _require_its_columns(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
+    """Refuse a layout by columns that are gone since, or whose names others have now."""
+    commits = state.commits(handle.store, since=before.until - 1, columns=("version", "schema_id"))
+    then, now = state.table.schemas[commits["schema_id"][0].as_py()], state.table.spec.schema
+    layout = before.layout
+    names = [*sources_of(list(map(parse_field, layout.partition_by)))]
+    names += [] if layout.ordering is None else [layout.ordering]
+    ids = {name: now.field_id(name) for name in now.names}
+    other = [name for name in names if ids.get(name) != then.field_id(name)]
+    if other:
+        message = f"the former layout names column {other[0]!r}, which has changed its name or gone"
+        hint = "repush to a layout of the columns that there are"
+        raise RepushRefusedError(message, hint=hint, columns=other)
+
+
 def _operation(handle: TableHandle, state: TableState, version: int) -> Operation | None:
     commits = state.commits(handle.store, since=version - 1, columns=("version", "operation"))
     return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
 
 
-def _is_loud(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
+def _require_newest(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
+    """Refuse to undo another repush than the one that was the newest when the undo began."""
+    if _before(handle, state) != before:
+        message = "another repush was swapped in while this one was to be undone"
+        raise RetryableConflictError(message, hint="see Table.history(), and undo it then")
+
+
+def _replaced_rows(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
     """Tell whether the swap after a layout replaced the rows too."""
     return _operation(handle, state, before.until + 1) is Operation.REPUSH_SOURCE
 
 
-def _swap_back(handle: TableHandle, state: TableState, *, loud: bool) -> Draft | None:
+def _swap_back(
+    handle: TableHandle, state: TableState, before: FormerLayout, *, replaced_rows: bool
+) -> Draft | None:
     """Draft the decision that brings the old files back; None if rows have changed since."""
-    before = _before(handle, state)
     if changing(state, handle, before.until + 1):
         return None
     try:
@@ -100,4 +138,4 @@ def _swap_back(handle: TableHandle, state: TableState, *, loud: bool) -> Draft |
     )
     draft = swap_draft(handle, state, changes, state.table, layout)
     rows = WriteStats(rows_inserted=visible_rows(old.files), rows_deleted=visible_rows(new.files))
-    return with_other_rows(draft, rows) if loud else draft
+    return with_other_rows(draft, rows) if replaced_rows else draft

@@ -42,12 +42,17 @@ class VersionSource:
     def of(
         cls, handle: TableHandle, version: int, *, dated: bool, spark: SparkSession | None
     ) -> Self:
-        """Read a version of the table that is laid out anew.
+        """Read a version of the table that is laid out anew, in the columns of the newest one.
+
+        Columns are told apart by their ids, as in a change read.
 
         Raises:
             InstantNotFoundError, InstantExpiredError: it cannot be read.
         """
-        snapshot = handle.cache.refresh().snapshot(handle.store, version=version)
+        state = handle.cache.refresh()
+        snapshot = state.snapshot(handle.store, version=version)
+        spec = replace(snapshot.spec, schema=state.table.spec.schema)
+        snapshot = replace(snapshot, spec=spec, schemas=dict(state.table.schemas))
         # Executors take no rows with the version that wrote them.
         return cls(handle, snapshot, dated=dated, spark=None if dated else spark)
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.state.definition import TableDef
 from plait.txn.definition import change_table
-from plait.txn.replicated import with_replicas
+from plait.txn.replicated import require_elsewhere, with_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.replication import parse_replicas
 
 
 def add_replica(handle: TableHandle, replica: str) -> CommitResult:
-    """Name one more sink, or another address of one; raise OptionError if it does not fit."""
+    """Name one more sink; raise OptionError if it does not fit, or its name is another sink's."""
     added = parse_replicas([replica])
+    require_elsewhere(handle.store.spec.uri, added)
 
     def changed(table: TableDef) -> TableDef:
         return with_replicas(table, {**table.replicas, **added})
@@ -32,6 +31,6 @@ def remove_replica(handle: TableHandle, name: str) -> CommitResult:
             hint = f"it names: {', '.join(table.replicas) or 'none'}"
             raise OptionError(message, hint=hint, key="replicas", value=name)
         rest = {each: at for each, at in table.replicas.items() if each != name}
-        return replace(table, replicas=rest)
+        return with_replicas(table, rest)
 
     return change_table(handle, changed)

@@ -152,6 +152,7 @@ def restore(handle: TableHandle, plan: RestorePlan, *, replay: bool = False) -> 
         InstantExpiredError: the version was cleaned meanwhile.
         ContractError: this client was opened under another contract.
         OptionError: the table's definition names sinks, which cannot follow.
+        RepushOpenError: the version has other columns, and a repush copies those that there are.
         CommitOutcomeUnknownError: the store does not say.
     """
     done: list[RestorePlan] = []
@@ -229,6 +230,8 @@ class _Work:
         if not (self.matters or self.changes.rows):
             return None
         state, table = self.state, self.state.table
+        if self.spec.schema.id != table.spec.schema.id:
+            table.require_no_repush()
         if self.spec != table.spec:
             table = named_as_in(table, self.spec.schema)
             table = table.laid_out(self.spec, since=state.version + 1)

@@ -186,7 +186,7 @@ class SparkStaging:
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
         before = settled(old.schema, self._plan.added, plan.spec.schema)
-        same = before.id == plan.spec.schema.id
+        same = before.same_columns(plan.spec.schema)
         if not same:
             fresh._frames, fresh._source = in_columns_of(plan, self._frames, before), None
         staged = [report.status for report in self._rows.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.compression import Compression
 from plait.model.contract import Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
@@ -40,6 +40,8 @@ class TableDef:
     """The directories of repushes that are over, oldest first."""
     replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
+    former_replicas: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of sinks that were removed: ledgers name sinks by their names alone."""
 
     @property
     def layout(self) -> TableLayout:
@@ -69,6 +71,18 @@ class TableDef:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
 
+    def require_no_repush(self) -> None:
+        """Refuse other columns while a repush copies those that there are.
+
+        Raises:
+            RepushOpenError: one is open.
+        """
+        if self.repush is not None:
+            directory, base = self.repush.directory, self.repush.base
+            message = f"a repush is open, in {directory}, and it copies the columns as they are"
+            hint = "let it end, or cancel it with cancel_repush()"
+            raise RepushOpenError(message, hint=hint, directory=directory, base=base)
+
     @property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
@@ -84,6 +98,13 @@ class TableDef:
             CHECKS: any(each.checks for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
+
+    def only_comments(self, schema_id: int) -> bool:
+        """Tell whether a schema has the columns of the one before it, with other comments."""
+        before = max((number for number in self.schemas if number < schema_id), default=None)
+        if before is None:
+            return False
+        return self.schemas[schema_id].same_columns(self.schemas[before])
 
     def spec_at(self, version: int, schema_id: int) -> TableSpec:
         """Return how rows lay at a version."""
@@ -122,6 +143,7 @@ class TableDef:
             **({} if self.repush is None else {"repush": self.repush.to_dict()}),
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
+            **({"former_replicas": dict(self.former_replicas)} if self.former_replicas else {}),
         }
 
     @classmethod
@@ -172,6 +194,7 @@ class TableDef:
                 None if repush is None else OpenRepush.from_dict(repush),
                 repushed,
                 addresses_of(value.get("replicas", {})),
+                addresses_of(value.get("former_replicas", {})),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from plait.errors import RepushOpenError, SchemaError
+from plait.errors import SchemaError
 from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
@@ -27,10 +27,7 @@ def altered(table: TableDef, steps: Sequence[Step], *, since: int) -> TableDef |
         PredicateError: a condition is not understood.
         RepushOpenError: a repush is open.
     """
-    if table.repush is not None:
-        message = f"a repush is open, in {table.repush.directory}, and it copies the columns"
-        hint = "let it end, or cancel it with cancel_repush()"
-        raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
+    table.require_no_repush()
     return _after(table, steps, since=since)
 
 
@@ -44,9 +41,12 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
             continue
         if isinstance(step, RenameColumn) and step.path in evolution.uses:
             renamed = with_name(renamed, step.path, step.name)
+        elif isinstance(step, RenameColumn):
+            _require_free_of_use(step, evolution)
         evolution = evolution.taking(step)
         evolution = replace(evolution, schema=checks_after(before, step, evolution.schema))
-    if evolution.schema == table.spec.schema:
+    first = table.spec.schema
+    if evolution.schema.same_columns(first) and evolution.schema.notes == first.notes:
         return None
     schema = replace(evolution.schema, id=max(table.schemas) + 1)
     after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
@@ -78,6 +78,15 @@ def with_name(table: TableDef, old: str, new: str) -> TableDef:
             raise SchemaError(message, hint="choose another name", column=old)
     spec = replace(spec, buckets=buckets, partition_by=tuple(fields), ordering=ordering)
     return replace(table, spec=spec, ttl=ttl, options=options)
+
+
+def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
+    """Refuse another name for a part of a column that a partition function looks into."""
+    use = evolution.uses.get(step.path.partition(".")[0])
+    if use is not None:
+        message = f"{step.path!r} keeps its name, because its column is the {use} of the table"
+        hint = "rename columns, or parts that the table's layout does not need"
+        raise SchemaError(message, hint=hint, column=step.path)
 
 
 def named_as_in(table: TableDef, schema: Schema) -> TableDef:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class Change(enum.StrEnum):
+class ColumnChange(enum.StrEnum):
     """What becomes different."""
 
     ADD = "a new column"
@@ -27,7 +27,7 @@ class Change(enum.StrEnum):
     NOTE = "a default or comment"
 
 
-class Work(enum.StrEnum):
+class WorkInFlight(enum.StrEnum):
     """What is under way."""
 
     APPEND = "append"
@@ -49,7 +49,7 @@ class Work(enum.StrEnum):
     READ = "scan or pinned snapshot"
 
 
-class Outcome(enum.StrEnum):
+class Upshot(enum.StrEnum):
     """What becomes of the work."""
 
     RESTAGED = "commits"
@@ -64,35 +64,40 @@ class Outcome(enum.StrEnum):
     """What it reads and writes stays under the columns that it began with."""
 
 
-MEANING: Final[Mapping[Outcome, str]] = {
-    Outcome.RESTAGED: "its rows are staged again under the new columns, and it commits.",
-    Outcome.JUDGED: "as *commits*; if one of its rows breaks the constraint, it ends with "
+MEANING: Final[Mapping[Upshot, str]] = {
+    Upshot.RESTAGED: "its rows are staged again under the new columns, and it commits.",
+    Upshot.JUDGED: "as *commits*; if one of its rows breaks the constraint, it ends with "
     "`ConstraintError` or `BadRecordError`.",
-    Outcome.AGAIN: "it ends with `RetryableConflictError`; run it again with the new columns.",
-    Outcome.BOTH: "it is taken from the newest columns, and both changes count.",
-    Outcome.UNTOUCHED: "it reads and writes files under the columns that it began with.",
+    Upshot.AGAIN: "it ends with `RetryableConflictError`; run it again with the new columns.",
+    Upshot.BOTH: "it is taken from the newest columns, and both changes count.",
+    Upshot.UNTOUCHED: "it reads and writes files under the columns that it began with.",
 }
-_NAMED: Final = (Change.DROP, Change.RENAME, Change.RENAME_KEY)
-_EXPRESSIONS: Final = (Work.OVERWRITE_WHERE, Work.DELETE_WHERE, Work.UPDATE, Work.MERGE)
+_NAMED: Final = (ColumnChange.DROP, ColumnChange.RENAME, ColumnChange.RENAME_KEY)
+_EXPRESSIONS: Final = (
+    WorkInFlight.OVERWRITE_WHERE,
+    WorkInFlight.DELETE_WHERE,
+    WorkInFlight.UPDATE,
+    WorkInFlight.MERGE,
+)
 """They name columns, and a name may stand for another one now."""
-_CONSTRAINTS: Final = (Change.REQUIRE, Change.CHECK)
-_WITHOUT_ROWS: Final = (Work.DELETE, Work.DELETE_WHERE)
+_CONSTRAINTS: Final = (ColumnChange.REQUIRE, ColumnChange.CHECK)
+_WITHOUT_ROWS: Final = (WorkInFlight.DELETE, WorkInFlight.DELETE_WHERE)
 
 
-def _outcome(change: Change, work: Work) -> Outcome:
-    if work in (Work.COMPACT, Work.READ):
-        return Outcome.UNTOUCHED
-    if work is Work.ALTER:
-        return Outcome.BOTH
-    if work is Work.COMPUTED and change is not Change.BROUGHT:
-        return Outcome.AGAIN
+def _outcome(change: ColumnChange, work: WorkInFlight) -> Upshot:
+    if work in (WorkInFlight.COMPACT, WorkInFlight.READ):
+        return Upshot.UNTOUCHED
+    if work is WorkInFlight.ALTER:
+        return Upshot.BOTH
+    if work is WorkInFlight.COMPUTED and change is not ColumnChange.BROUGHT:
+        return Upshot.AGAIN
     if work in _EXPRESSIONS and change in _NAMED:
-        return Outcome.AGAIN
+        return Upshot.AGAIN
     judged = change in _CONSTRAINTS and work not in _WITHOUT_ROWS
-    return Outcome.JUDGED if judged else Outcome.RESTAGED
+    return Upshot.JUDGED if judged else Upshot.RESTAGED
 
 
-BESIDE: Final[Mapping[tuple[Change, Work], Outcome]] = {
-    (change, work): _outcome(change, work) for change in Change for work in Work
+BESIDE: Final[Mapping[tuple[ColumnChange, WorkInFlight], Upshot]] = {
+    (change, work): _outcome(change, work) for change in ColumnChange for work in WorkInFlight
 }
 """(what becomes different, what is under way) -> what becomes of it, with the Arrow engine."""

@@ -10,7 +10,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
-from plait.model.instant import Instant
+from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.state.definition import TableDef
 from plait.state.evolving import schemas_with
@@ -192,6 +192,9 @@ class ConflictChecker:
         self, intent: Intent, status: WriteStatus, decision: Decision, state: TableState
     ) -> Conflict | None:
         spec = state.table.spec
+        shape = decision.operation is Operation.SCHEMA and not self.request.brings
+        if shape and state.table.only_comments(decision.schema_id):
+            return None  # but what rows bring along has the ids after those of the newest schema
         if not self._keys or self._keys[0].spec is not spec:
             known = schemas_with(state.table, self.request)
             self._keys[:] = [Keys(self.handle.store, spec, known)]

@@ -146,9 +146,7 @@ class Definition:
         count = self.buckets
         if count is None:
             count = 1 if places else _BUCKETS_UNPARTITIONED
-        if isinstance(count, bool) or not 1 <= count <= _BUCKETS_MAX:
-            message = f"buckets={count!r} is not allowed"
-            raise OptionError(message, hint=f"use 1 to {_BUCKETS_MAX}", key="buckets", value=count)
+        require_whole("buckets", count, _BUCKETS_MAX)
         return BucketSpec(0, key, count, self._bucket_by(schema, key))
 
     def _bucket_by(self, schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:
@@ -246,6 +244,14 @@ def _no_twice(what: str, names: tuple[str, ...]) -> None:
     if len(set(names)) != len(names):
         message = f"{what} names a column twice: {', '.join(names)}"
         raise OptionError(message, key=what, value=names)
+
+
+def require_whole(key: str, value: object, most: int) -> None:
+    """Refuse what is no whole number from 1 to ``most``; raise OptionError."""
+    if type(value) is not int or not 1 <= value <= most:
+        message = f"{key}={value!r} is not allowed"
+        hint = f"use a whole number from 1 to {most}"
+        raise OptionError(message, hint=hint, key=key, value=str(value))
 
 
 def _check_plain(column: pa.Field, what: str) -> None:

@@ -39,10 +39,14 @@ def with_replicas(table: TableDef, replicas: Mapping[str, str]) -> TableDef:
     """Return a definition with these sinks.
 
     Raises:
-        OptionError: rows of such a table cannot go to sinks first, or expire without them.
+        OptionError: rows of such a table cannot go to sinks first, or expire without them; or a
+            name stands for another place already.
     """
+    known = {**table.former_replicas, **table.replicas}
     if replicas:
         require_puts_in_order(table)
+        for name, address in replicas.items():
+            _require_same_place(name, known.get(name, address), address)
         if table.repush is not None and table.repush.source is not None:
             message = "a repush is open that replaces the table's rows by those of a source"
             hint = "cancel it, or let it end; then add the sinks, and repair them"
@@ -51,7 +55,25 @@ def with_replicas(table: TableDef, replicas: Mapping[str, str]) -> TableDef:
             message = "rows that expire would stay in the sinks of the table"
             hint = "use a time to live, or sinks in the table's definition, not both"
             raise OptionError(message, hint=hint, key="replicas", value=str(table.ttl))
-    return replace(table, replicas=dict(replicas))
+    former = {name: at for name, at in known.items() if name not in replicas}
+    return replace(table, replicas=dict(replicas), former_replicas=former)
+
+
+def _require_same_place(name: str, known: str, address: str) -> None:
+    """Refuse another address for a name: commits say which sinks have their rows by name alone."""
+    if known != address:
+        message = f"the sink {name} is at {known}, and commits say so; it cannot be at {address}"
+        hint = "add the other place under a name of its own, and repair it"
+        raise OptionError(message, hint=hint, key="replicas", value=name)
+
+
+def require_elsewhere(uri: str, replicas: Mapping[str, str]) -> None:
+    """Refuse a table as a sink of itself; raise OptionError."""
+    for name, address in replicas.items():
+        if address == uri:
+            message = f"the sink {name} is the table itself: {uri}"
+            hint = "name another place"
+            raise OptionError(message, hint=hint, key="replicas", value=name)
 
 
 def require_no_replicas(table: TableDef, what: str) -> None:

@@ -69,14 +69,15 @@ class Gathered:
             RetryableConflictError: run the write again.
         """
         before = self.spec
-        if spec == before:
+        same = spec.schema.same_columns(before.schema)
+        if same and replace(spec, schema=before.schema) == before:
             return
         final = any(not status.changes.nothing for status in self.statuses)
         merged = any(map(_removes, (*self.foreign, *self.runs)))
         asked_anew = (spec.partition_by, spec.ordering) != (before.partition_by, before.ordering)
         if final or self.layout not in (None, before) or (merged and asked_anew):
             raise _layout_changed(ours)
-        if not spec.schema.arrow.equals(before.schema.arrow):
+        if not same:
             raise _layout_changed(ours)
 
     def arrivals(self, store: Store) -> Iterator[tuple[bool, pa.RecordBatchReader]]:

@@ -18,7 +18,7 @@ from plait.errors import (
     RetryableConflictError,
     SchemaError,
 )
-from plait.expr import Where, parse_where, to_json
+from plait.expr import Where, parse_where, retyped, to_json
 from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
@@ -35,7 +35,7 @@ from plait.model.decision import (
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.request import WritePlan, WriteRequest
-from plait.model.schema import ids_in, names_of
+from plait.model.schema import Schema, ids_by_path, ids_in, names_of
 from plait.read.scan import Pinned, Scan
 from plait.state.definition import TableDef
 from plait.state.evolving import with_columns_of
@@ -103,6 +103,7 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         asked.get("on_duplicate", "raise"),
         "predicate" if where is not None else "partitions" if partitions else "table",
         None if where is None else to_json(parse_where(where, spec.schema.arrow)),
+        columns=None if where is None else spec.schema,
         read_set=asked.get("read_set"),
         token=asked.get("token"),
         clauses=partial(spec) if missing == "keep" else None,
@@ -173,6 +174,7 @@ def _by_clauses(
         predicate=predicate,
         read_set=asked.get("read_set"),
         clauses=clauses,
+        columns=spec.schema,
     )
     return _checked(request, spec)
 
@@ -243,11 +245,12 @@ def plan_of(
         OptionError: the table was laid out anew since the request was checked, and it makes no
             sense any more.
         SchemaError: columns that the rows bring along cannot be added.
+        RetryableConflictError: columns that it names have been renamed or dropped since.
     """
     known, table = table.spec.schema, with_columns_of(table, request)
     added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     return WritePlan(
-        _checked(_by_layout(request, table.spec), table.spec),
+        _checked(_by_columns(_by_layout(request, table.spec), known), table.spec),
         store,
         instant,
         table.spec,
@@ -264,6 +267,26 @@ def _by_layout(request: WriteRequest, spec: TableSpec) -> WriteRequest:
     if request.operation is Operation.UPSERT and request.clauses is not None:
         return replace(request, clauses=partial(spec))
     return request
+
+
+def _by_columns(request: WriteRequest, schema: Schema) -> WriteRequest:
+    """Return the request in the types that its columns have now.
+
+    Raises:
+        RetryableConflictError: a name stands for another column now, or for none.
+    """
+    known, predicate = request.columns, request.predicate
+    if known is None or known.id == schema.id:
+        return request
+    ids = dict(ids_by_path(schema.arrow))
+    other = [".".join(path) for path, n in ids_by_path(known.arrow) if ids.get(path) != n]
+    if other:
+        message = f"column {other[0]!r} was renamed or dropped while this write ran"
+        hint = "run the write again, with the columns that there are"
+        raise RetryableConflictError(message, hint=hint, columns=other)
+    if predicate is not None:
+        predicate = retyped(predicate, known.arrow, schema.arrow)
+    return replace(request, predicate=predicate, columns=schema)
 
 
 @contextmanager

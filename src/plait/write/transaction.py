@@ -213,7 +213,7 @@ class Transaction:
         plan = plan_of(request, table, store, txn.instant, step=step, reads=True)
         txn.distributed |= engine.name != self._default.name
         staging = engine.staging(plan, txn.announce)
-        part = _StagedOperation(request, staging, WriteStatus())
+        part = _StagedOperation(plan.request, staging, WriteStatus())
         if replicas is not None:
             elsewhere = not isinstance(engine, ArrowEngine)
             part.replicated = replicated(replicas, staging, plan, txn, elsewhere=elsewhere)
@@ -324,7 +324,7 @@ class Transaction:
             with under_another_layout():
                 table = head.table
                 plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)
-                part.staging = part.staging.restaged(plan)
+                part.request, part.staging = plan.request, part.staging.restaged(plan)
             self._stage(part, self._require_snapshot())
         return Restaged(self._status(txn), self._scope(head.table.spec), None)
 

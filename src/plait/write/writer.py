@@ -288,12 +288,13 @@ class Writer:
 
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
         """Stage everything again under the layout that the table has at a head (RFC 0021)."""
-        request, store = self._request, self._handle.store
+        store = self._handle.store
         if not isinstance(self._staging, Restaging):
             message = "a staging that cannot be staged again is asked to"
             raise InvariantError(message)
         with under_another_layout():
-            plan = plan_of(request, head.table, store.spec, txn.instant)
+            plan = plan_of(self._request, head.table, store.spec, txn.instant)
+            self._request = request = plan.request
             self._staging = self._staging.restaged(plan)
         txn.wants = self._wants(self._staging)
         append = request.operation is Operation.APPEND
@@ -341,6 +342,7 @@ class Writer:
     def _begin_staging(self, engine: Engine, txn: OptimisticTransaction) -> Staging:
         self._engine = engine
         plan = plan_of(self._request, txn.base.table, self._handle.store.spec, txn.instant)
+        self._request = plan.request
         txn.distributed |= engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)
         if self._replicas is not None:

@@ -131,6 +131,10 @@ def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
         ("--ordering", "x", "--no-ordering"),
         ("--partition-by", "day", "--no-partitions"),
         ("--buckets", "0"),
+        ("--partition-by", ""),
+        ("--partition-by", " , "),
+        ("--bucket-by", ""),
+        ("--ordering", ""),
     ],
 )
 def test_repush_refuses_options_that_contradict_each_other(tablectl, table, options):

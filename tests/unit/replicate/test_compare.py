@@ -56,3 +56,33 @@ def test_every_difference_is_found_once_and_nothing_else(table, sink, size, part
     assert sorted(wanted, key=str) == sorted(expected, key=str)
     assert sorted(extra, key=str) == sorted((k for k in sink if k not in table), key=str)
     assert sum(part.missing for part in found) == sum(k not in sink for k in table)
+
+
+@given(
+    table=SIDES,
+    sink=SIDES,
+    again=st.lists(st.tuples(st.integers(0, 20), st.one_of(st.none(), VALUES)), max_size=6),
+)
+def test_a_key_that_the_table_has_is_never_too_many_however_often_it_is_shown(
+    table, sink, again
+) -> None:
+    """A cursor over a store that changes may show a row twice, or an older value of it too."""
+    shown = batches(sink, 3)
+    other = dict(sink)
+    for at, value in again:
+        if sink:
+            key = sorted(sink, key=str)[at % len(sink)]
+            other[key] = sink[key] if value is None else value
+            shown += batches({key: other[key]}, 1)
+    found = list(compare(batches(table, 3), shown, SINK_SCHEMA, rows=1))
+    wanted = [(r["p"], r["id"]) for part in found for r in part.wanted.to_pylist()]
+    extra = [(r["p"], r["id"]) for part in found for r in part.extra.to_pylist()]
+    assert sorted(extra, key=str) == sorted((k for k in sink if k not in table), key=str)
+    unsure = {
+        key
+        for key in table
+        if key not in sink or not (same(table[key], sink[key]) and same(sink[key], other[key]))
+    }
+    assert unsure <= set(wanted) <= set(table)
+    assert len(set(wanted)) == len(wanted)
+    assert sum(part.missing for part in found) == sum(k not in sink for k in table)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from plait import OptionError, Table, UnsupportedFeatureError
 from plait.errors import ReplicationError, RetryableConflictError
 from plait.replicate import Replicas, TableSink, repair, status
+from plait.replicate.address import parse_sink
 from plait.storage import open_store
 from plait.testing import sim_ports
 from plait.timeline import codec, features
@@ -293,3 +296,50 @@ def test_a_client_that_does_not_know_of_sinks_refuses_the_table(
     monkeypatch.setattr(codec, "KNOWN", known)
     with pytest.raises(UnsupportedFeatureError, match="replicas-1"):
         Table.open(t.handle.store.spec.uri)
+
+
+# --- names and places ----------------------------------------------------------------------------
+
+
+def test_a_name_stands_for_one_place_for_ever(t: Table, uri: str) -> None:
+    """RFC 0022: status never counts rows for a store that did not get them."""
+    t.upsert(rows(1))
+    with pytest.raises(OptionError, match=f"{uri}-eu"):
+        t.add_replica(f"eu={uri}-us")
+    t.remove_replica("eu")
+    version = t.version
+    with pytest.raises(OptionError, match=f"{uri}-eu"):
+        Table.open(uri).add_replica(f"eu={uri}-us")
+    assert t.version == version
+    t.add_replica(f"eu={uri}-eu")
+    t.add_replica(f"us={uri}-us")
+    t.upsert(rows(2))
+    assert [each.in_step for each in status(t) if each.sink == "us"] == [False]
+
+
+def test_a_table_is_no_sink_of_itself(t: Table, uri: str) -> None:
+    version = t.version
+    with pytest.raises(OptionError, match="itself"):
+        t.add_replica(f"me={uri}")
+    with pytest.raises(OptionError, match="itself"):
+        Table.create(f"{uri}-new", SCHEMA, record_key="id", replicas=[f"me={uri}-new"])
+    assert t.version == version
+
+
+@pytest.mark.parametrize("address", ["sqlite:///serving.db#t", "./eu", "sqlite:///in/serving.db#t"])
+def test_a_relative_place_is_one_place_for_writers_in_all_directories(
+    t: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    t.add_replica(f"near={address}")
+    known = t.handle.cache.refresh().table.replicas["near"]
+    assert str(tmp_path) in known
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert parse_sink(f"near={known}") == ("near", known)
+
+
+@pytest.mark.parametrize("address", ["sqlite://#t", "sqlite:///:memory:#t"])
+def test_a_database_in_memory_is_no_sink_of_a_table(t: Table, address: str) -> None:
+    with pytest.raises(OptionError, match="memory"):
+        t.add_replica(f"near={address}")

@@ -15,8 +15,10 @@ from plait import OptionError, RepushRefusedError, SchemaMismatchError, Table
 from plait.model.repush_source import SourceAddress
 from plait.repush.begin import NewLayout, begin
 from plait.repush.load import Load
+from plait.repush.run import PROGRESS
 from plait.repush.shadow import Shadow
 from plait.repush.source import WantedSource
+from tests.support.protocol import beside
 from tests.support.repush_steps import FIRST, SCHEMA, content, make, rows
 
 IMPORTED = sorted([(1, "x", 5), (2, "x", 5), (3, "y", 6), (4, "y", 6), (90, "z", 7)])
@@ -133,6 +135,47 @@ def test_plain_files_that_changed_since_are_refused(change: str, tmp_path: Path)
     assert content(table) == FIRST
 
 
+@pytest.mark.parametrize("change", ["other", "fewer", "damaged"])
+def test_plain_files_that_change_while_they_are_read_are_refused(
+    change: str, tmp_path: Path
+) -> None:
+    """Rows of before and of after would be mixed, and their number would not tell."""
+    source, last = parquet(tmp_path / "source"), tmp_path / "source" / "2.parquet"
+
+    def act() -> None:
+        match change:
+            case "other":
+                pq.write_table(rows(91, p="z", v=8), last)
+            case "fewer":
+                last.unlink()
+            case _:
+                last.write_bytes(b"PAR1")
+
+    table = beside(make(), PROGRESS, act)
+    with pytest.raises(RepushRefusedError) as caught:
+        table.repush(source=source, rows_per_task=2)
+    assert caught.value.source == source
+    assert content(table) == FIRST
+    table.cancel_repush()
+
+
+@pytest.mark.parametrize("write", [delta, iceberg])
+def test_files_that_go_while_they_are_read_end_the_repush_with_the_name_of_the_source(
+    write: Callable[[Path], str], tmp_path: Path
+) -> None:
+    source = write(tmp_path / "source")
+
+    def act() -> None:
+        for file in tmp_path.rglob("*.parquet"):
+            file.unlink()
+
+    table = beside(make(), PROGRESS, act)
+    with pytest.raises(RepushRefusedError) as caught:
+        table.repush(source=source, rows_per_task=2)
+    assert caught.value.source == source
+    assert content(table) == FIRST
+
+
 @pytest.mark.parametrize("write", [delta, iceberg, parquet])
 def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
     write: Callable[[Path], str], tmp_path: Path
@@ -151,6 +194,24 @@ def test_files_with_different_columns_are_no_source(tmp_path: Path) -> None:
     pq.write_table(other, tmp_path / "source" / "7.parquet")
     with pytest.raises(SchemaMismatchError):
         table.repush(source=source)
+    assert table.version == 4
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "plait"])
+def test_the_directory_of_a_table_is_no_directory_of_plain_files(kind: str, tmp_path: Path) -> None:
+    """Files of every version are in it: rows would come twice, and removed ones again."""
+    place, table = tmp_path / "source", make()
+    match kind:
+        case "delta":
+            delta(place)
+        case "iceberg":
+            iceberg(place)
+        case _:
+            theirs = Table.create(str(place), SCHEMA)
+            theirs.append(rows(1, 2))
+            theirs.compact(full=True)
+    with pytest.raises(OptionError):
+        table.repush(source=f"parquet:{place}")
     assert table.version == 4
 
 

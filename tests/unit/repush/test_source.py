@@ -391,3 +391,31 @@ def test_rows_of_a_source_that_share_a_key_are_refused() -> None:
         table.repush(source=str(twice.describe()["uri"]))
     assert content(table) == FIRST
     table.cancel_repush()
+
+
+@pytest.mark.parametrize("source", [2, "old"])
+def test_rows_of_an_older_version_come_in_the_columns_of_now(source: int | str) -> None:
+    """A column is its id: its values never come under the name of another one."""
+    table = kept()
+    table.savepoint("old", version=2)
+    change = table.alter().rename("p", "t").add("p", "string").rename("t", "q")
+    change.drop("v").add("v", "bigint", default=7).commit()
+    table.upsert(pa.table({"id": [1], "q": ["new"], "p": ["new"], "v": [0]}))
+    table.repush(source=source, buckets=3)
+    found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert found == [{"id": i, "q": p, "p": None, "v": 7} for i, p, _ in SECOND]
+    assert not table.verify(data=True).problems
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_undo_gives_rows_back_in_the_columns_of_now(*, written: bool) -> None:
+    table = kept()
+    table.repush(source=1)
+    change = table.alter().rename("p", "q").rename("v", "p2").add("v", "bigint", default=8)
+    change.commit()
+    if written:
+        table.upsert(pa.table({"id": [50], "q": ["z"], "p2": [1], "v": [2]}))
+    table.undo_repush()
+    found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    old = [{"id": i, "q": p, "p2": v, "v": 8} for i, p, v in FIRST]
+    assert found == old + [{"id": 50, "q": "z", "p2": 1, "v": 2}] * written

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait import Table
+from plait import OptionError, Table
 from plait.repush.parts import spans, stretches
 from plait.repush.run import PROGRESS
 from plait.repush.versions import VersionSource
@@ -52,6 +52,20 @@ def test_each_row_is_in_one_stretch_and_no_stretch_is_longer_than_a_task(
     edges = list(spans([len(span) for _, span in cut], rows))
     assert [n for low, high in edges for n in range(low, high)] == list(range(len(cut)))
     assert all(sum(len(span) for _, span in cut[low:high]) < 2 * rows for low, high in edges)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "4", None, 10**30])
+def test_numbers_that_are_none_are_refused_before_a_repush_begins(number: object) -> None:
+    table = one_file()
+    before = table.version
+    with pytest.raises(OptionError):
+        table.repush(buckets=2, rows_per_task=number)  # type: ignore[arg-type]  # what is refused
+    if number is not None:
+        with pytest.raises(OptionError):
+            table.repush(buckets=number)  # type: ignore[arg-type]  # the same
+        with pytest.raises(OptionError):
+            one_file(buckets=number)
+    assert again(table).version == before
 
 
 @pytest.mark.parametrize("group_rows", [7, 1000])

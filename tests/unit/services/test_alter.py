@@ -15,8 +15,12 @@ from plait import (
     SchemaError,
     SchemaMismatchError,
     Table,
+    Transaction,
 )
+from plait.model.repush import OpenRepush
 from plait.repush.begin import NewLayout, begin
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
 from plait.services.alter import Alteration
 
 _NAMES = itertools.count()
@@ -143,10 +147,91 @@ def test_what_is_not_possible_is_refused_before_anything_is_written(name: str) -
     assert content(table) == FIRST
 
 
+@pytest.mark.parametrize("field", ["truncate(10, v)", "bucket(4, v)", "v"])
+def test_a_column_that_decides_a_partition_stays_and_keeps_its_type(field: str) -> None:
+    """INV-08: of another type, it has other values, and a key would be in two partitions."""
+    table = make(partition_by=field)
+    for change in (
+        table.alter().widen("v", "bigint"),
+        table.alter().drop("v"),
+    ):
+        with pytest.raises(SchemaError, match="partition"):
+            change.commit()
+    assert table.version == 1
+    table.alter().allow_null("v").rename("p", "q").commit()
+    assert again(table).scan(where="v = 0").count() == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "column", "value"),
+    [
+        ({}, "id", 5),
+        ({"partition_by": "p"}, "p", "x"),
+        ({"partition_by": "truncate(10, v)"}, "v", 1),
+        ({"ordering": "v"}, "v", 1),
+    ],
+)
+def test_a_column_that_the_table_lives_by_has_no_default(
+    how: dict[str, object], column: str, value: object
+) -> None:
+    """INV-08: rows that come without a key would all be one row, and others would be lost."""
+    table = make(**how)
+    with pytest.raises(SchemaError, match="default"):
+        table.alter().default(column, value).commit()
+    assert table.version == 1
+    assert table.alter().default(column, None).commit() is None
+    dated = Table.create(f"memory://alter-{next(_NAMES)}", "id bigint, d date", ttl="d 30d row")
+    with pytest.raises(SchemaError, match="default"):
+        dated.alter().default("d", "2026-01-31").commit()
+
+
 def test_a_change_that_changes_nothing_is_no_commit() -> None:
     table = make()
     assert table.alter().rename("v", "w").rename("w", "v").commit() is None
     assert table.version == 1
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_column_that_is_dropped_and_added_again_is_empty(commits: int) -> None:
+    """Also where the names and types are the same afterwards."""
+    table = make()
+    if commits == 2:
+        table.alter().drop("v").commit()
+        table.alter().add("v", "int").commit()
+    else:
+        table.alter().drop("v").add("v", "int").commit()
+    assert content(table) == [{**row, "v": None} for row in FIRST]
+    assert not table.verify(data=True).problems
+
+
+def test_columns_that_take_each_others_names_keep_their_values() -> None:
+    table = make()
+    table.alter().add("w", "int", default=9).commit()
+    change = table.alter().rename("v", "t").rename("w", "v").rename("t", "w")
+    change.move("w", after="v").commit()
+    assert content(table) == [{"id": row["id"], "p": "x", "v": 9, "w": 0} for row in FIRST]
+
+
+def test_a_restore_to_other_columns_waits_for_no_repush() -> None:
+    """The repush has copied the columns as they were, and a column that came back would be null."""
+    table = make()
+    table.alter().drop("v").commit()
+    begin(table.handle, NewLayout(buckets=3))
+    shadow = Shadow.open(table.handle, opened(table))
+    Load.of(table.handle, shadow).run(shadow, shadow.progress())
+    with pytest.raises(RepushOpenError):
+        table.restore(version=1)
+    table.upsert(pa.table({"id": [1], "p": ["y"]}))
+    table.restore(version=2)
+    assert table.repush(buckets=3).version is not None
+    table.restore(version=1)
+    assert content(table) == FIRST
+
+
+def opened(table: Table) -> OpenRepush:
+    found = table.handle.cache.refresh().table.repush
+    assert found is not None
+    return found
 
 
 def test_an_alteration_waits_for_no_repush() -> None:
@@ -236,6 +321,107 @@ def test_an_expression_means_what_it_meant_or_is_run_again(name: str) -> None:
             work.close()
         changed = [shown(name, row) for row in FIRST]
     assert content(table) == changed
+
+
+NARROW = {
+    "d": (pa.date32(), "timestamp_ntz", "DATE '2026-01-02'"),
+    "m": (pa.decimal128(10, 2), "decimal(12,3)", "1.50"),
+    "f": (pa.float32(), "double", "0.25"),
+    "n": (pa.int32(), "bigint", "2"),
+}
+VALUES = {
+    "d": ["2026-01-01", "2026-01-02", "2026-01-03"],
+    "m": ["1.40", "1.50", "1.60"],
+    "f": ["0.125", "0.25", "0.5"],
+    "n": ["1", "2", "3"],
+}
+EXPRESSIONS: dict[str, Callable[[Transaction, str, str], object]] = {
+    "delete": lambda txn, name, value: txn.delete(where=f"{name} = {value}"),
+    "delete of some": lambda txn, name, value: txn.delete(
+        where=f"NOT ({name} > {value} OR {name} < {value})"
+    ),
+    "delete of listed": lambda txn, name, value: txn.delete(where=f"{name} IN ({value}, {value})"),
+    "update": lambda txn, name, value: txn.update({"gone": "true"}, where=f"{name} = {value}"),
+    "overwrite": lambda txn, name, value: txn.overwrite(
+        pa.table({name: pa.array([VALUES[name][1]]).cast(NARROW[name][0])}),
+        where=f"{name} = {value}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("what", EXPRESSIONS)
+def test_a_literal_means_the_same_value_of_a_wider_type(what: str, name: str) -> None:
+    """INV-07: what was parsed for the column as it was is done to the column as it is."""
+    kind, wider, literal = NARROW[name]
+    schema = pa.schema([(name, kind), ("gone", pa.bool_())])
+    table = Table.create(f"memory://alter-{next(_NAMES)}", schema, isolation="serializable")
+    table.append(pa.table({name: pa.array(VALUES[name]).cast(kind)}))
+    with again(table).transaction() as txn:
+        EXPRESSIONS[what](txn, name, literal)
+        table.alter().widen(name, wider).commit()
+    found = again(table).scan(where="gone IS NULL").to_arrow()[name].to_pylist()
+    wanted = pa.array(VALUES[name]).cast(kind).cast(table.schema.field(name).type).to_pylist()
+    assert sorted(found) == (wanted if what == "overwrite" else [wanted[0], wanted[2]])
+    assert not table.verify(data=True).problems
+
+
+MEMBERS = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32()), ("b", pa.int32())]))])
+
+
+def test_a_name_inside_a_struct_stands_for_the_same_column() -> None:
+    schema = "id bigint, s struct<a:int,b:int>"
+    table = Table.create(f"memory://alter-{next(_NAMES)}", schema, record_key="id")
+    table.append(pa.table({"id": [1], "s": [{"a": 1, "b": 2}]}, schema=MEMBERS))
+    work = ExitStack()
+    work.enter_context(again(table).transaction()).delete(where="s.a = 1")
+    table.alter().rename("s.a", "c").rename("s.b", "a").commit()
+    with pytest.raises(RetryableConflictError):
+        work.close()
+    assert again(table).scan().count() == 1
+
+
+def test_an_expression_is_for_the_columns_at_its_call() -> None:
+    """A client that has not heard of an alteration names the columns that it knows."""
+    table = make()
+    one, other = again(table), again(table)
+    one.handle.cache.refresh()
+    other.handle.cache.refresh()
+    table.alter().rename("v", "w").rename("p", "v").commit()
+    with pytest.raises(RetryableConflictError):
+        one.delete(where="v = 0")
+    with pytest.raises(RetryableConflictError):
+        other.update({"v": "v + 1"}, where="id = 1")
+    assert [row["w"] for row in content(table)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_comment_is_in_the_way_of_no_writer(kind: str) -> None:
+    """INV-07: it changes nothing that was read or written, so nothing is staged again."""
+    table, work = make(table_type=kind), ExitStack()
+    txn = work.enter_context(again(table).transaction())
+    found = txn.scan().to_arrow()
+    txn.upsert(found.set_column(2, "v", pa.array([8] * 3, pa.int32())))
+    writer = work.enter_context(again(table).writer("upsert"))
+    writer.write(rows(4, 5, v=8))
+    table.alter().comment("v", "what it is").commit()
+    table.upsert(rows(6, v=8))
+    work.close()
+    table.upsert(rows(7, v=8))
+    assert content(table) == [{"id": number, "p": "x", "v": 8} for number in range(1, 8)]
+    assert not [each for each in table.history() if "restaged" in str(each)]
+    assert not table.verify(data=True).problems
+
+
+def test_a_read_of_before_a_comment_is_as_good_as_one_after_it() -> None:
+    table = make()
+    scan = again(table).scan()
+    table.alter().comment("v", "what it is").commit()
+    table.upsert(scan.to_arrow(), read_from=scan)
+    assert content(table) == FIRST
+    table.alter().comment("v", "").widen("v", "bigint").commit()
+    with pytest.raises(RetryableConflictError):
+        table.upsert(scan.to_arrow(), read_from=scan)
 
 
 def test_rows_of_a_partial_upsert_keep_a_column_that_came_meanwhile() -> None:

@@ -249,3 +249,13 @@ def test_no_column_comes_while_a_repush_is_open() -> None:
         table.repush(buckets=2)
     assert content(table)[-1] == {"id": 4, "v": 0, "note": "x"}
     assert not table.verify(data=True).problems
+
+
+def test_a_column_that_comes_is_no_other_schema_than_its_own_beside_a_comment() -> None:
+    """INV-05: a comment takes the next id of a schema."""
+    table = make()
+    with again(table).writer("append", evolve="add") as writer:
+        writer.write(rows(3, note="x"))
+        table.alter().comment("v", "a word").commit()
+    assert content(table)[-1] == {"id": 3, "v": 0, "note": "x"}
+    assert not table.verify(data=True).problems

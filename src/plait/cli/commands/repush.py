@@ -67,6 +67,7 @@ class _Teller:
 @click.option("--source", help="Whose rows replace the table's: a version, a savepoint, a place.")
 @pairs_option("--source-option", "source_options", "What is needed to reach it; repeatable.")
 @click.option("--expire", help="Remove older rows first: COLUMN TIME [row|partition].")
+@click.option("--commit-id", help="Names this repush, so that it is swapped in once, for ever.")
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
 @click.option("--undo", is_flag=True, help="Give the table its former layout back.")
 @dry_run_option
@@ -88,6 +89,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     source: str | None,
     source_options: dict[str, str],
     expire: str | None,
+    commit_id: str | None,
     cancel: bool,
     undo: bool,
     dry_run: bool,
@@ -109,6 +111,11 @@ def repush(  # noqa: PLR0913 - one parameter an option
     if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
         message = "a --no- option excludes the option that it takes back"
         raise click.UsageError(message)
+    named_empty = {"--partition-by": partition_by, "--bucket-by": bucket_by, "--ordering": ordering}
+    for option, text in named_empty.items():
+        if text is not None and not text.strip(" ,"):
+            message = f"{option} names no column"  # often a variable of a shell that is not set
+            raise click.UsageError(message)
     wanted = NewLayout(
         buckets,
         () if no_partitions else _names(partition_by),
@@ -119,6 +126,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
         _names(bucket_by),
         None if source is None else WantedSource(SourceAddress.of(source), source_options),
         Ttl.of(expire),
+        commit_id,
     )
     named = wanted != NewLayout(rows_per_task=rows_per_task)
     if source_options and source is None and named:
@@ -196,7 +204,10 @@ def _source(table: Table, wanted: NewLayout) -> RepushSource | None:
     opened = table.handle.cache.known().table.repush
     if opened is not None or wanted.source is None:
         return None if opened is None else opened.source
-    return wanted.source.found(table.handle, table.handle.cache.known())
+    state = table.handle.cache.known()
+    found = wanted.source.found(table.handle, state)
+    found.require_fits(state.table.spec)
+    return found.source
 
 
 def _amounts(

@@ -17,10 +17,11 @@ from plait.files.deletion import load_mask
 from plait.files.digest import Digester
 from plait.files.hash import bucket_of, key_hashes
 from plait.files.key_index import entries_of
+from plait.files.partition_values import is_computable, values_of
 from plait.files.reader import OpenFile, Schemas
 from plait.model.order import KEY_ORDER
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.value import to_text
+from plait.model.value import texts_of, to_text
 from plait.read.slices import SliceReader
 from plait.services.verify.report import INDEXED, Findings
 from plait.storage.port import Store
@@ -50,12 +51,17 @@ def check_files(store: Store, snapshot: Snapshot, findings: Findings) -> None:
 def _check_file(source: OpenFile, file: LiveFile, spec: TableSpec, findings: Findings) -> None:
     """Read every row, and compare the key index with the keys (INV-11)."""
     keys, indexed, at = Digester(), Digester(), 0
+    strays: set[str] = set()
     for group in range(source.group_count):
         for batch in source.batches(group, spec.schema.names):
             findings.count("rows", batch.num_rows)
+            strays.update(_strays(batch, file, spec))
             if spec.keyed and file.order != KEY_ORDER:
                 keys.add(_numbers(entries_of(key_hashes(batch, spec.key), at)))
             at += batch.num_rows
+    for text in sorted(strays):
+        message = f"it has rows of another partition by {text}"
+        findings.problem("INV-08", file.path, message)
     try:
         for entries in source.indexed_keys():
             indexed.add(_numbers(entries))
@@ -67,6 +73,18 @@ def _check_file(source: OpenFile, file: LiveFile, spec: TableSpec, findings: Fin
         if indexed.digest != keys.digest:
             message = "its key index leads to other rows than those of its keys"
             findings.problem(INDEXED, file.path, message)
+
+
+def _strays(rows: pa.RecordBatch, file: LiveFile, spec: TableSpec) -> Iterator[str]:
+    """Yield the transforms that put a row of a file into another partition (INV-08).
+
+    A writer with another version of a function of one's own leaves such rows.
+    """
+    for field, text in zip(spec.fields, file.partition, strict=True):
+        if not field.is_column and is_computable(field):
+            values = values_of(field, rows).unique()
+            if any(each != text for each in texts_of(values)):
+                yield field.text
 
 
 def _numbers(entries: Hashes) -> pa.RecordBatch:

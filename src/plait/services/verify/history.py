@@ -21,6 +21,7 @@ from plait.errors import (
 from plait.model.bucket import BucketId
 from plait.model.changes import KEYS_ALL, Changes
 from plait.model.decision import Cleaned, Decision, ReadSet
+from plait.model.instant import Operation
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
 from plait.state.definition import TableDef
@@ -71,7 +72,7 @@ class Windows:
             )
             for theirs in self._window(decision.base, decision.version):
                 compare = None if table is None else self._compare(decision, theirs, table, path)
-                conflict = decide(ours, theirs, compare)
+                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
                 if conflict is not None:
                     message = (
                         f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
@@ -110,7 +111,7 @@ class Windows:
         try:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
                 compare = functools.partial(keys.met, decision.changes, theirs.changes)
-                conflict = decide(ours, theirs, compare)
+                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
                 if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
                     self.findings.problem("INV-07", path, message)
@@ -156,6 +157,13 @@ class Windows:
         for theirs in self._recent:
             if theirs.version > base:
                 yield theirs
+
+
+def _idle(theirs: Decision, table: TableDef | None) -> bool:
+    """Tell whether a decision changed nothing but comments, which stands in nobody's way."""
+    if table is None or theirs.operation is not Operation.SCHEMA:
+        return False
+    return table.only_comments(theirs.schema_id)
 
 
 @dataclass(slots=True)
