@@ -202,9 +202,10 @@ def column_changes_page() -> str:
         lines.append(f"| {work.value} | {' | '.join(cells)} |")
     lines += [
         "",
-        "If another commit brings a column, its rows may also be in conflict with those of the work, as",
-        "the [conflict matrix](conflicts.md) says. An upsert that brings a column itself ends with",
-        "`RetryableConflictError` if a column of that name came with a type that does not hold its values.",
+        "If another commit brings a column, its rows may also be in conflict with those of the",
+        "work, as the [conflict matrix](conflicts.md) says. An upsert that brings a column itself",
+        "ends with `RetryableConflictError` if a column of that name came with a type that does",
+        "not hold its values.",
         "",
     ]
     return NOTE + "\n".join(lines)
