@@ -23,6 +23,7 @@ from plait.cli.exits import MEANING as EXIT_MEANING
 from plait.cli.exits import exit_for
 from plait.cli.main import ENTRIES, ROOT
 from plait.model.contract import OPTIONS, Option
+from plait.txn import beside
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -78,6 +79,7 @@ def pages() -> Mapping[str, str]:
         PAGE: NOTE + load_page(),
         "options.md": options_page(),
         "conflicts.md": conflicts_page(),
+        "column-changes.md": column_changes_page(),
         "api.md": api_page(),
     }
 
@@ -182,13 +184,40 @@ def conflicts_page() -> str:
     return NOTE + "\n".join(lines)
 
 
+def column_changes_page() -> str:
+    """Make the matrix of column changes and work in flight from the data that tests follow."""
+    lines = [
+        "# Changes of columns beside work in flight",
+        "",
+        "What becomes of work that began before the columns changed, with the Arrow engine. See",
+        "[change columns](../how-to/change-columns.md) for Spark, and for what a change can be.",
+        "",
+        *(f"- **{outcome.value}**: {text}" for outcome, text in beside.MEANING.items()),
+        "",
+    ]
+    lines.append(f"| work | {' | '.join(change.value for change in beside.ColumnChange)} |")
+    lines.append("|---" * (len(beside.ColumnChange) + 1) + "|")
+    for work in beside.WorkInFlight:
+        cells = (beside.BESIDE[change, work].value for change in beside.ColumnChange)
+        lines.append(f"| {work.value} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "If another commit brings a column, its rows may also be in conflict with those of the",
+        "work, as the [conflict matrix](conflicts.md) says. An upsert that brings a column itself",
+        "ends with `RetryableConflictError` if a column of that name came with a type that does",
+        "not hold its values.",
+        "",
+    ]
+    return NOTE + "\n".join(lines)
+
+
 MEANING = {
     Verdict.COMPATIBLE: "the commit continues.",
     Verdict.CARRY: "a service moved rows or took expired ones away: the commit hides its rows "
     "where they are now, and continues. If rows expired where a copy-on-write commit replaces "
     "files, these buckets are redone instead.",
     Verdict.REBASE: "the shared buckets are redone on the new version, automatically.",
-    Verdict.RESTAGE: "a repush gave the table another layout: the commit stages its rows again "
+    Verdict.RESTAGE: "another layout or other columns: the commit stages its rows again "
     "under the new one, automatically.",
     Verdict.RETRY: "`RetryableConflictError`, or redone with `on_conflict='retry'`.",
     Verdict.INCOMPATIBLE: "`IncompatibleConflictError`.",

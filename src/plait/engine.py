@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
@@ -140,6 +142,19 @@ class Engine(Protocol):
 
     def digest(self, data: object, plan: WritePlan) -> Digest:
         """Return the digest of rows without writing them, as staging them would give it."""
+        ...
+
+
+@runtime_checkable
+class Opening(Protocol):
+    """An engine that can tell the columns of data before it is written."""
+
+    def opened(self, data: object) -> tuple[object, pa.Schema]:
+        """Return data that can be written in its place, and its columns.
+
+        Raises:
+            OptionError, SchemaError: this is no kind of data that can be written.
+        """
         ...
 
 

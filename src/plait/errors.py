@@ -13,6 +13,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- SchemaError                        columns and values
     |  |- SchemaMismatchError             the input does not have the table's columns
     |  `- BadRecordError                  column, sample
+    |     `- ConstraintError              constraint, rows, sample
     |- PredicateError(ValueError)         a predicate that cannot be parsed
     |- ContractError                      ours and the table's
     |  `- SingleWriterError               who is live: host, pid, since when
@@ -207,6 +208,10 @@ class BadRecordError(SchemaError, code="bad_record"):
     """A value cannot be stored. Facts: column, sample (the row, shortened)."""
 
 
+class ConstraintError(BadRecordError, code="constraint"):
+    """Rows break a constraint. Facts: constraint, predicate, rows (a number), column, sample."""
+
+
 class PredicateError(TableError, ValueError, code="predicate"):
     """A predicate or a value cannot be parsed or does not fit. Facts: text, position."""
 
@@ -324,8 +329,7 @@ class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry
 class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
     """Another client rolled the instant back. Facts: instant, by, version, reason.
 
-    None of its rows is visible. This happens to a writer that was silent for longer than its
-    heartbeat time-out.
+    None of its rows is visible. The writer was silent for longer than its heartbeat time-out.
     """
 
 

@@ -73,6 +73,7 @@ class Table(Writes, Queries, Repushing, Services):
         properties: Mapping[str, object] | None = None,
         ttl: Ttl | str | None = None,
         replicas: Iterable[str] = (),
+        checks: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
         """Create a table.
@@ -105,10 +106,13 @@ class Table(Writes, Queries, Repushing, Services):
             properties: table options, see the options page.
             ttl: when rows may disappear, see ``set_ttl``; by default never.
             replicas: stores that get each row before the table does, see ``add_replica``.
+            checks: conditions that no row may break, as SQL text by name; see
+                ``Alteration.add_check``.
             storage_options: passed to the file system of the URL.
 
         Raises:
             OptionError: the definition is invalid; nothing was written.
+            PredicateError: a check is not understood.
             SchemaError: a type that Spark and Parquet do not both support.
             TableExistsError: the table exists.
         """
@@ -126,6 +130,7 @@ class Table(Writes, Queries, Repushing, Services):
             Ttl.of(ttl),
             names_of(bucket_by, "bucket_by"),
             parse_replicas([replicas] if isinstance(replicas, str) else replicas),
+            dict(checks or {}),
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))
@@ -171,6 +176,7 @@ class Table(Writes, Queries, Repushing, Services):
         partitions: str | None = None,
         read_from: Scan | Pinned | int | None = None,
         replicas: Replication | None = None,
+        evolve: str = "none",
     ) -> Writer:
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
@@ -189,6 +195,8 @@ class Table(Writes, Queries, Repushing, Services):
                 commit wrote the same keys since then, this one conflicts, so no update is lost.
             replicas: stores that get each batch before the commit; see ``plait.replicate``. By
                 default those that the table's definition names.
+            evolve: if rows have columns that the table lacks: ``none`` refuses them; ``add`` adds
+                the columns to the table in the same commit. The first rows say which.
 
         Raises:
             OptionError: the arguments do not go together, or the replicas cannot take them.
@@ -204,6 +212,7 @@ class Table(Writes, Queries, Repushing, Services):
             missing_columns=missing_columns,
             where=where,
             partitions=partitions,
+            evolve=evolve,
         )
         return Writer(self._handle, request, replicas=replicas)
 

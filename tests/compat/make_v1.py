@@ -20,6 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Insert, Table, Update
+from tests.compat.columns import named
 from tests.compat.combined import combined, downgraded, upgraded
 from tests.compat.golden import Golden, Row, by
 from tests.compat.services import (
@@ -463,6 +464,7 @@ TABLES = (
     combined,
     upgraded,
     downgraded,
+    named,
 )
 
 

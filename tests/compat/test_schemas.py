@@ -37,7 +37,7 @@ from plait.model.layout import FormerLayout
 from plait.model.replicas import Attempt, SinkLedger, TaskLedger
 from plait.model.repush import OpenRepush, repush_directory
 from plait.model.repush_source import RepushSource, SourceAddress
-from plait.model.schema import ColumnNote
+from plait.model.schema import Check, ColumnNote
 from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
 from plait.state.definition import TableDef
@@ -127,7 +127,8 @@ def laid_out(table: TableDef) -> TableDef:
     """Return a definition that has an older layout and an open repush."""
     schema, buckets = table.spec.schema, replace(table.spec.buckets, by=("id",))
     first = schema.field_id(schema.names[0])
-    schema = replace(schema, notes={first: ColumnNote("a word", "1", "2", was_float=True)})
+    notes = {first: ColumnNote("a word", "1", "2", was_float=True)}
+    schema = replace(schema, notes=notes, checks=(Check("positive", "id > 0"),))
     spec = replace(table.spec, schema=schema, buckets=buckets)
     table = replace(table, spec=spec, schemas={schema.id: schema})
     layout, directory = table.layout, repush_directory("0" * 16)

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_value
+from plait.arrow.constraints import Constraints
 from plait.arrow.ingest import Rows, open_rows
+from plait.arrow.sample import sample_of
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.fitting import filled
@@ -23,8 +25,7 @@ from plait.model.schema import type_name, unknown_column
 from plait.read.condition import Condition
 
 PIECE_BYTES = 8 << 20
-_SAMPLE_COLUMNS = 12
-_SAMPLE_CHARS = 40
+_SHOWN_COLUMNS = 12
 
 
 def prepare(
@@ -46,6 +47,7 @@ def prepare(
         OptionError: this is no kind of data that can be written.
         SchemaMismatchError: columns are missing, unknown, or of a type that does not fit.
         BadRecordError: a value is missing or would change; names the column and a row.
+        ConstraintError: rows break a check of the schema; a delete's may.
     """
     rows = open_rows(data)
     checker = _Checker.plan(rows, spec, operation, where)
@@ -53,11 +55,12 @@ def prepare(
         return map(checker.prepare, rows.pieces(piece_bytes))
     pieces = list(rows.pieces(piece_bytes))
     if len(pieces) == 1 or not checker.copies:
-        return iter([checker.prepare(piece) for piece in pieces])
+        return iter([checker.prepare(piece, pieces[at:]) for at, piece in enumerate(pieces, 1)])
     # Cast copies of all pieces would not fit into the memory that a writer may use.
-    for piece in pieces:
-        checker.prepare(piece)
-    return map(replace(checker, where=None, foreign=False).prepare, pieces)
+    for at, piece in enumerate(pieces, 1):
+        checker.prepare(piece, pieces[at:])
+    again = replace(checker, where=None, foreign=False, constraints=Constraints())
+    return map(again.prepare, pieces)
 
 
 def require_removals(request: WriteRequest) -> None:
@@ -157,7 +160,7 @@ class _ColumnCheck:
 
     def _refused(self, message: str, hint: str, batch: pa.RecordBatch, at: int) -> BadRecordError:
         name = self.field.name
-        return BadRecordError(message, hint=hint, column=name, sample=_sample(batch, at, name))
+        return BadRecordError(message, hint=hint, column=name, sample=sample_of(batch, at, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ class _Checker:
     foreign: bool
     copies: bool
     """Whether some column takes new memory in the table's schema."""
+    constraints: Constraints
 
     @classmethod
     def plan(
@@ -186,15 +190,23 @@ class _Checker:
             name in names and rows.schema.field(name).type == schema.field(name).type
             for name in schema.names
         )
-        return cls(schema, columns, where, rows.foreign, copies=not same)
+        keys = operation is Operation.DELETE
+        constraints = Constraints() if keys else Constraints.of(spec.schema)
+        return cls(schema, columns, where, rows.foreign, not same, constraints)
 
     @property
     def fallible(self) -> bool:
         """Whether some row may be refused."""
-        return self.foreign or self.where is not None or any(c.fallible for c in self.columns)
+        asked = self.foreign or self.where is not None or bool(self.constraints.broken_by)
+        return asked or any(c.fallible for c in self.columns)
 
-    def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Bring a batch to the table's schema, or refuse it."""
+    def prepare(self, batch: pa.RecordBatch, rest: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
+        """Bring a batch to the table's schema, or refuse it; the rest is counted then."""
+        prepared = self._fitted(batch)
+        self.constraints.require(prepared, map(self._fitted, rest))
+        return prepared
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.foreign:
             _check_contents(batch)
         arrays = [column.prepare(batch) for column in self.columns]
@@ -242,7 +254,7 @@ def _check_whole(given: pa.Schema, schema: pa.Schema) -> None:
     if not missing:
         return
     several = "columns" if len(missing) > 1 else "column"
-    shown = ", ".join(map(repr, missing[:_SAMPLE_COLUMNS]))
+    shown = ", ".join(map(repr, missing[:_SHOWN_COLUMNS]))
     message = f"the rows lack {several} {shown}: an upsert would set them to null in existing rows"
     hint = (
         "write whole structs"
@@ -326,7 +338,7 @@ def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
         return
     message = f"a row does not match the predicate of the overwrite: {to_sql(where.predicate)}"
     hint = "write only rows that match the overwrite's where"
-    sample = _sample(batch, int(np.argmin(matches)), "")
+    sample = sample_of(batch, int(np.argmin(matches)), "")
     raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
 
 
@@ -340,16 +352,3 @@ def _first(rows: pa.Array, bad: Callable[[pa.Array], bool]) -> int:
         else:
             low = middle
     return low
-
-
-def _sample(batch: pa.RecordBatch, at: int, name: str) -> dict[str, str]:
-    """Return the row as text, shortened; the column that is wrong comes first."""
-    names = batch.schema.names
-    shown = [n for n in (name, *names) if n in names]
-    kept = list(dict.fromkeys(shown))[:_SAMPLE_COLUMNS]
-    return {n: _short(batch.column(names.index(n))[at]) for n in kept}
-
-
-def _short(value: pa.Scalar) -> str:
-    text = str(value)
-    return text if len(text) <= _SAMPLE_CHARS else text[: _SAMPLE_CHARS - 3] + "..."

@@ -190,17 +190,14 @@ class ArrowStaging:
         old, came = self._existing, self._input()
         deletes = self._plan.request.operation is Operation.DELETE
         require_restageable(
-            plan.request,
-            self._plan.spec,
-            plan.spec,
-            removes=lambda: removes_in_partitions(came, deletes=deletes),
+            self._plan, plan, removes=lambda: removes_in_partitions(came, deletes=deletes)
         )
         task = replace(self._task, label=f"{self._task.label}r")
         fresh = ArrowStaging(plan, self._announce, task=task, store=self._output.store)
         fresh._useless = self._useless | self._output.written
         fresh._digester, digester = None, self._digester
         if old is not None:
-            for rows, removes in replayed(came, old, plan):
+            for rows, removes in replayed(came, old, self._plan, plan):
                 (fresh.remove if removes and not deletes else fresh.write)(rows)
         fresh._digester, fresh._rows_in = digester, self._rows_in
         self.close()
@@ -354,6 +351,11 @@ class ArrowEngine:
     def accepts(self, data: object) -> bool:
         """Tell whether this engine takes such data."""
         return accepts(data)
+
+    def opened(self, data: object) -> tuple[Rows, pa.Schema]:
+        """Return data that can be written, and its columns."""
+        rows = open_rows(data)
+        return rows, rows.schema
 
     def staging(
         self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]

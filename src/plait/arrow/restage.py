@@ -19,36 +19,39 @@ from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.partitioning import PartitionField
 from plait.model.plan import TableSpec
-from plait.model.request import WritePlan, WriteRequest
+from plait.model.request import WritePlan
 from plait.model.schema import Schema
+from plait.model.settling import settled
 from plait.model.value import array_of
 
 
-def require_restageable(
-    request: WriteRequest, old: TableSpec, new: TableSpec, *, removes: Callable[[], bool]
-) -> None:
+def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable[[], bool]) -> None:
     """Refuse what would mean something else under the new layout.
 
     Args:
-        request: what is written.
-        old: the layout under which it was staged.
-        new: the layout of the table.
+        before: what was to be done, and under which layout it was staged.
+        plan: what is to be done under the layout of the table.
         removes: tells whether keys of partitions are to be removed.
 
     Raises:
         RetryableConflictError: partitions are overwritten, or keys of partitions removed, and the
             table has other partitions now; or they are transforms, whose columns are not kept.
     """
-    places = [set(spec.partition_columns) - set(spec.key) for spec in (old, new)]
+    request, old, new = plan.request, before.spec, plan.spec
+    places = [
+        {spec.schema.field_id(name) for name in spec.partition_columns if name not in spec.key}
+        for spec in (old, new)
+    ]
     if places[0] == places[1] and not old.computed and not new.computed:
         return
     what = ""
-    if request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
+    moved = old.buckets.id != new.buckets.id
+    if moved and request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
         what = "it overwrites the partitions of its rows"
     elif removes():
         what = "it removes keys of partitions"
     if what:
-        message = f"a repush gave the table other partitions while this was written: {what}"
+        message = f"the layout or the columns changed while this was written: {what}"
         raise RetryableConflictError(
             message,
             hint="run the write again",
@@ -80,7 +83,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
         column = rows[name]
         if known:
             stored, wanted = old.arrow.field(name), new.arrow.field(now)
-            chunks = [fitted(chunk, stored, wanted) for chunk in column.chunks]
+            chunks = [fitted(_as(chunk, stored), stored, wanted) for chunk in column.chunks]
             column = pa.chunked_array(chunks, wanted.type)
         names.append(now)
         columns.append(column)
@@ -93,8 +96,13 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
     return pa.table(columns, names=names)
 
 
+def _as(chunk: pa.Array, stored: pa.Field) -> pa.Array:
+    """Return values with the ids that their parts are known by; the values stay."""
+    return chunk.cast(stored.type) if pa.types.is_nested(stored.type) else chunk
+
+
 def replayed(
-    came: StagedInput, existing: Existing, plan: WritePlan
+    came: StagedInput, existing: Existing, before: WritePlan, plan: WritePlan
 ) -> Iterator[tuple[pa.Table, bool]]:
     """Return everything that came in, bucket by bucket, each in its order, in today's columns.
 
@@ -104,9 +112,11 @@ def replayed(
     Args:
         came: runs, logs and appended files; what is read from it is not there any more.
         existing: reads files of the writer's own layout.
+        before: what was to be done with them.
         plan: what is to be done with them now.
     """
-    old, new, request = existing.spec.schema, plan.spec.schema, plan.request
+    new, request = plan.spec.schema, plan.request
+    old = settled(before.spec.schema, before.added, new)
     deletes = request.operation is Operation.DELETE
     for rows, removes in _as_it_came(came, existing, deletes=deletes):
         if request.operation is Operation.MERGE:  # its source has columns of its own

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from plait.expr.ddl import type_of
 from plait.expr.parser import CHANGE, parsed, refused
-from plait.model.evolution import (
+from plait.model.steps import (
+    AddCheck,
     AddColumn,
     CommentColumn,
     DefaultColumn,
+    DropCheck,
     DropColumn,
     MoveColumn,
     RelaxColumn,
     RenameColumn,
+    RequireColumn,
     Step,
     WidenColumn,
 )
@@ -28,6 +31,24 @@ _MOVE: Final = re.compile(
     rf"\s*(?:ALTER|CHANGE)\s+(?:COLUMN\s+)?{_NAME}\s+(?:FIRST|AFTER\s+{_NAME})\s*", re.IGNORECASE
 )
 """The parser does not know it."""
+_ONE: Final = r"(`[^`]+`|\w+)"
+_CONSTRAINTS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Step]], ...]] = (
+    (
+        re.compile(
+            rf"\s*ADD\s+CONSTRAINT\s+{_ONE}\s+CHECK\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL
+        ),
+        lambda found: AddCheck(_plain(found[1]), found[2].strip()),
+    ),
+    (
+        re.compile(rf"\s*DROP\s+CONSTRAINT\s+{_ONE}\s*", re.IGNORECASE),
+        lambda found: DropCheck(_plain(found[1])),
+    ),
+    (
+        re.compile(rf"\s*ALTER\s+(?:COLUMN\s+)?{_NAME}\s+SET\s+NOT\s+NULL\s*", re.IGNORECASE),
+        lambda found: RequireColumn(_plain(found[1])),
+    ),
+)
+"""Conditions are not the parser's to read here."""
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
@@ -39,6 +60,10 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     >>> parse_steps("ALTER COLUMN n TYPE bigint")
     (WidenColumn(path='n', kind=DataType(int64)),)
     """
+    for pattern, make in _CONSTRAINTS:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            return (make(match),)
     move = _MOVE.fullmatch(text)
     if move is not None:
         return (MoveColumn(_plain(move[1]), _plain(move[2] or "")),)
@@ -119,7 +144,7 @@ def _altered(action: exp.Expr) -> Step:
         return RelaxColumn(path)
     if given.get("drop"):
         return DefaultColumn(path, None)
-    message = "a column that may be null cannot become required"
+    message = "expected TYPE, SET or DROP"
     raise ValueError(message)
 
 

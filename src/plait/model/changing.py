@@ -86,6 +86,11 @@ CHANGES: Final[Mapping[str, DefinitionChange]] = {
     "schema": DefinitionChange(
         "the columns", LIVE, "`Table.alter()`, `tablectl alter URI 'ADD COLUMN ...'`"
     ),
+    "checks": DefinitionChange(
+        "constraints: `CHECK` and `NOT NULL`",
+        LIVE,
+        "`Table.alter().add_check(...)`, `tablectl alter URI 'ADD CONSTRAINT n CHECK (...)'`",
+    ),
     "policy": DefinitionChange("the conflict policy", NEVER, "a new table"),
     "isolation": DefinitionChange("the isolation", NEVER, "a new table"),
     "unique": DefinitionChange("where keys are unique", NEVER, "a new table"),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
 from plait.errors import SchemaError
+from plait.model.numbering import numbered
 from plait.model.schema import (
     NO_NOTE,
     ColumnNote,
@@ -21,10 +22,21 @@ from plait.model.schema import (
     check_column_name,
     id_of,
     ids_in,
-    numbered,
     storable_type,
     type_name,
     unknown_column,
+)
+from plait.model.steps import (
+    AddColumn,
+    ColumnStep,
+    CommentColumn,
+    DefaultColumn,
+    DropColumn,
+    MoveColumn,
+    RelaxColumn,
+    RenameColumn,
+    RequireColumn,
+    WidenColumn,
 )
 from plait.model.value import from_text, is_plain, to_text
 
@@ -43,87 +55,6 @@ _NO_DEFAULT = ("record key", "partition", "ordering column", "time to live")
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumn:
-    """A column that no row has yet: each row has its default, or null."""
-
-    path: str
-    kind: pa.DataType
-    nullable: bool = True
-    default: object = None
-    """Of rows that are there, and of rows that come without the column."""
-    comment: str = ""
-    after: str | None = None
-    """The column behind which it comes; "" for the first place, None for the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class DropColumn:
-    """A column goes; older versions still show it."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
-    """A column gets another name."""
-
-    path: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class MoveColumn:
-    """A column gets another place among the others."""
-
-    path: str
-    after: str
-    """The column behind which it comes; "" for the first place."""
-
-
-@dataclass(frozen=True, slots=True)
-class WidenColumn:
-    """A column gets a type that has every value of its type."""
-
-    path: str
-    kind: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class RelaxColumn:
-    """A column that was required may be null."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommentColumn:
-    """A column gets another comment; "" for none."""
-
-    path: str
-    comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultColumn:
-    """Rows that come without the column get another value from now on; None: null."""
-
-    path: str
-    default: object
-
-
-Step: TypeAlias = (
-    AddColumn
-    | DropColumn
-    | RenameColumn
-    | MoveColumn
-    | WidenColumn
-    | RelaxColumn
-    | CommentColumn
-    | DefaultColumn
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Evolution:
     """A schema between two steps."""
 
@@ -133,7 +64,7 @@ class Evolution:
     uses: Mapping[str, str] = field(default_factory=dict)
     """What columns are needed for: column -> ``record key``, ``partition`` and so on."""
 
-    def taking(self, step: Step) -> Evolution:
+    def taking(self, step: ColumnStep) -> Evolution:
         """Return the schema after one more step.
 
         Raises:
@@ -154,6 +85,8 @@ class Evolution:
             case RelaxColumn():
                 self._refuse_use(step.path, "may not be null", ("record key",))
                 return self._with(self._edited(step.path, lambda f: f.with_nullable(nullable=True)))
+            case RequireColumn():
+                return self._required(step.path)
             case CommentColumn():
                 return self._noted(step.path, comment=step.comment)
             case DefaultColumn():
@@ -162,6 +95,8 @@ class Evolution:
                     self._refuse_use(step.path, "cannot have a default", _NO_DEFAULT)
                 text = _default_text(step.path, found.type, step.default)
                 return self._noted(step.path, default=text)
+            case _:
+                assert_never(step)
 
     def find(self, path: str) -> pa.Field:
         """Return the field at a path; raise SchemaMismatchError if there is none."""
@@ -258,6 +193,13 @@ class Evolution:
         return _with_note(
             changed, field, ColumnNote(note.comment, initial, default, was_float=was_float)
         )
+
+    def _required(self, path: str) -> Evolution:
+        self.find(path)
+        if path not in self.schema.names:
+            message = f"{path!r} is part of a column, and only whole columns become required"
+            raise SchemaError(message, hint="require the column", column=path)
+        return self._with(self._edited(path, lambda f: f.with_nullable(nullable=False)))
 
     # --- how ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class TableLayout:
 
     partition_by: tuple[str, ...]
     buckets: BucketSpec
-    """Its id is that of the layout; no id ever stands for two layouts."""
+    """Its id is that of the layout; two layouts with one id differ in names of columns alone."""
     ordering: str | None
     table_type: str
 

@@ -113,7 +113,7 @@ class TableSpec:
             message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
             raise InvariantError(message)
         fields = self.schema.arrow.append(WRITTEN_FIELD)
-        return replace(self, schema=Schema(self.schema.id, fields))
+        return replace(self, schema=replace(self.schema, arrow=fields))
 
 
 @dataclass(frozen=True, slots=True)

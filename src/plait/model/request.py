@@ -13,6 +13,7 @@ from plait.model.instant import Instant, Operation
 from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.schema import Schema
+from plait.model.steps import AddColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class WriteRequest:
     dated: bool = False
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
+    evolves: bool = False
+    """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
+    brings: tuple[AddColumn, ...] | None = None
+    """What the first rows have that the table lacked, once some came, if ``evolves``."""
 
     @property
     def joins(self) -> bool:
@@ -68,6 +73,8 @@ class WritePlan:
     """Whether the status has a digest of the input rows, as for an epoch of a stream."""
     indexed: bool = False
     """Whether the table has a record index: then the decision tells few keys itself."""
+    added: frozenset[int] = frozenset()
+    """Ids of columns and members that the rows bring along: nobody else knows them yet."""
 
     def label(self, task: str) -> str:
         """Return a label for the files and records of a task, unique among the steps."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +11,9 @@ from typing import Final
 import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, OptionError, SchemaError, SchemaMismatchError
+from plait.model import numbering
 
-FIELD_ID = b"PARQUET:field_id"
+FIELD_ID: Final = numbering.FIELD_ID
 
 _PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -99,6 +99,15 @@ NO_NOTE: Final = ColumnNote()
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that no row may break: one where it is false is refused."""
+
+    name: str
+    predicate: str
+    """SQL text over the columns of its schema."""
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """A version of the table's columns. Every field, nested ones too, carries its id."""
 
@@ -106,6 +115,8 @@ class Schema:
     arrow: pa.Schema
     notes: Mapping[int, ColumnNote] = field(default_factory=dict)
     """By the id of a field; most have none."""
+    checks: tuple[Check, ...] = ()
+    """Rows that are written under the schema break none of them."""
 
     @classmethod
     def create(cls, schema: pa.Schema) -> Schema:
@@ -127,7 +138,7 @@ class Schema:
         for name in schema.names:
             check_column_name(name)
         ids = iter(range(1, 1 << 31))
-        return cls(0, pa.schema([_number(_storable(field), ids) for field in schema]))
+        return cls(0, pa.schema([numbering.numbered_by(ids, _storable(field)) for field in schema]))
 
     @property
     def names(self) -> list[str]:
@@ -149,6 +160,7 @@ class Schema:
         return (
             self.arrow.equals(other.arrow)
             and list(ids_in(self.arrow)) == list(ids_in(other.arrow))
+            and self.checks == other.checks
             and all(mine.get(n, NO_NOTE) == theirs.get(n, NO_NOTE) for n in {*mine, *theirs})
         )
 
@@ -158,7 +170,12 @@ class Schema:
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
-        return {"id": self.id, "fields": [_field_json(each, self.notes) for each in self.arrow]}
+        checks = [{"name": each.name, "predicate": each.predicate} for each in self.checks]
+        return {
+            "id": self.id,
+            "fields": [_field_json(each, self.notes) for each in self.arrow],
+            **({"checks": checks} if checks else {}),
+        }
 
     @classmethod
     def from_dict(cls, value: object) -> Schema:
@@ -170,7 +187,8 @@ class Schema:
             number = entry["id"]
             if not isinstance(number, int):
                 raise TypeError(number)
-            return cls(number, pa.schema(fields), notes)
+            checks = tuple(map(_check_from, _list(entry.get("checks", []))))
+            return cls(number, pa.schema(fields), notes, checks)
         except (KeyError, TypeError, ValueError) as error:
             message = f"not a schema: {str(value)[:120]}"
             raise CorruptMetadataError(message, found=str(error)) from error
@@ -182,32 +200,6 @@ def check_column_name(name: str) -> None:
         message = f"invalid column name {name!r}: change reads add a column with that name"
         hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
         raise SchemaError(message, hint=hint, column=name)
-
-
-def numbered(field: pa.Field, last_id: int) -> tuple[pa.Field, int]:
-    """Return a field with new ids, its parts too, and the last of them."""
-    ids = itertools.count(last_id + 1)
-    made = _number(field, ids)
-    return made, next(ids) - 1
-
-
-def _number(field: pa.Field, ids: Iterator[int]) -> pa.Field:
-    number = next(ids)
-    return _with(field, _number_type(field.type, ids), number)
-
-
-def _number_type(kind: pa.DataType, ids: Iterator[int]) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([_number(child, ids) for child in kind.fields])
-    if pa.types.is_list(kind):
-        return pa.list_(_number(kind.value_field, ids))
-    if pa.types.is_map(kind):
-        return pa.map_(_number(kind.key_field, ids), _number(kind.item_field, ids))
-    return kind
-
-
-def _with(field: pa.Field, kind: pa.DataType, number: int) -> pa.Field:
-    return pa.field(field.name, kind, field.nullable, {FIELD_ID: str(number).encode()})
 
 
 def _storable(field: pa.Field) -> pa.Field:
@@ -349,33 +341,40 @@ def id_of(field: pa.Field) -> int:
     return int((field.metadata or {})[FIELD_ID])
 
 
-def ids_in(fields: pa.Schema | list[pa.Field]) -> Iterator[int]:
+def _check_from(value: object) -> Check:
+    entry = _dict(value)
+    name, predicate = entry["name"], entry["predicate"]
+    if not (isinstance(name, str) and isinstance(predicate, str) and name):
+        raise TypeError(value)
+    return Check(name, predicate)
+
+
+def parts_of(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields right inside of a type, by the names that paths have for them."""
+    if pa.types.is_struct(kind):
+        return list(kind.fields)
+    if pa.types.is_list(kind):
+        return [kind.value_field]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    return []
+
+
+def ids_in(fields: Iterable[pa.Field]) -> Iterator[int]:
     """Return the ids of fields and of all their parts."""
     for each in fields:
         yield id_of(each)
-        kind = each.type
-        if pa.types.is_struct(kind):
-            yield from ids_in(list(kind.fields))
-        elif pa.types.is_list(kind):
-            yield from ids_in([kind.value_field])
-        elif pa.types.is_map(kind):
-            yield from ids_in([kind.key_field, kind.item_field])
+        yield from ids_in(parts_of(each.type))
 
 
 def ids_by_path(
-    fields: pa.Schema | list[pa.Field], above: tuple[str, ...] = ()
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Return columns and all their parts: the names on the way to each, and its id."""
     for each in fields:
         path = (*above, each.name)
         yield path, id_of(each)
-        kind = each.type
-        if pa.types.is_struct(kind):
-            yield from ids_by_path(list(kind.fields), path)
-        elif pa.types.is_list(kind):
-            yield from ids_by_path([kind.value_field], path)
-        elif pa.types.is_map(kind):
-            yield from ids_by_path([kind.key_field, kind.item_field], path)
+        yield from ids_by_path(parts_of(each.type), path)
 
 
 def _dict(value: object) -> dict[str, object]:

@@ -110,7 +110,7 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
     ends = (end for end in (since, until) if end >= state.horizons.final)
     folded = state.folded(handle.store, *ends)
     files = changed_files(folded, dict(pairs))
-    last = [each.until for each in state.table.former if since <= each.until < until]
+    last = [each for each in state.table.moves if since <= each < until]
     return ChangeWindow(since, snapshot, _whole(files, last), one_layout=not last)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -11,23 +10,26 @@ from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
-from plait.model.evolution import (
+from plait.model.instant import Action, Operation
+from plait.model.schema import Schema
+from plait.model.sink_schema import SinkSchema
+from plait.model.steps import (
+    AddCheck,
     AddColumn,
     CommentColumn,
     DefaultColumn,
+    DropCheck,
     DropColumn,
-    Evolution,
     MoveColumn,
     RelaxColumn,
     RenameColumn,
+    RequireColumn,
     Step,
     WidenColumn,
 )
-from plait.model.instant import Action, Operation
-from plait.model.order import recorded_order
-from plait.model.schema import Schema, ids_in
-from plait.model.sink_schema import SinkSchema
+from plait.services.validate import Validation
 from plait.state.definition import TableDef
+from plait.state.evolving import altered
 from plait.state.state import TableState
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
@@ -99,6 +101,31 @@ class Alteration:
         """Let a column be null that was required."""
         return self._with(RelaxColumn(column))
 
+    def require(self, column: str) -> Alteration:
+        """Let a column never be null: rows that are there are looked at first."""
+        return self._with(RequireColumn(column))
+
+    def add_check(self, name: str, predicate: str) -> Alteration:
+        """Add a condition that no row may break: rows that are there are looked at first.
+
+        A row breaks it if the condition is false; null breaks nothing, as in SQL. From this commit
+        on every writer compares its rows with it, also one that is at work.
+
+        Args:
+            name: what errors call it.
+            predicate: SQL text over the columns of a row, such as ``"fare >= 0"``.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-alter-check", "id bigint, fare int")
+        >>> t.alter().add_check("paid", "fare >= 0").require("id").commit().version
+        1
+        """
+        return self._with(AddCheck(name, predicate))
+
+    def drop_check(self, name: str) -> Alteration:
+        """Drop a condition by its name."""
+        return self._with(DropCheck(name))
+
     def comment(self, column: str, text: str) -> Alteration:
         """Say what a column means; "" for nothing."""
         return self._with(CommentColumn(column, text))
@@ -136,6 +163,8 @@ class Alteration:
 
         Raises:
             SchemaError: a step is not possible; nothing was written.
+            ConstraintError: rows that are there break a constraint that is to come.
+            PredicateError: a condition is not understood.
             SchemaMismatchError: there is no such column.
             RepushOpenError: a repush is open, which copies the columns as they are.
             OptionError: the table's definition names sinks, whose columns stay as they are.
@@ -164,11 +193,13 @@ class Altering:
 
 def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     """Change the columns of a table; the steps are taken anew from each head that is met."""
+    validation = Validation(handle, steps)
 
     def draft(state: TableState) -> Draft | None:
-        table = altered(state.table, steps)
+        table = _altered(state, steps)
         if table is None:
             return None
+        validation.require(state, table)
         return Draft(
             instant=handle.new_instant(state),
             action=Action.SCHEMA,
@@ -185,56 +216,26 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
 
 
 def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
-    """Return the columns after some steps from the newest version; write nothing."""
-    table = handle.cache.refresh().table
-    return (altered(table, steps) or table).spec.schema
-
-
-def altered(table: TableDef, steps: Sequence[Step]) -> TableDef | None:
-    """Return the definition after some steps; None if it is the same.
+    """Return the columns after some steps from the newest version; write nothing.
 
     Raises:
-        SchemaError: a step is not possible.
-        RepushOpenError: a repush is open.
         OptionError: the definition names sinks, whose columns stay as they are.
+        ConstraintError: rows that are there break a constraint that is to come.
     """
-    table.require_no_repush()
-    last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
-    evolution = Evolution(table.spec.schema, last, uses_of(table))
-    for step in steps:
-        if isinstance(step, RenameColumn):
-            _require_free_of_use(step, evolution)
-        evolution = evolution.taking(step)
-    before = table.spec.schema
-    if not SinkSchema.alike(before, evolution.schema):
-        require_no_replicas(table, "a change of columns")
-    if evolution.schema.same_columns(before) and evolution.schema.notes == before.notes:
-        return None
-    newest = max(table.schemas)
-    number = newest + 1 if before.id == newest else newest + 2  # see TableDef.only_comments
-    schema = Schema(number, evolution.schema.arrow, evolution.schema.notes)
-    spec = replace(table.spec, schema=schema)
-    return replace(table, spec=spec, schemas={**table.schemas, schema.id: schema})
+    state = handle.cache.refresh()
+    table = _altered(state, steps)
+    if table is not None:
+        Validation(handle, steps).require(state, table)
+    return (table or state.table).spec.schema
 
 
-def uses_of(table: TableDef) -> dict[str, str]:
-    """Return what columns of a table are needed for."""
-    spec, order = table.spec, recorded_order(table.options)
-    uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
-    if table.ttl is not None and table.ttl.by_column:
-        uses[table.ttl.by] = "time to live"
-    if spec.ordering is not None:
-        uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.placing, "partition")
-    return uses | dict.fromkeys(spec.key, "record key")
-
-
-def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    use = evolution.uses.get(step.path.partition(".")[0])
-    if use is not None:
-        message = f"column {step.path!r} keeps its name, because it is the {use} of the table"
-        hint = "rename columns that the table's layout does not name"
-        raise SchemaError(message, hint=hint, column=step.path)
+def _altered(state: TableState, steps: Sequence[Step]) -> TableDef | None:
+    """Return the definition after some steps; None if it is the same."""
+    before = state.table
+    table = altered(before, steps, since=state.version + 1)
+    if table is not None and not SinkSchema.alike(before.spec.schema, table.spec.schema):
+        require_no_replicas(before, "a change of columns")
+    return table
 
 
 def _type(kind: str | pa.DataType) -> pa.DataType:

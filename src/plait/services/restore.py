@@ -20,6 +20,7 @@ from plait.model.history import iso
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableSpec
 from plait.services.replay import lost_streams, set_back, undone_commit_ids
+from plait.state.evolving import named_as_in
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState
 from plait.txn.matrix import DATA, SWAPS
@@ -232,6 +233,7 @@ class _Work:
         if self.spec.schema.id != table.spec.schema.id:
             table.require_no_repush()
         if self.spec != table.spec:
+            table = named_as_in(table, self.spec.schema)
             table = table.laid_out(self.spec, since=state.version + 1)
         replayed = None
         if replay and (self.plan.applications or self.plan.commit_ids):

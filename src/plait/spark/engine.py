@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from plait.arrow.clauses import rows_spec
 from plait.errors import OptionError
 from plait.model.bucket import Partition
@@ -44,6 +46,13 @@ class SparkEngine:
     def accepts(self, data: object) -> bool:
         """Tell whether this engine takes such data."""
         return is_frame(data)
+
+    def opened(self, data: object) -> tuple[object, pa.Schema]:
+        """Return a DataFrame and its columns; raise OptionError for anything else."""
+        if not is_frame(data):
+            message = f"not a Spark DataFrame: {type(data).__qualname__}"
+            raise OptionError(message, hint="use one writer for each engine", key="data", value="")
+        return data, arrow_schema(data.schema)
 
     def within(self, session: object) -> SparkEngine:
         """Return an engine that works in a session, also where no DataFrame tells which.

@@ -50,6 +50,7 @@ from plait.ports import Ports
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
 from plait.spark.task import TaskSetting
+from plait.state.evolving import bringing, with_columns_of
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
@@ -109,6 +110,7 @@ def request_of(
         on_duplicate=options.find("on_duplicate") or "raise",
         where=options.find("where"),
         missing_columns=options.find("missing_columns") or "raise",
+        evolve="add" if options.flag("merge_schema") else "none",
         read_set=_read_set(options, table),
         partitions=options.find("partitions"),
     )
@@ -170,20 +172,20 @@ class Job:
             OptionError: the table's definition names sinks.
             UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
-        handle = table.handle
-        state = handle.cache.known()
+        handle, state = table.handle, table.handle.cache.known()
         require_no_replicas(state.table, "Spark's own writer")
-        found, layout = arrow_schema(schema), state.table.spec
+        found = arrow_schema(schema)
+        request = bringing(request, state.table, found)
+        spec = layout = with_columns_of(state.table, request).spec
         if request.joins:
-            layout = rows_spec(request.operation, layout, found)
-            Merging.bind(request.clauses or Clauses(), state.table.spec, layout)
+            layout = rows_spec(request.operation, spec, found)
+            Merging.bind(request.clauses or Clauses(), spec, layout)
         check_frame(found, layout, request.operation)
         pending = pending_record(handle, request, state)
         timeout_s = _PATIENCE * state.table.options.seconds("heartbeat.timeout")
         pending = replace(pending, process="", timeout_s=timeout_s)  # its processes come and go
         plan = plan_of(request, state.table, handle.store.spec, pending.instant)
-        plan = replace(plan, digests=digests)
-        return cls(plan, request, pending, state.table.contract, layout)
+        return cls(replace(plan, digests=digests), request, pending, state.table.contract, layout)
 
     def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
@@ -279,18 +281,16 @@ def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) 
         SchemaMismatchError: columns do not fit the table.
     """
     table = options.table()
-    request = request_of(options, table, overwrite=overwrite)
-    job = Job.prepare(table, request, schema)
-    found = None if request.commit_id is None else find_result(table.handle, request.commit_id)
-    return PlaitWriter(job, done=found is not None)
+    job = Job.prepare(table, request_of(options, table, overwrite=overwrite), schema)
+    key = job.request.commit_id
+    return PlaitWriter(job, done=key is not None and find_result(table.handle, key) is not None)
 
 
 class PlaitWriter(ds.DataSourceArrowWriter):
     """One write. Pickled by Spark to its tasks, and to the process that commits."""
 
     def __init__(self, job: Job, *, done: bool) -> None:
-        self._job = job
-        self._done = done
+        self._job, self._done = job, done
         """Its commit id was applied before."""
 
     def write(self, iterator: Batches) -> Message:

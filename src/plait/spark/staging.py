@@ -31,6 +31,7 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.replicas import TaskLedger
 from plait.model.request import WritePlan
+from plait.model.settling import settled
 from plait.read.scan import Scan
 from plait.spark.columns import in_columns_of
 from plait.spark.exchange import Exchange, goes_through_files
@@ -181,12 +182,13 @@ class SparkStaging:
         old, request = self._plan.spec, plan.request
         deletes = request.operation is Operation.DELETE and bool(old.partition_by)
         named = any(set(old.placing) <= set(frame.columns) for frame in self._frames)
-        require_restageable(request, old, plan.spec, removes=lambda: deletes and named)
+        require_restageable(self._plan, plan, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
-        same = old.schema.same_columns(plan.spec.schema)
+        before = settled(old.schema, self._plan.added, plan.spec.schema)
+        same = before.same_columns(plan.spec.schema)
         if not same:
-            fresh._frames, fresh._source = in_columns_of(plan, self._frames, old.schema), None
+            fresh._frames, fresh._source = in_columns_of(plan, self._frames, before), None
         staged = [report.status for report in self._rows.values()]
         fresh._replaced = [*self._replaced, *staged, *self._rest]
         fresh._rounds = fresh._first = self._rounds

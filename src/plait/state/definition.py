@@ -18,6 +18,7 @@ from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
 from plait.timeline.features import (
     BUCKET_BY,
+    CHECKS,
     DEFAULTS,
     PARTITION_FIELDS,
     REPLICAS,
@@ -64,6 +65,13 @@ class TableDef:
     def layout(self) -> TableLayout:
         """The layout that the table has."""
         return TableLayout.of(self.spec)
+
+    @property
+    def moves(self) -> tuple[int, ...]:
+        """The last versions before rows came into other places; other names are no such move."""
+        later = (*(each.layout.id for each in self.former[1:]), self.layout.id)
+        pairs = zip(self.former, later, strict=False)  # without former ones there is none
+        return tuple(each.until for each, then in pairs if each.layout.id != then)
 
     @property
     def repush_directories(self) -> frozenset[str]:
@@ -113,6 +121,7 @@ class TableDef:
             TTL: self.ttl is not None,
             WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
             REPLICAS: self.replicas,
+            CHECKS: any(each.checks for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
 

@@ -35,6 +35,8 @@ DEFAULTS = "defaults-1"
 """A column of some schema has a default, for rows that are there or for rows that come."""
 WRITER_FEATURES = "writer-features-1"
 """Some features are needed by writers alone, and are listed apart."""
+CHECKS = "checks-1"
+"""What it must know to write a table with checks: rows that break one are refused."""
 KNOWN = (
     *FEATURES,
     ROW_MAPS,
@@ -48,6 +50,7 @@ KNOWN = (
     PARTITION_FIELDS,
     DEFAULTS,
     WRITER_FEATURES,
+    CHECKS,
 )
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
@@ -188,16 +191,23 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         ),
         REPLICAS: "replicas" in table,
         DEFAULTS: any(not _OF_DEFAULTS.isdisjoint(field) for field in _columns(table)),
+        CHECKS: any("checks" in schema for schema in _schemas(table)),
     }
     return tuple(name for name, needed in told.items() if needed)
 
 
 def _columns(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Return the columns of every schema in a definition; only whole ones have defaults."""
+    for schema in _schemas(table):
+        fields = schema.get("fields")
+        listed = fields if isinstance(fields, list) else ()
+        yield from (each for each in listed if isinstance(each, Mapping))
+
+
+def _schemas(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     schemas = table.get("schemas")
-    for schema in schemas if isinstance(schemas, list) else ():
-        fields = schema.get("fields") if isinstance(schema, Mapping) else None
-        yield from (each for each in fields or () if isinstance(each, Mapping))
+    listed = schemas if isinstance(schemas, list) else ()
+    yield from (each for each in listed if isinstance(each, Mapping))
 
 
 def _of_layouts(table: Mapping[str, object], key: str) -> Iterator[object]:

@@ -24,6 +24,7 @@ from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
+from plait.state.evolving import definition_with
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.commit_queue import CommitQueue
@@ -365,7 +366,6 @@ class Commit:
     def _publish(self, head: TableState, status: WriteStatus) -> Won | Lost:
         request, token = self.request, self.request.token
         time = free_time(self.instant.time, self.taken)
-        manifests = self.manifests.of(status)
         rests = self.read_set.explicit or self.read_set.version != self.rests_on
         draft = Draft(
             instant=Instant(time, self.instant.nonce),
@@ -378,10 +378,11 @@ class Commit:
             commit_id=request.commit_id,
             tokens=() if token is None else (sealed(token, status.digest),),
             replicas=self.ledger(head, status),
+            table=definition_with(head.table, request),
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )
-        return publish(self.handle, head, draft, manifests)
+        return publish(self.handle, head, draft, self.manifests.of(status))
 
     @property
     def handle(self) -> TableHandle:

@@ -13,17 +13,19 @@ from plait.model.decision import Decision, ReadSet, Scope
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.state.definition import TableDef
+from plait.state.evolving import schemas_with
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide
+from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide, lays_out
 from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
-from plait.txn.matrix import DATA, HARMLESS, SERVICES, Verdict
+from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, Verdict, kind_of
 from plait.txn.policy import require_policy
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied, sealed
 
 _WINDOW_MAX = 100_000
+_ADDED = "it added columns to the table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,10 @@ class ConflictChecker:
             conflict = self._decide(intent, status, decision, head)
             if conflict is not None:
                 conflicts.append(conflict)
-                if conflict.verdict is Verdict.RESTAGE:
-                    break
+            if _evolved(intent, decision, conflict):
+                conflicts.append(Conflict(decision, Verdict.RESTAGE, frozenset(), _ADDED))
+            if lays_out(conflicts):
+                break
         self.handle.cache.offer(head)
         return Window(head, conflicts, frozenset(times))
 
@@ -188,10 +192,12 @@ class ConflictChecker:
         self, intent: Intent, status: WriteStatus, decision: Decision, state: TableState
     ) -> Conflict | None:
         spec = state.table.spec
-        if decision.operation is Operation.SCHEMA and state.table.only_comments(decision.schema_id):
-            return None
+        shape = decision.operation is Operation.SCHEMA and not self.request.brings
+        if shape and state.table.only_comments(decision.schema_id):
+            return None  # but what rows bring along has the ids after those of the newest schema
         if not self._keys or self._keys[0].spec is not spec:
-            self._keys[:] = [Keys(self.handle.store, spec, state.table.schemas)]
+            known = schemas_with(state.table, self.request)
+            self._keys[:] = [Keys(self.handle.store, spec, known)]
         (keys,) = self._keys
 
         def compare(bucket: BucketId) -> KeyOverlap:
@@ -202,3 +208,16 @@ class ConflictChecker:
                 return UNKNOWN
 
         return decide(intent, decision, compare)
+
+
+def _evolved(ours: Intent, theirs: Decision, conflict: Conflict | None) -> bool:
+    """Tell whether they added columns beside their rows, so that ours are staged again.
+
+    What was read stays as it was: every row of before is null there.
+    """
+    if theirs.table is None or theirs.operation not in DATA:
+        return False
+    stops = conflict is not None and (
+        conflict.whole or conflict.verdict in (Verdict.RESTAGE, Verdict.INCOMPATIBLE)
+    )
+    return kind_of(ours.operation, ours.scope) in DATA_KINDS and not stops

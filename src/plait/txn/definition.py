@@ -32,6 +32,7 @@ from plait.model.sums import Sums
 from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.ports import Ports
+from plait.state.constraints import create_checks
 from plait.state.definition import TableDef, laid_out
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -65,6 +66,7 @@ class Definition:
     ttl: Ttl | None = None
     bucket_by: tuple[str, ...] = ()
     replicas: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
 
     def with_lock(self, lock: str) -> Definition:
         """Return the same definition with a lock."""
@@ -76,6 +78,7 @@ class Definition:
         Raises:
             OptionError: a value that is not known, or does not fit another.
             SchemaError: a type that cannot be stored, a key or partition that cannot be one.
+            PredicateError: a check is not understood, or does not fit the columns.
         """
         made = Schema.create(arrow_schema(schema))
         self.contract.check()
@@ -94,7 +97,7 @@ class Definition:
         for name in key:
             _check_plain(made.arrow.field(name), "record key")
         spec = TableSpec(
-            _keys_required(made, key),
+            create_checks(_keys_required(made, key), self.checks),
             places,
             self._buckets(made, key, places),
             self._ordering(made, key),

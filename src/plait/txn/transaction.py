@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from plait.errors import (
@@ -177,6 +177,10 @@ class OptimisticTransaction:
 
     # --- stage -----------------------------------------------------------------------------
 
+    def ask(self, request: WriteRequest) -> None:
+        """Take the request anew, with the columns that its rows bring along."""
+        self.request, self.checker = request, replace(self.checker, request=request)
+
     def announce(self, partitions: Iterable[Partition]) -> None:
         """Name partitions on storage before a file appears in them; raise RolledBackError.
 
@@ -326,7 +330,6 @@ class OptimisticTransaction:
         return self.result
 
     def _remove_records(self) -> None:
-        self.heartbeat.stop()
         doomed = list(self.records)
         if self.heartbeat.beaten or self.distributed:
             doomed.append(paths.heartbeat(self.instant))
@@ -348,9 +351,8 @@ class OptimisticTransaction:
     ) -> None:
         """Publish our own rollback, then delete our files and records; idempotent.
 
-        In this order, so that a file is never deleted before the decision that condemns it. Where
-        there is none, and no commit was tried, only the records go (RFC 0016). What cannot be done
-        now is left to recovery, which the records call: no error is raised.
+        In this order: no file is deleted before the decision that condemns it. Where there is
+        none, and no commit was tried, only the records go (RFC 0016). Recovery does what fails.
 
         Args:
             reason: why, for the timeline.

@@ -27,6 +27,7 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema
+from plait.state.evolving import with_columns_of
 from plait.storage.port import Store
 from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
@@ -129,7 +130,8 @@ def decide(
     require_no_replicas(handle.cache.known().table, "what others have staged")
     engine = _Engine(handle.store, gathered)
     with Writer(handle, request, default=engine, instant=instant) as writer:
-        gathered.require_usable(handle.cache.known().table.spec, instant)
+        table = with_columns_of(handle.cache.known().table, request)
+        gathered.require_usable(table.spec, instant)
         for removes, reader in gathered.arrivals(handle.store):
             if removes:
                 writer.remove(reader)
@@ -151,6 +153,9 @@ class _Engine:
 
     def accepts(self, data: object) -> bool:
         return isinstance(data, pa.RecordBatchReader)
+
+    def opened(self, data: pa.RecordBatchReader) -> tuple[object, pa.Schema]:
+        return data, data.schema
 
     def staging(self, plan: WritePlan, announce: Announce) -> _Staging:
         return _Staging(plan, announce, self.store, self.gathered)

@@ -17,6 +17,7 @@ from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Pinned, Scan
+from plait.state.evolving import bringing, with_columns_of
 from plait.txn.table_handle import TableHandle
 from plait.write.request import (
     WriteOptions,
@@ -74,8 +75,10 @@ class Writes(ABC):
         return write_request(operation, self._handle.cache.known().table.spec, **asked)
 
     def _write(self, request: WriteRequest, data: object) -> CommitResult:
-        spec = self._handle.cache.known().table.spec
-        return write_once(self._writer, request, spec, data)
+        table = self._handle.cache.known().table
+        if isinstance(data, (pa.Table, pa.RecordBatch)):
+            table = with_columns_of(table, bringing(request, table, data.schema))
+        return write_once(self._writer, request, table.spec, data)
 
     def _change(self, request: WriteRequest, session: object) -> CommitResult:
         """Change rows of the table, without input rows."""
@@ -89,10 +92,12 @@ class Writes(ABC):
         *,
         commit_id: str | None = None,
         read_from: Scan | Pinned | int | None = None,
+        evolve: str = "none",
     ) -> CommitResult:
         """Add rows; see ``writer``."""
         read_set = read_set_of(self._handle, read_from)
-        return self._write(self._request("append", commit_id=commit_id, read_set=read_set), data)
+        request = self._request("append", commit_id=commit_id, read_set=read_set, evolve=evolve)
+        return self._write(request, data)
 
     def insert(
         self,
@@ -102,6 +107,7 @@ class Writes(ABC):
         commit_id: str | None = None,
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
+        evolve: str = "none",
     ) -> CommitResult:
         """Add rows whose keys are not in the table yet; see ``writer``."""
         request = self._request(
@@ -110,6 +116,7 @@ class Writes(ABC):
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
             read_set=read_set_of(self._handle, read_from),
+            evolve=evolve,
         )
         return self._write(request, data)
 
@@ -121,6 +128,7 @@ class Writes(ABC):
         commit_id: str | None = None,
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
+        evolve: str = "none",
     ) -> CommitResult:
         """Add rows and replace existing rows with the same key; see ``writer``.
 
@@ -141,10 +149,11 @@ class Writes(ABC):
             commit_id=commit_id,
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),
+            evolve=evolve,
         )
         return self._write(request, data)
 
-    def overwrite(
+    def overwrite(  # noqa: PLR0913 - each by name, as every write
         self,
         data: object,
         *,
@@ -153,6 +162,7 @@ class Writes(ABC):
         commit_id: str | None = None,
         on_conflict: str = "raise",
         read_from: Scan | Pinned | int | None = None,
+        evolve: str = "none",
     ) -> CommitResult:
         """Replace the table, the rows that match ``where``, or the partitions of the input rows."""
         request = self._request(
@@ -162,6 +172,7 @@ class Writes(ABC):
             where=where,
             partitions=partitions,
             read_set=read_set_of(self._handle, read_from),
+            evolve=evolve,
         )
         return self._write(request, data)
 

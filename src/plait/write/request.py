@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from plait.arrow.clauses import parsed, partial
 from plait.arrow.merge_into import Merging
-from plait.errors import OptionError, PredicateError, RetryableConflictError, SchemaError
+from plait.errors import (
+    BadRecordError,
+    OptionError,
+    PredicateError,
+    RetryableConflictError,
+    SchemaError,
+)
 from plait.expr import Where, parse_where, retyped, to_json
 from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
@@ -29,9 +35,10 @@ from plait.model.decision import (
 from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.request import WritePlan, WriteRequest
-from plait.model.schema import Schema, ids_by_path, names_of
+from plait.model.schema import Schema, ids_by_path, ids_in, names_of
 from plait.read.scan import Pinned, Scan
 from plait.state.definition import TableDef
+from plait.state.evolving import with_columns_of
 from plait.txn.table_handle import TableHandle
 
 
@@ -58,6 +65,7 @@ class WriteOptions(TypedDict, total=False):
     missing_columns: str
     read_set: ReadSet | None
     token: Token | None
+    evolve: str
 
 
 def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
@@ -83,6 +91,11 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         message = f"missing_columns='keep' works with upsert, not with {operation}"
         hint = "an insert sets missing columns to null"
         raise OptionError(message, hint=hint, key="missing_columns", value=missing)
+    evolve = asked.get("evolve", "none")
+    _one_of("evolve", evolve, ("none", "add"))
+    if evolve == "add" and wanted is Operation.DELETE:
+        message = "evolve='add' does not go with delete, which brings keys alone"
+        raise OptionError(message, hint="omit it", key="evolve", value=evolve)
     request = WriteRequest(
         wanted,
         asked.get("commit_id"),
@@ -94,6 +107,7 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         read_set=asked.get("read_set"),
         token=asked.get("token"),
         clauses=partial(spec) if missing == "keep" else None,
+        evolves=evolve == "add",
     )
     return _checked(request, spec)
 
@@ -230,10 +244,13 @@ def plan_of(
     Raises:
         OptionError: the table was laid out anew since the request was checked, and it makes no
             sense any more.
+        SchemaError: columns that the rows bring along cannot be added.
         RetryableConflictError: columns that it names have been renamed or dropped since.
     """
+    known, table = table.spec.schema, with_columns_of(table, request)
+    added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     return WritePlan(
-        _checked(_by_columns(_by_layout(request, table.spec), table.spec.schema), table.spec),
+        _checked(_by_columns(_by_layout(request, table.spec), known), table.spec),
         store,
         instant,
         table.spec,
@@ -242,6 +259,7 @@ def plan_of(
         claims=reads or request.read_set is not None or table.isolation == "serializable",
         digests=request.token is not None and request.token.digest is None,
         indexed=table.index is not None,
+        added=added,
     )
 
 
@@ -278,9 +296,12 @@ def as_the_table_is_now() -> Iterator[None]:
 
     Raises:
         RetryableConflictError: it lacks a column, or makes no sense there.
+        BadRecordError: a row cannot be stored as the table is now, or breaks a constraint.
     """
     try:
         yield
+    except BadRecordError:
+        raise  # rows that no run of the write could bring in
     except (OptionError, PredicateError, SchemaError) as error:
         message = f"the table's layout or columns changed during this write: {error.message}"
         raise RetryableConflictError(

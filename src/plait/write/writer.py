@@ -34,6 +34,7 @@ from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
+from plait.write.bringing import bring
 from plait.write.replication import (
     ReplicatedStaging,
     Replication,
@@ -152,6 +153,8 @@ class Writer:
             return
         txn = self._require_open()
         txn.check_alive()
+        if self._request.evolves:
+            data = self._bring(data, txn)
         staging = self._stage_for(data)
         with txn.standing():
             staging.write(data)
@@ -184,6 +187,10 @@ class Writer:
         [(1, 3), (2, 2)]
         """
         require_removals(self._request)
+        if self._request.evolves and self._request.brings is None:
+            message = "keys are removed before rows came, and rows say which columns are added"
+            hint = "write rows first, or omit evolve='add'"
+            raise OptionError(message, hint=hint, key="evolve", value="add")
         if self._replicas is not None:
             self._replicas.require_removals()
         if self._is_applied():
@@ -311,6 +318,15 @@ class Writer:
             return lambda spec: wanted_where(from_json(predicate, spec.schema.arrow))(spec)
         partitions = reached_by(staging)
         return everything if partitions is None else wanted_in(partitions)
+
+    def _bring(self, data: object, txn: OptimisticTransaction) -> object:
+        """Find out which columns the first rows bring along; return data to write in its place."""
+        engine, sinks = engine_for(data, self._default), self._replicas is not None
+        data, request = bring(data, engine, self._request, txn.base.table, sinks=sinks)
+        if self._staging is None:
+            self._request = request
+            txn.ask(request)
+        return data
 
     def _stage_for(self, data: object) -> Staging:
         txn = self._require_open()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from plait import RetryableConflictError, Table
+from plait import ConstraintError, RetryableConflictError, Table
 from plait.services.alter import Alteration
 
 SCHEMA = "id bigint, city string, fare int, day date"
@@ -143,3 +143,58 @@ def test_spark_reads_changes_across_new_columns_as_arrow_does(
     found, expected = window.to_spark(spark).toArrow().to_pylist(), window.to_arrow().to_pylist()
     assert len(expected) == 24
     assert sorted(map(str, found)) == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize("key", ["id", ()])
+def test_columns_come_with_the_rows_of_spark_if_that_was_asked(
+    spark: SparkSession, tmp_path: Path, key: object
+) -> None:
+    """INV-05: ``mergeSchema``, and ``evolve`` of a writer that meets another one."""
+    place = str(tmp_path / "t")
+    table = Table.create(place, SCHEMA, record_key=key)  # type: ignore[arg-type]  # of several tests
+    table.append(ROWS)
+    more = ROWS.set_column(0, "id", pa.array(range(20, 40)))
+    noted = spark.createDataFrame(more.append_column("note", pa.array(["new"] * 20)))
+    with pytest.raises(Exception, match="note"):
+        noted.write.format("plait").mode("append").save(place)
+    asked = noted.write.format("plait").option("mergeSchema", "true").mode("append")
+    asked.save(place)
+    assert table.version == 2
+    third = ROWS.set_column(0, "id", pa.array(range(40, 60)))
+    with Table.open(place).writer("append", evolve="add") as writer:
+        writer.write(spark.createDataFrame(third.append_column("tip", pa.array([0.5] * 20))))
+        fourth = ROWS.slice(0, 1).set_column(0, "id", pa.array([99]))
+        given = fourth.append_column("other", pa.array(["it"])).append_column("note", [["n"]])
+        Table.open(place).append(given, evolve="add")
+    found = by_id(Table.open(place).scan().to_arrow())
+    assert found == by_id(Table.open(place).scan().to_spark(spark).toArrow())
+    told = [(row["note"], row["other"], row["tip"]) for row in found]
+    assert told[:20] == [(None, None, None)] * 20
+    assert told[20:40] == [("new", None, None)] * 20
+    assert told[40:60] == [(None, None, 0.5)] * 20
+    assert told[60:] == [("n", "it", None)]
+    assert not table.verify(data=True).problems
+
+
+def test_rows_of_spark_hold_the_checks_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """INV-03: in tasks, in Spark's own writer, and for a writer that meets a new check."""
+    place, table = str(tmp_path / "t"), made(tmp_path)
+    table.alter().add_check("cheap", "fare < 20 AND id >= 0").commit()
+    bad = ROWS.set_column(0, "id", pa.array(range(20, 40)))
+    bad = bad.set_column(2, "fare", pa.array(range(1, 21), pa.int32()))
+    frame = spark.createDataFrame(bad)
+    with pytest.raises(ConstraintError) as caught:
+        table.upsert(frame)
+    assert caught.value.facts["constraint"] == "cheap"
+    assert caught.value.facts["sample"]["fare"] == "20"
+    with pytest.raises(Exception, match="cheap"):
+        frame.write.format("plait").mode("append").save(place)
+    with pytest.raises(ConstraintError):
+        table.update({"fare": "fare + 1"}, spark=spark)
+    writer = Table.open(place).writer("upsert").__enter__()
+    writer.write(frame.where("fare < 20"))
+    table.alter().add_check("cheaper", "id < 25").commit()
+    with pytest.raises(ConstraintError):
+        writer.__exit__(None, None, None)
+    found = by_id(Table.open(place).scan().to_arrow())
+    assert [row["fare"] for row in found] == list(range(20))

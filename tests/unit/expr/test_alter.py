@@ -7,7 +7,7 @@ import pytest
 
 from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
-from plait.model.evolution import (
+from plait.model.steps import (
     AddColumn,
     CommentColumn,
     DefaultColumn,
@@ -63,7 +63,6 @@ def test_what_spark_calls_a_change_of_columns_is_one(text: str) -> None:
         "ADD COLUMN a int DEFAULT rand()",
         "ADD COLUMN a int; DROP COLUMN b",
         "ADD PARTITION (x = 1)",
-        "ALTER COLUMN a SET NOT NULL",
         "DROP COLUMN IF EXISTS a",
         "RENAME TO other",
         "SET TBLPROPERTIES ('a' = 'b')",

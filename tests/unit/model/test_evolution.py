@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 
 from plait.errors import SchemaError
 from plait.expr.ddl import parse_ddl
-from plait.model.evolution import (
+from plait.model.evolution import Evolution, is_wider
+from plait.model.schema import ColumnNote, Schema, id_of, ids_in
+from plait.model.steps import (
     AddColumn,
     CommentColumn,
     DefaultColumn,
     DropColumn,
-    Evolution,
     MoveColumn,
     RelaxColumn,
     RenameColumn,
     Step,
     WidenColumn,
-    is_wider,
 )
-from plait.model.schema import ColumnNote, Schema, id_of, ids_in
 
 DDL = (
     "id bigint not null, day date, n int, price decimal(10,2), at struct<x:int,y:float>, "

@@ -17,7 +17,7 @@ from plait.services.alter import planned
 @command(
     "alter",
     "alter ./flights 'ADD COLUMN gate string' 'RENAME COLUMN dest TO destination' --dry-run",
-    "alter ./flights 'ALTER COLUMN delay TYPE bigint'",
+    "alter ./flights 'ADD CONSTRAINT late CHECK (delay > -120)'",
 )
 @click.argument("changes", nargs=-1, required=True)
 @dry_run_option
@@ -28,8 +28,9 @@ def alter(
 
     All of them are one commit, in the words of ALTER TABLE of Spark SQL: ADD COLUMN, DROP COLUMN,
     RENAME COLUMN a TO b, and ALTER COLUMN a with TYPE t, DROP NOT NULL, SET DEFAULT v, DROP
-    DEFAULT, COMMENT 'c', FIRST or AFTER b. No file is written again. Older versions keep their
-    columns. Writers that are at work commit with the new ones.
+    DEFAULT, COMMENT 'c', FIRST, AFTER b or SET NOT NULL; ADD CONSTRAINT n CHECK (p) and DROP
+    CONSTRAINT n. Rows that are there are compared with new constraints first. No file is written
+    again. Older versions keep their columns. Writers that are at work commit with the new ones.
     """
     table = open_table(app, uri, storage)
     steps = [step for text in changes for step in parse_steps(text)]

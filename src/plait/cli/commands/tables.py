@@ -47,6 +47,7 @@ Storage = dict[str, str]
     metavar="NAME=ADDRESS",
     help="A sink that gets rows first, see `tablectl replicas`; may be repeated.",
 )
+@pairs_option("--check", "checks", "A condition that no row may break; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
 def create(  # noqa: PLR0913 - one parameter an option

@@ -1,0 +1,63 @@
+"""Conditions that no row may break, as SQL text: bound to columns, and with other names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from plait.errors import PredicateError
+from plait.expr.bind import condition
+from plait.expr.evaluate import Sides, holds
+from plait.expr.parser import VALUE, parsed, refused
+from plait.expr.sql import parse_expression
+from plait.expr.tree import TARGET, Predicate, bounded, columns_read, negate
+from plait.model.schema import Check
+
+
+def bound_check(check: Check, schema: pa.Schema) -> Predicate:
+    """Return the condition of a check over these columns.
+
+    Raises:
+        PredicateError: it is not understood, or does not fit the columns.
+    """
+    text = check.predicate
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    bound = bounded(condition(parse_expression(text), {TARGET: plain}, text))
+    try:
+        holds(bound, Sides({TARGET: plain.empty_table()}, 0))
+    except (pa.ArrowException, TypeError) as error:
+        message = f"{text[:100]!r} is not a condition: {str(error)[:200]}"
+        raise PredicateError(message, hint="write a comparison", text=text) from error
+    return bound
+
+
+def violation(check: Check, schema: pa.Schema) -> Predicate:
+    """Return the condition of the rows that break a check; null breaks none.
+
+    Raises:
+        PredicateError: as ``bound_check``.
+    """
+    return negate(bound_check(check, schema))
+
+
+def checked_columns(check: Check, schema: pa.Schema) -> frozenset[str]:
+    """Return the columns that a check looks at."""
+    return columns_read(bound_check(check, schema)) or frozenset()
+
+
+def renamed_check(check: Check, old: str, new: str) -> Check:
+    """Return a check in which a column has another name.
+
+    >>> renamed_check(Check("paid", "fare > 0 AND tip.eur < fare"), "fare", "the price").predicate
+    '`the price` > 0 AND tip.eur < `the price`'
+    """
+    with parsed(check.predicate, VALUE) as tree:
+        for column in [node for node in tree.walk() if node.key == "column"]:
+            first = column.parts[0]  # type: ignore[attr-defined]  # of a column
+            if first.name.lower() == old.lower():
+                first.set("this", new)
+                first.set("quoted", True)  # noqa: FBT003 - sqlglot's
+        text = tree.sql(dialect="spark")
+    if not text:
+        why = f"cannot rename a column in {check.predicate[:100]!r}"
+        raise refused(check.predicate, VALUE, why)
+    return Check(check.name, text)

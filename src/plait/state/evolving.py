@@ -1,0 +1,190 @@
+"""The definition of a table after changes of its columns (RFC 0027); nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from plait.errors import SchemaError
+from plait.model.evolution import Evolution
+from plait.model.order import recorded_order
+from plait.model.request import WriteRequest
+from plait.model.schema import Schema, ids_in, parts_of
+from plait.model.steps import AddCheck, AddColumn, DropCheck, RenameColumn, Step
+from plait.state.constraints import checks_after, with_check
+from plait.state.definition import TableDef
+
+_T = pa.types
+
+
+def altered(table: TableDef, steps: Sequence[Step], *, since: int) -> TableDef | None:
+    """Return the definition after some steps, as it is from a version on; None if it is the same.
+
+    Raises:
+        SchemaError: a step is not possible.
+        PredicateError: a condition is not understood.
+        RepushOpenError: a repush is open.
+    """
+    table.require_no_repush()
+    return _after(table, steps, since=since)
+
+
+def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDef | None:
+    last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
+    evolution, renamed = Evolution(table.spec.schema, last, uses_of(table)), table
+    for step in steps:
+        before = evolution.schema
+        if isinstance(step, (AddCheck, DropCheck)):
+            evolution = replace(evolution, schema=with_check(before, step))
+            continue
+        if isinstance(step, RenameColumn) and step.path in evolution.uses:
+            renamed = with_name(renamed, step.path, step.name)
+        elif isinstance(step, RenameColumn):
+            _require_free_of_use(step, evolution)
+        evolution = evolution.taking(step)
+        evolution = replace(evolution, schema=checks_after(before, step, evolution.schema))
+    first = table.spec.schema
+    if evolution.schema.same_columns(first) and evolution.schema.notes == first.notes:
+        return None
+    newest = max(table.schemas)
+    number = newest + 1 if first.id == newest else newest + 2  # see TableDef.only_comments
+    schema = replace(evolution.schema, id=number)
+    after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
+    schemas = {**table.schemas, schema.id: schema}
+    return replace(after, schemas=schemas, options=renamed.options, ttl=renamed.ttl)
+
+
+def with_name(table: TableDef, old: str, new: str) -> TableDef:
+    """Return the definition with another name of a column wherever it stands, but in the schema."""
+
+    def named(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(new if name == old else name for name in names)
+
+    spec, ttl, options = table.spec, table.ttl, table.options
+    buckets = replace(spec.buckets, key=named(spec.buckets.key), by=named(spec.buckets.by))
+    fields = (replace(each, sources=named(each.sources)).text for each in spec.fields)
+    ordering = new if spec.ordering == old else spec.ordering
+    if ttl is not None and ttl.by_column and ttl.by == old:
+        ttl = replace(ttl, by=new)
+        if not ttl.by_column:
+            message = f"the time to live cannot name a column {new!r}"
+            raise SchemaError(message, hint="choose another name", column=old)
+    order = recorded_order(options)
+    if order is not None and old in order.columns:
+        columns = named(order.columns)
+        options = options.merged({"cluster.by": ", ".join(columns)})
+        if options.names("cluster.by") != columns:
+            message = f"the order that the table records cannot name a column {new!r}"
+            raise SchemaError(message, hint="choose another name", column=old)
+    spec = replace(spec, buckets=buckets, partition_by=tuple(fields), ordering=ordering)
+    return replace(table, spec=spec, ttl=ttl, options=options)
+
+
+def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
+    """Refuse another name for a part of a column that a partition function looks into."""
+    use = evolution.uses.get(step.path.partition(".")[0])
+    if use is not None:
+        message = f"{step.path!r} keeps its name, because its column is the {use} of the table"
+        hint = "rename columns, or parts that the table's layout does not need"
+        raise SchemaError(message, hint=hint, column=step.path)
+
+
+def named_as_in(table: TableDef, schema: Schema) -> TableDef:
+    """Return the definition with the names of columns in options as an older schema has them.
+
+    What names a column that is not there any more goes.
+    """
+    now, there = table.spec.schema, {schema.field_id(name): name for name in schema.names}
+    ttl, options, order = table.ttl, table.options, recorded_order(table.options)
+    if ttl is not None and ttl.by_column:
+        name = there.get(now.field_id(ttl.by))
+        ttl = None if name is None else replace(ttl, by=name)
+    if order is not None:
+        names = [there.get(now.field_id(name)) for name in order.columns]
+        known = ", ".join(name for name in names if name is not None)
+        options = options.merged({"cluster.by": "" if None in names else known})
+    return replace(table, ttl=ttl, options=options)
+
+
+# --- columns that rows bring along ---------------------------------------------------------------
+
+
+def bringing(request: WriteRequest, table: TableDef, columns: pa.Schema) -> WriteRequest:
+    """Return a request with those columns of its rows that the table lacks, if it adds such."""
+    if not request.evolves:
+        return request
+    return replace(request, brings=tuple(brought(columns, table.spec.schema)))
+
+
+def with_columns_of(table: TableDef, request: WriteRequest) -> TableDef:
+    """Return the definition with the columns that rows bring along, if the writer asked for it.
+
+    Two writers that bring the same column get one, whoever is first.
+
+    Raises:
+        SchemaError: a column cannot be added.
+        RepushOpenError: a repush is open, and a column would be added.
+    """
+    steps = _lacking(table.spec.schema, request)
+    return (altered(table, steps, since=0) if steps else None) or table
+
+
+def definition_with(table: TableDef, request: WriteRequest) -> dict[str, object] | None:
+    """Return the definition for the decision of a write; None if it adds no column."""
+    evolved = with_columns_of(table, request)
+    return None if evolved is table else evolved.to_dict()
+
+
+def schemas_with(table: TableDef, request: WriteRequest) -> Mapping[int, Schema]:
+    """Return the schemas by which files of a writer are read, whether or not it may commit."""
+    steps = _lacking(table.spec.schema, request)
+    return ((_after(table, steps) if steps else None) or table).schemas
+
+
+def _lacking(schema: Schema, request: WriteRequest) -> tuple[AddColumn, ...]:
+    return tuple(each for each in request.brings or () if not _has(list(schema.arrow), each.path))
+
+
+def _has(fields: Sequence[pa.Field], path: str) -> bool:
+    name, _, rest = path.partition(".")
+    found = next((each for each in fields if each.name == name), None)
+    return found is not None and (not rest or _has(parts_of(found.type), rest))
+
+
+def brought(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:
+    """Return the columns, and members of structs, of some rows that a schema does not have."""
+    there = {field.name: field.type for field in known.arrow}
+    for field in given:
+        if field.name in there:
+            yield from _members(field.name, field.type, there[field.name])
+        else:
+            yield AddColumn(field.name, field.type)
+
+
+def _members(path: str, given: pa.DataType, known: pa.DataType) -> Iterator[AddColumn]:
+    if _T.is_struct(given) and _T.is_struct(known):
+        there = {child.name: child.type for child in known.fields}
+        for child in given.fields:
+            at = f"{path}.{child.name}"
+            if child.name in there:
+                yield from _members(at, child.type, there[child.name])
+            else:
+                yield AddColumn(at, child.type)
+    elif _T.is_list(known) and hasattr(given, "value_type"):
+        yield from _members(f"{path}.element", given.value_type, known.value_type)
+    elif _T.is_map(known) and _T.is_map(given):
+        yield from _members(f"{path}.value", given.item_type, known.item_type)
+
+
+def uses_of(table: TableDef) -> dict[str, str]:
+    """Return what columns of a table are needed for."""
+    spec, order = table.spec, recorded_order(table.options)
+    uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
+    if table.ttl is not None and table.ttl.by_column:
+        uses[table.ttl.by] = "time to live"
+    if spec.ordering is not None:
+        uses[spec.ordering] = "ordering column"
+    uses |= dict.fromkeys(spec.placing, "partition")
+    return uses | dict.fromkeys(spec.key, "record key")

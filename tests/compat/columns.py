@@ -1,0 +1,64 @@
+"""A golden table whose columns come with rows, get other names, and have to hold checks."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from tests.compat.golden import Golden, Row
+
+_DAY = dt.timedelta(days=1)
+
+
+def named() -> Golden:
+    """Key, partition and ordering get other names; rows bring columns; checks come and go."""
+    golden = Golden(
+        "named",
+        "id bigint, at timestamp_ntz, n int, s struct<a:int>",
+        record_key=("id",),
+        partition_by=("day(at)",),
+        ordering="n",
+        buckets=2,
+        table_type="mor",
+        properties={"checkpoint.interval": 3},
+        checks={"positive": "n > 0"},
+    )
+    table, rows = golden.table, dict[int, Row]()
+    start = dt.datetime(2026, 1, 31)  # noqa: DTZ001 - of no zone
+
+    def told() -> None:
+        golden.shows(rows.values())
+
+    rows |= {k: {"id": k, "at": start + k % 2 * _DAY, "n": 1, "s": {"a": k}} for k in range(5)}
+    table.upsert(golden.arrow(rows.values()))
+    told()
+    table.alter().rename("id", "key").rename("at", "moment").rename("n", "rank").commit()
+    names = {"id": "key", "at": "moment", "n": "rank", "s": "s"}
+    rows = {k: {names[name]: value for name, value in row.items()} for k, row in rows.items()}
+    told()
+    fresh: Row = {"key": 1, "moment": start + _DAY, "rank": 2, "s": {"a": 1, "b": "new"}}
+    member = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    known = table.schema
+    kinds = [*list(known)[:3], pa.field("s", member), pa.field("note", pa.string())]
+    brought = pa.Table.from_pylist([{**fresh, "note": "it"}], schema=pa.schema(kinds))
+    table.upsert(brought, evolve="add")
+    for row in rows.values():
+        whole = row["s"]
+        row |= {"s": {**whole, "b": None} if isinstance(whole, dict) else None, "note": None}
+    rows[1] = {**fresh, "note": "it"}
+    told()
+    table.alter().add_check("noted", "note IS NULL OR length(note) > 1").require("s").commit()
+    told()
+    table.repush(buckets=3)
+    told()
+    table.alter().rename("key", "id").drop_check("positive").commit()
+    rows = {k: {"id" if n == "key" else n: v for n, v in row.items()} for k, row in rows.items()}
+    told()
+    table.delete(where="id = 2")
+    rows.pop(2)
+    told()
+    table.restore(version=1)
+    first = {k: {"id": k, "at": start + k % 2 * _DAY, "n": 1, "s": {"a": k}} for k in range(5)}
+    golden.shows(first.values())
+    return golden

@@ -1,0 +1,269 @@
+"""What constraints of a table promise (RFC 0027)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import ConstraintError, Insert, PredicateError, SchemaError, Table, Update
+from plait.errors import BadRecordError
+from plait.expr.alter import parse_steps
+from plait.expr.checks import renamed_check
+from plait.model.schema import Check
+from plait.model.steps import AddCheck, DropCheck, RequireColumn
+from plait.services.alter import alter
+
+_NAMES = itertools.count()
+SCHEMA = pa.schema([("id", pa.int64()), ("low", pa.int32()), ("high", pa.int32())])
+RULE = {"order": "low <= high"}
+
+
+def rows(*ids: int, low: int | None = 0, high: int | None = 5) -> pa.Table:
+    data = {"id": ids, "low": [low] * len(ids), "high": [high] * len(ids)}
+    return pa.table(data, schema=SCHEMA)
+
+
+def make(**how: object) -> Table:
+    asked: dict[str, object] = {"record_key": "id", "buckets": 2, "checks": RULE, **how}
+    table = Table.create(f"memory://checks-{next(_NAMES)}", SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
+    table.append(rows(1, 2))
+    return table
+
+
+def again(table: Table) -> Table:
+    return Table.open(str(table.describe()["uri"]))
+
+
+def content(table: Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in again(table).scan().to_arrow().to_pylist())
+
+
+BAD = rows(2, 3, 4, low=9)
+WRITES: dict[str, Callable[[Table], object]] = {
+    "append": lambda table: table.append(rows(3, 4, 5, low=9)),
+    "insert": lambda table: table.insert(rows(3, 4, 5, low=9)),
+    "upsert": lambda table: table.upsert(BAD),
+    "partial upsert": lambda table: table.upsert(
+        BAD.select(["id", "low"]).slice(0, 1), missing_columns="keep"
+    ),
+    "overwrite": lambda table: table.overwrite(BAD),
+    "overwrite where": lambda table: table.overwrite(BAD, where="id > 1"),
+    "update": lambda table: table.update({"high": "low - 1"}, where="id = 1"),
+    "merge": lambda table: table.merge(BAD, matched=[Update()], not_matched=[Insert()]),
+    "merge by source": lambda table: table.merge(
+        rows(7), not_matched_by_source=[Update({"low": 6})]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("name", WRITES)
+def test_no_operation_makes_rows_that_break_a_check(name: str, kind: str) -> None:
+    """INV-03: nothing of the write is visible, and the error says what is wrong."""
+    table = make(table_type=kind)
+    with pytest.raises(ConstraintError) as caught:
+        WRITES[name](table)
+    facts = caught.value.facts
+    assert (facts["constraint"], facts["predicate"]) == ("order", "low <= high")
+    assert facts["rows"] >= 1
+    assert facts["sample"]["low"] > facts["sample"]["high"]
+    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+    assert not table.verify(data=True).problems
+
+
+def test_a_block_and_a_stream_are_checked_too() -> None:
+    table, work = make(), ExitStack()
+    block = work.enter_context(table.transaction())
+    with pytest.raises(ConstraintError):
+        block.upsert(BAD)
+    with pytest.raises(Exception, match="failed"):
+        work.close()
+    epoch = table.stream("app").writer("upsert", after=None, end="1")
+    with pytest.raises(ConstraintError), epoch as writer:
+        writer.write(BAD)
+    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+
+
+def test_every_row_of_a_table_in_memory_is_counted() -> None:
+    table = make()
+    given = pa.concat_tables([rows(*range(10, 20)), rows(*range(20, 60), low=7)])
+    with pytest.raises(ConstraintError) as caught:
+        table.append(given)
+    assert caught.value.facts["rows"] == 40
+
+
+def test_null_breaks_no_check_and_a_deleted_row_is_asked_nothing() -> None:
+    table = make()
+    table.append(rows(3, low=None))
+    table.delete(keys=rows(1).select(["id"]))
+    assert content(table) == [(2, 0, 5), (3, None, 5)]
+
+
+# --- added beside others -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_rows_that_are_there_are_looked_at_and_masked_ones_are_not(kind: str) -> None:
+    table = make(table_type=kind)
+    table.append(rows(3, 4, low=4))
+    for change in (
+        table.alter().add_check("flat", "low < 4"),
+        table.alter().rename("low", "least").add_check("flat", "least < 4"),
+    ):
+        with pytest.raises(ConstraintError) as caught:
+            change.commit()
+        assert caught.value.facts["rows"] == 2
+    with pytest.raises(ConstraintError):
+        table.alter().add_check("flat", "low < 4").plan()
+    table.delete(where="id = 3")
+    table.update({"low": "3"}, where="id = 4")
+    assert table.alter().add_check("flat", "low < 4").commit()
+    with pytest.raises(ConstraintError):
+        table.append(rows(5, low=4))
+
+
+def test_a_column_is_required_once_no_row_lacks_it() -> None:
+    table = make()
+    table.append(rows(3, high=None))
+    with pytest.raises(ConstraintError) as caught:
+        table.alter().require("high").commit()
+    assert (caught.value.facts["rows"], caught.value.facts["column"]) == (1, "high")
+    table.delete(where="high is null")
+    work = ExitStack()
+    work.enter_context(again(table).writer("append")).write(rows(4, high=None))
+    table.alter().require("high").commit()
+    with pytest.raises(BadRecordError):
+        work.close()
+    with pytest.raises(BadRecordError):
+        again(table).append(rows(4, high=None))
+    table.alter().add("n", "int", default=1).require("n").commit()
+    table.alter().allow_null("n").allow_null("high").commit()
+    table.append(rows(4, high=None).append_column("n", pa.array([None], pa.int32())))
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize(
+    "operation", ["append", "insert", "upsert", "overwrite", "block", "update"]
+)
+def test_a_writer_that_staged_before_the_check_is_judged_in_its_commit(
+    operation: str, kind: str
+) -> None:
+    """INV-07: no row that breaks it is in any version that has it."""
+    for low, fits in ((2, True), (4, False)):
+        table, work = make(table_type=kind), ExitStack()
+        client = again(table)
+        if operation == "update":
+            block = work.enter_context(client.transaction())
+            block.update({"low": str(low)}, where="id = 1")
+        elif operation == "block":
+            work.enter_context(client.transaction()).upsert(rows(8, low=low))
+        else:
+            work.enter_context(client.writer(operation)).write(rows(8, low=low))
+        table.alter().add_check("flat", "low < 4").commit()
+        if fits:
+            work.close()
+        else:
+            with pytest.raises(ConstraintError):
+                work.close()
+            assert content(table) == [(1, 0, 5), (2, 0, 5)]
+        assert all(int(str(row[1])) < 4 for row in content(table))
+        assert not table.verify(data=True).problems
+
+
+def test_rows_that_come_while_others_are_looked_at_are_looked_at_too() -> None:
+    """No commit slips in between the look and the decision."""
+    table = make()
+    other, met = again(table), list[str]()
+
+    class Meanwhile:
+        def phase(self, name: str, **_: object) -> None:
+            if name == "publish" and not met:
+                met.append(name)
+                other.append(rows(9, low=4))
+
+    ports = replace(table.handle.ports, observer=Meanwhile())
+    with pytest.raises(ConstraintError):
+        alter(replace(table.handle, ports=ports), [AddCheck("flat", "low < 4")])
+    assert met
+    assert "flat" not in str(again(table).describe()["schema"])
+
+
+# --- as columns change ---------------------------------------------------------------------------
+
+
+def test_a_check_follows_the_names_of_its_columns() -> None:
+    table = make()
+    table.alter().rename("low", "the least").widen("high", "bigint").commit()
+    named = ["id", "the least", "high"]
+    with pytest.raises(ConstraintError):
+        table.append(rows(3, low=9).rename_columns(named))
+    table.append(rows(3).rename_columns(named))
+    with pytest.raises(SchemaError):
+        table.alter().drop("high").commit()
+    table.alter().drop_check("order").drop("high").commit()
+    table.append(rows(4, low=9).rename_columns(named).drop_columns("high"))
+
+
+def test_versions_and_restores_have_the_checks_of_their_time() -> None:
+    table = make()
+    table.alter().drop_check("ORDER").commit()
+    table.append(rows(3, low=9))
+    table.restore(version=1)
+    with pytest.raises(ConstraintError):
+        again(table).append(rows(3, low=9))
+
+
+def test_a_repush_keeps_the_checks() -> None:
+    table = make()
+    with again(table).writer("append") as writer:
+        writer.write(rows(3))
+        table.repush(buckets=3)
+    with pytest.raises(ConstraintError):
+        again(table).append(rows(4, low=9))
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "no condition": ("c", "low + 1"),
+    "unknown column": ("c", "lowest > 1"),
+    "taken name": ("Order", "low > 1"),
+    "no name": ("", "low > -1"),
+    "no text": ("c", ""),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_check_that_makes_no_sense_is_refused(name: str) -> None:
+    table = make()
+    with pytest.raises((SchemaError, PredicateError)):
+        table.alter().add_check(*REFUSED[name]).commit()
+    with pytest.raises(SchemaError):
+        table.alter().drop_check("nothing").commit()
+    with pytest.raises(SchemaError):
+        table.alter().require("id.part").commit()
+    assert table.version == 1
+    if name not in ("taken name", "no name"):
+        with pytest.raises((SchemaError, PredicateError)):
+            make(checks=dict([REFUSED[name]]))
+
+
+def test_sql_says_the_same() -> None:
+    """``tablectl alter`` and ``Alteration.sql``."""
+    assert parse_steps("add constraint `a b` check (low > (1))") == (AddCheck("a b", "low > (1)"),)
+    assert parse_steps("DROP CONSTRAINT c") == (DropCheck("c"),)
+    assert parse_steps("ALTER COLUMN `x` SET NOT NULL") == (RequireColumn("x"),)
+    table = make()
+    table.alter().sql("ADD CONSTRAINT flat CHECK (low < 4 AND high IN (5, 6))").commit()
+    with pytest.raises(ConstraintError):
+        table.append(rows(4, low=0, high=7))
+
+
+def test_names_in_a_check_are_replaced_and_nothing_else_is() -> None:
+    check = Check("c", "a > 0 AND b.a = 'a' OR upper(A) = `a`")
+    assert renamed_check(check, "a", "x y").predicate == (
+        "`x y` > 0 AND b.a = 'a' OR UPPER(`x y`) = `x y`"
+    )
