@@ -28,6 +28,7 @@ from plait.errors import (
     DuplicateKeyError,
     EpochRewoundError,
     EpochUnknownError,
+    FeatureError,
     FormatError,
     IllegalTransitionError,
     IncompatibleConflictError,
@@ -98,12 +99,16 @@ if TYPE_CHECKING:
     from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
     from plait.services.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
     from plait.services.foreign import ForeignFile, ForeignRemoval
+    from plait.services.index_build import IndexReport
+    from plait.services.index_verify import IndexVerified
     from plait.services.rebuild import RebuildPlan, RebuildReport
+    from plait.services.record_index import IndexStatus
     from plait.services.repair import Finding, RepairPlan, RepairReport
     from plait.services.replay import ReplayPlan, ReplayReport
     from plait.services.replica_repair import DamagedBucket, ReplicaRepairReport
     from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
     from plait.services.runner import OptimizeReport
+    from plait.services.upgrade import FeaturePlan, FeatureUse
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.messages import EncodedMessage
@@ -163,6 +168,9 @@ __all__ = [
     "ExpiryTask",
     "ExplainedConflict",
     "Explanation",
+    "FeatureError",
+    "FeaturePlan",
+    "FeatureUse",
     "Finding",
     "ForeignFile",
     "ForeignRemoval",
@@ -170,6 +178,9 @@ __all__ = [
     "HistoryEntry",
     "IllegalTransitionError",
     "IncompatibleConflictError",
+    "IndexReport",
+    "IndexStatus",
+    "IndexVerified",
     "Insert",
     "Instant",
     "InstantError",
@@ -287,12 +298,17 @@ _LAZY = {
     "ExpiryPlan": "plait.services.expiry",
     "ExpiryReport": "plait.services.expiry",
     "ExpiryTask": "plait.services.expiry",
+    "FeaturePlan": "plait.services.upgrade",
+    "FeatureUse": "plait.services.upgrade",
     "Finding": "plait.services.repair",
     "RepairPlan": "plait.services.repair",
     "RepairReport": "plait.services.repair",
     "ForeignFile": "plait.services.foreign",
     "ForeignRemoval": "plait.services.foreign",
     "HistoryEntry": "plait.model.history",
+    "IndexReport": "plait.services.index_build",
+    "IndexStatus": "plait.services.record_index",
+    "IndexVerified": "plait.services.index_verify",
     "Insert": "plait.model.clauses",
     "Instant": "plait.model.instant",
     "LockHolder": "plait.model.history",

@@ -17,6 +17,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- PredicateError(ValueError)         a predicate that cannot be parsed
     |- ContractError                      ours and the table's
     |  `- SingleWriterError               who is live: host, pid, since when
+    |- FeatureError                       the table may not use it, or cannot be without it
     |- PolicyError                        a conflict policy failed, or its answer is invalid
     |- DuplicateKeyError                  keys (sample), partition
     |- StreamError
@@ -122,10 +123,7 @@ class TableError(Exception):
     def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
         self.message, self.hint = redacted(message), redacted(hint)
         super().__init__(self.message)
-        self.facts = {
-            key: redacted(value) if isinstance(value, str) else value
-            for key, value in facts.items()
-        }
+        self.facts = {k: redacted(v) if isinstance(v, str) else v for k, v in facts.items()}
 
     def __init_subclass__(cls, *, code: str = "", retry: Retry | None = None) -> None:
         """Set the attributes in which this class differs from its base."""
@@ -227,6 +225,10 @@ class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
 
     Facts: instant, host, pid, since, silent_ms.
     """
+
+
+class FeatureError(TableError, code="feature"):
+    """The table may not use a feature, or something needs it. Facts: features, uses, live."""
 
 
 class PolicyError(TableError, code="policy"):

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from plait import Insert, Table, Update
 from tests.compat.columns import named
+from tests.compat.combined import combined, downgraded, upgraded
 from tests.compat.golden import Golden, Row, by
 from tests.compat.services import (
     altered,
@@ -461,6 +462,9 @@ TABLES = (
     fields,
     altered,
     named,
+    combined,
+    upgraded,
+    downgraded,
 )
 
 

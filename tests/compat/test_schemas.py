@@ -64,11 +64,12 @@ STATE = SCHEMAS["checkpoint"]["properties"]["state"]["contentSchema"]
 def check(name: str, document: object) -> None:
     schema = {"$ref": f"{name}.schema.json"}
     jsonschema.Draft202012Validator(schema, registry=REGISTRY).validate(document)
-    if name == "checkpoint":
+    inner = {"checkpoint": "state", "index": "manifest"}.get(name)
+    if inner is not None:
         assert isinstance(document, dict)
-        state = {"$ref": f"{name}.schema.json#/properties/state/contentSchema"}
+        state = {"$ref": f"{name}.schema.json#/properties/{inner}/contentSchema"}
         validator = jsonschema.Draft202012Validator(state, registry=REGISTRY)
-        validator.validate(json.loads(document["state"]))
+        validator.validate(json.loads(document[inner]))
 
 
 def kind_of(path: str) -> str | None:
@@ -78,11 +79,14 @@ def kind_of(path: str) -> str | None:
         ".meta/timeline/": "decision",
         ".meta/leases/": "lease",
         ".meta/locks/lease": "lock",
+        ".meta/index/": "index",
         ".meta/replicas/attempts/": "attempt",
         ".meta/replicas/positions/": "position",
     }
     if path.startswith(".meta/checkpoints/"):
         return "checkpoint" if path.endswith("/state.json") else None
+    if path.endswith(".run"):
+        return None
     if path.startswith(".meta/pending/"):
         return "pending" if path.endswith(".requested") else "inflight"
     return next((name for start, name in forms.items() if path.startswith(start)), None)
@@ -109,7 +113,7 @@ def test_every_record_of_a_golden_table_fits_its_schema(table: str) -> None:
 
 def test_golden_tables_have_records_of_every_kind() -> None:
     kinds = {name for table in V1.iterdir() if table.is_dir() for name, _ in records(table)}
-    assert kinds == set(SCHEMAS) - {"attempt", "lock", "messages", "position"}
+    assert kinds == set(SCHEMAS) - {"attempt", "index", "lock", "messages", "position"}
 
 
 # --- every key that the code can write ---------------------------------------------------------
@@ -134,9 +138,12 @@ def laid_out(table: TableDef) -> TableDef:
         table,
         former=(FormerLayout(layout, 0),),
         repush=opened,
+        index="0" * 16,
+        dropped_indexes=("1" * 16,),
         repushed=(directory,),
         replicas={"eu": "s3://eu/t"},
         former_replicas={"us": "s3://us/t"},
+        allowed=("replicas-1",),
     )
 
 
@@ -252,13 +259,14 @@ def test_every_predicate_fits_the_schema(where: str) -> None:
 
 def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     uri = "memory://schema-of-records"
-    options = {"checkpoint.interval": "1", "archive.keep": "1"}
+    options = {"checkpoint.interval": "1", "archive.keep": "1", "rows.written": "on"}
     table = Table.create(uri, "id bigint", record_key="id", properties=options)
     table.savepoint("empty")
     for number in range(3):
         table.upsert(pa.table({"id": [number]}))
     table.archive()
     table.upsert(pa.table({"id": [1]}))
+    table.create_index()
     store, found = open_store(uri), {}
     with table.writer("upsert", replicas=Replicas([fresh("eu")])) as writer:
         writer.write(pa.table({"id": [2]}))

@@ -166,6 +166,7 @@ def cancelled_repush(table: Table) -> object:
     """Begin to lay the table out anew, and give it up when it was loaded."""
     handle = table.handle
     opened = begin(handle, NewLayout(buckets=3))
+    assert opened is not None
     shadow = Shadow.open(handle, opened)
     progress = shadow.progress()
     if progress.version is None:

@@ -14,7 +14,7 @@ from plait.arrow.memory import once_changed
 from plait.arrow.merge import DuplicateRule, Merge, Round
 from plait.arrow.output import KeyDigest, Lookups, Output, Staged, touched_row
 from plait.arrow.runs import Incoming, Run, hull, kept_rows
-from plait.arrow.sinks import LogSink
+from plait.arrow.sinks import LogSink, ShownKeys
 from plait.errors import DuplicateKeyError
 from plait.files.data_file import LiveFile
 from plait.files.footer import Range
@@ -45,6 +45,7 @@ class CowStage:
         spec, limits = self.output.spec, self.output.limits
         names = spec.copied
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
+        few = self.output.tells_keys
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
@@ -57,7 +58,7 @@ class CowStage:
         def changed(merged: Round) -> bool:
             count(merged, staged, bucket, self.rule, spec.key)
             lookups.add(merged.unchanged(spec.key))
-            if files:
+            if files or few(staged.inserted):
                 digest.add(merged.arrived(spec.key))
                 digest.add(merged.removed(spec.key))
             return staged.counted
@@ -67,8 +68,9 @@ class CowStage:
         if record is None and not staged.counted:  # every row that came in lost: it stays as it is
             return lookups.into(Staged(), bucket)
         staged.added, staged.removed = [] if record is None else [record], list(files)
+        told = files or few(staged.inserted)
         new = touched_row(bucket, KEYS_FILES, staged.inserted)
-        staged.touched = digest.row(bucket) if files else new
+        staged.touched = digest.row(bucket) if told else new
         return lookups.into(staged, bucket)
 
 
@@ -106,19 +108,18 @@ class MorStage:
                     lost.add(paths[at], positions)
         else:
             staged.inserted = sum(file.rows for file in own)
-        kept = 0
+        shown = ShownKeys(self.output)
         for file, log in zip(own, logs, strict=True):
             masked = lost.of(file.path)
             if len(masked) == file.rows:
                 continue
             staged.added.append(log.record)
-            kept += file.rows
+            shown.add(log, lost=len(masked))
             if len(masked):
                 staged.hidden[file.path] = masked
         hide(staged, files, lost.by_file(), self.existing)
         if not staged.empty:  # the keys of rows that went are in no file of ours
-            touched = digest.row(bucket) if gone else touched_row(bucket, KEYS_FILES, kept)
-            staged.touched = touched
+            staged.touched = digest.row(bucket) if gone else shown.row(bucket)
         return lookups.into(staged, bucket)
 
     def _arrivals(self, bucket: BucketId, own: Sequence[LiveFile]) -> list[LiveFile | Run]:

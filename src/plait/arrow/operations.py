@@ -178,7 +178,7 @@ class BucketOperations:
         blocks = self.existing.blocks(as_live(logs[0].record), names)
         record = self.output.write(bucket, LOG, (b.rows for b in blocks), order=KEY_ORDER)
         if record is not None:
-            logs[0] = Log(record, logs[0].range)
+            logs[0] = Log(record, logs[0].range, logs[0].hashes)
 
     def _replaced(self, bucket: BucketId) -> bool:
         """Whether an overwrite replaces the bucket whole."""

@@ -97,6 +97,13 @@ class Output:
         """How the table's rows are laid out."""
         return self.plan.spec
 
+    def tells_keys(self, count: int) -> bool:
+        """Tell whether so many keys of a bucket stand in the decision, though files tell them too.
+
+        Those who look keys up in the table's index then need not read the files.
+        """
+        return self.plan.indexed and count <= INLINE_KEYS_MAX
+
     def announce(self, partitions: Iterable[Partition]) -> None:
         """Make sure that recovery knows of these partitions before a file appears in them.
 

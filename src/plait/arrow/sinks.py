@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from plait.arrow.buffer import FlushBatch
 from plait.arrow.ingest import Group
 from plait.arrow.merge import DuplicateRule, Merge
-from plait.arrow.output import Output, bucket_id
+from plait.arrow.output import Output, bucket_id, touched_row
 from plait.arrow.runs import Run, RunSink, hull, key_range, merged_order
 from plait.files.footer import Range
+from plait.files.hash import Hashes, key_hashes
+from plait.files.sidecar import encode_hashes
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketId
-from plait.model.changes import BASE, LOG
+from plait.model.changes import BASE, KEYS_FILES, KEYS_INLINE, LOG
 from plait.model.order import KEY_ORDER, NO_ORDER
 
 OPEN_MAX: Final = 4
@@ -30,6 +33,51 @@ class Log:
     record: pa.Table
     """One row of ADDED."""
     range: Range
+    hashes: Hashes | None = None
+    """Of its keys, where the decision is to tell them."""
+
+
+@dataclass(slots=True)
+class FewKeys:
+    """The key hashes of rows that pass by, as long as they are few; see ``Output.tells_keys``."""
+
+    output: Output
+    hashes: Hashes | None = field(default_factory=lambda: np.zeros(0, np.uint64))
+    """None: they are many."""
+
+    def passing(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Pass rows on."""
+        for block in blocks:
+            held = self.hashes
+            if held is not None:
+                fits = self.output.tells_keys(len(held) + block.num_rows)
+                fresh = key_hashes(block, self.output.spec.key) if fits else None
+                self.hashes = None if fresh is None else np.concatenate([held, fresh])
+            yield block
+
+
+@dataclass(slots=True)
+class ShownKeys:
+    """The keys of the files that a bucket gets, for its row of TOUCHED."""
+
+    output: Output
+    _rows: int = 0
+    _parts: list[Hashes] | None = field(default_factory=list)
+
+    def add(self, log: Log, *, lost: int) -> None:
+        """Take a file, of which so many rows are hidden."""
+        self._rows += int(log.record["rows"][0].as_py())
+        if log.hashes is None or lost or not self.output.tells_keys(self._rows):
+            self._parts = None
+        elif self._parts is not None:
+            self._parts.append(log.hashes)
+
+    def row(self, bucket: BucketId) -> pa.Table:
+        """Return the row of TOUCHED."""
+        if not self._parts:
+            return touched_row(bucket, KEYS_FILES, self._rows)
+        body = encode_hashes(np.concatenate(self._parts))
+        return touched_row(bucket, KEYS_INLINE, len(body) // 8, key_inline=body)
 
 
 @dataclass(slots=True)
@@ -65,10 +113,11 @@ class LogSink:
             logs = self.logs.setdefault(bucket, [])
             kind = LOG if logs or bucket not in self.empty else BASE
             keys_within = key_range(order.batches, spec.key[0])
-            blocks = merged_order(order, merge, limits, limits.slice)
+            told = FewKeys(self.output)
+            blocks = told.passing(merged_order(order, merge, limits, limits.slice))
             record = self.output.write(bucket, kind, blocks, order=KEY_ORDER)
             if record is not None:
-                logs.append(Log(record, keys_within))
+                logs.append(Log(record, keys_within, told.hashes))
             order.done()
 
     def removed(self, bucket: BucketId, logs: int) -> list[Run]:

@@ -79,6 +79,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.MissingDependencyError: Exit.USAGE,
     errors.PredicateError: Exit.USAGE,
     errors.SchemaError: Exit.USAGE,
+    errors.FeatureError: Exit.REFUSED,
     errors.PolicyError: Exit.REFUSED,
     errors.DuplicateKeyError: Exit.USAGE,
     errors.TableNotFoundError: Exit.NOT_FOUND,

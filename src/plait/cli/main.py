@@ -20,6 +20,7 @@ _TABLES = "plait.cli.commands.tables"
 _TIMELINE = "plait.cli.commands.timeline"
 _COMPACTION = "plait.cli.commands.compaction"
 _SERVICES = "plait.cli.commands.services"
+_UPGRADE = "plait.cli.commands.upgrade"
 _RESTORES = "plait.cli.commands.restores"
 
 ENTRIES = {
@@ -29,6 +30,11 @@ ENTRIES = {
     "files": CommandEntry(_TABLES, "List the live files."),
     "set": CommandEntry(_TABLES, "Set properties of a table, its time to live, or its contract."),
     "alter": CommandEntry("plait.cli.commands.alter", "Change the columns of a table."),
+    "upgrade": CommandEntry(_UPGRADE, "Let a table use more features of the format."),
+    "downgrade": CommandEntry(
+        _UPGRADE,
+        "Let a table use fewer features of the format, so that older clients can use it.",
+    ),
     "history": CommandEntry(_TIMELINE, "List decisions, newest first."),
     "timeline": CommandEntry(_TIMELINE, "Show who wrote when, and which writers overlapped."),
     "compare": CommandEntry(
@@ -97,6 +103,10 @@ ENTRIES = {
     "metadata": CommandEntry(
         "plait.cli.commands.repair",
         "Make the bounds of columns again that the table's metadata lacks.",
+    ),
+    "index": CommandEntry(
+        "plait.cli.commands.index",
+        "Look rows up by their keys alone: the record index of a table.",
     ),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }

@@ -1,4 +1,7 @@
-"""What of a table may be changed while others write it, and how: one table for errors and docs."""
+"""Which parts of a table's definition can change while it is written, and how.
+
+The hints of errors and a table in the docs are made from this list.
+"""
 
 from __future__ import annotations
 

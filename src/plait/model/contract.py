@@ -307,6 +307,14 @@ OPTIONS: Mapping[str, Option] = {
             choices=("on", "off"),
         ),
         Option(
+            "features.upgrade",
+            "choice",
+            "compatible",
+            "which features a decision may be the first to use: those that every client of the "
+            "table's format version knows (compatible), none (never), or all (always)",
+            choices=("compatible", "never", "always"),
+        ),
+        Option(
             "rows.written",
             "choice",
             "off",

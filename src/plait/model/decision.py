@@ -297,6 +297,9 @@ class Decision(Draft):
     live: Sums | None = None
     """The sums over the live files at this version; None: it does not tell them."""
     features: tuple[str, ...] = ()
+    """What a client must know to read it."""
+    writer_features: tuple[str, ...] = ()
+    """What a client must know to write after it, beside that."""
     checksum: str = ""
     """The checksum of the published bytes; set by the codec."""
 

@@ -330,7 +330,7 @@ def _default_text(path: str, kind: pa.DataType, value: object) -> str | None:
             value = str(value)  # as a number it would need all digits of a bigint
         given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
         return to_text(given.cast(kind), kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         message = f"{value!r} is no value of column {path!r}, which is a {type_name(kind)}"
         hint = "give a value of that type"
         raise SchemaError(message, hint=hint, column=path) from error

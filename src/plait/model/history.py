@@ -80,6 +80,8 @@ class PendingEntry:
     """Silent for less than its time-out. Only a rollback decision ends an instant."""
     keeps: int | None = None
     """How many condemned files it keeps from being deleted; None if nobody counted."""
+    features: tuple[str, ...] = ()
+    """The features of the format that its client knows; () if it does not say."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""

@@ -88,7 +88,7 @@ class TableSpec:
 
     @property
     def computed(self) -> tuple[PartitionField, ...]:
-        """The fields that keep rows of one key apart, and are no columns."""
+        """Transforms that can put rows with the same record key into different partitions."""
         own = (each for each in self.fields if not each.is_column)
         return tuple(each for each in own if not decides((), self.key, each))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from plait.model.plan import TableSpec
+from plait.model.schema import Schema, ids_by_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class SinkSchema:
         plain = [pa.field(f.name, f.type, f.nullable) for f in spec.schema.arrow]
         key = dict.fromkeys((*spec.placing, *spec.key))
         return cls(pa.schema(plain), tuple(key), spec.ordering)
+
+    @staticmethod
+    def alike(one: Schema, other: Schema) -> bool:
+        """Tell whether rows of two schemas look the same to a sink: comments and defaults aside."""
+        ids = (list(ids_by_path(each.arrow)) for each in (one, other))
+        return one.arrow.equals(other.arrow) and next(ids) == next(ids)
 
     @property
     def keys(self) -> pa.Schema:

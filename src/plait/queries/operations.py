@@ -13,6 +13,7 @@ from plait.model.instant import Instant
 from plait.queries.compare import Comparison, compare
 from plait.queries.describe import describe, load_history, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
+from plait.queries.lookup import look_up
 from plait.queries.pins import pin, pin_changes
 from plait.read.changes import ChangeScan
 from plait.read.scan import Pinned, Scan
@@ -63,6 +64,32 @@ class Queries:
             raise
         release_with(scan, lease)
         return scan
+
+    def get(self, keys: object, columns: str | Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of some record keys, in no particular order.
+
+        With a record index, at most two data files are opened for a key, whatever the number of
+        partitions and of upserts; see ``create_index``. Without one, the bucket of the key is
+        read in each partition.
+
+        Args:
+            keys: Arrow data, a frame, or a list of values; of tuples or dicts if the key has
+                several columns. A key that the table does not have gives no row.
+            columns: column names, in the order wanted; all by default.
+
+        Raises:
+            OptionError: the table has no record key.
+            SchemaMismatchError, BadRecordError: the keys do not fit the key columns.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-get", "id bigint, v bigint", record_key=["id"])
+        >>> t.upsert(pa.table({"id": [1, 2], "v": [10, 20]})).version
+        1
+        >>> t.get([2, 3]).to_pylist()
+        [{'id': 2, 'v': 20}]
+        """
+        return look_up(self._handle, keys, columns).rows
 
     def changes(
         self,

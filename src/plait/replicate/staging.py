@@ -61,13 +61,13 @@ class Cutter:
 
 
 def require_same_in_sinks(before: TableSpec, after: TableSpec) -> None:
-    """Refuse to go on where sinks got rows under another key or ordering than the table has now.
+    """Refuse to go on where sinks got rows in other columns, or under another key or ordering.
 
     Raises:
-        RetryableConflictError: a repush changed them; the rows that were sent are told of.
+        RetryableConflictError: they changed; the rows that were sent are told of.
     """
     if SinkSchema.of(before) != SinkSchema.of(after):
-        message = "a repush changed the key or the ordering of rows after they were sent to sinks"
+        message = "the columns, the key or the ordering changed after rows were sent to sinks"
         hint = "make the sinks as the table is now, and write the same rows again"
         raise RetryableConflictError(message, hint=hint)
 

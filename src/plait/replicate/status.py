@@ -15,8 +15,8 @@ from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
 from plait.txn.table_handle import TableHandle
 
-_REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
-"""Changes of rows that the counts of a decision may not show."""
+_REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT, Action.SCHEMA)
+"""Changes of rows that the counts of a decision may not show: other columns change every row."""
 
 
 @dataclass(frozen=True, slots=True)

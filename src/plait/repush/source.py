@@ -190,6 +190,7 @@ def require_identity(old: TableSpec, layout: TableLayout) -> None:
     if same_identity(old, layout):
         return
     names = list(layout.partition_by)
-    message = f"a repush from a source cannot change what makes a row one: partition_by={names}"
+    what = "the partition fields outside the record key"
+    message = f"a repush from a source cannot change {what}: partition_by={names}"
     hint = "repush from the source first, then change the partition columns by a second repush"
     raise OptionError(message, hint=hint, key="partition_by", value=", ".join(names))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Operation
 from plait.model.schema import Schema
+from plait.model.sink_schema import SinkSchema
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -26,8 +28,10 @@ from plait.model.steps import (
     WidenColumn,
 )
 from plait.services.validate import Validation
+from plait.state.definition import TableDef
 from plait.state.evolving import altered
 from plait.state.state import TableState
+from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
@@ -163,6 +167,7 @@ class Alteration:
             PredicateError: a condition is not understood.
             SchemaMismatchError: there is no such column.
             RepushOpenError: a repush is open, which copies the columns as they are.
+            OptionError: the table's definition names sinks, whose columns stay as they are.
         """
         return alter(self._handle, self._steps)
 
@@ -191,7 +196,7 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     validation = Validation(handle, steps)
 
     def draft(state: TableState) -> Draft | None:
-        table = altered(state.table, steps, since=state.version + 1)
+        table = _altered(state, steps)
         if table is None:
             return None
         validation.require(state, table)
@@ -210,6 +215,18 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     return CommitResult(decision.version, decision.instant, decision.stats)
 
 
+def _altered(state: TableState, steps: Sequence[Step]) -> TableDef | None:
+    """Return the definition after some steps; None if it is the same.
+
+    Raises:
+        OptionError: the definition names sinks, whose columns stay as they are.
+    """
+    table = altered(state.table, steps, since=state.version + 1)
+    if table is not None and not SinkSchema.alike(state.table.spec.schema, table.spec.schema):
+        require_no_replicas(state.table, "a change of columns")
+    return table
+
+
 def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     """Return the columns after some steps from the newest version; write nothing.
 
@@ -217,7 +234,7 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
         ConstraintError: rows that are there break a constraint that is to come.
     """
     state = handle.cache.refresh()
-    table = altered(state.table, steps, since=state.version + 1)
+    table = _altered(state, steps)
     if table is not None:
         Validation(handle, steps).require(state, table)
     return (table or state.table).spec.schema
@@ -226,4 +243,9 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
 def _type(kind: str | pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
-    return parse_ddl(f"c {kind}").field(0).type
+    fields = list(parse_ddl(f"c {kind}"))
+    if len(fields) != 1 or not fields[0].nullable or fields[0].metadata:
+        message = f"expected one type, found {kind[:100]!r}"
+        hint = "give a type alone, such as 'int'; nullable=, default= and comment= say the rest"
+        raise SchemaError(message, hint=hint, found=kind[:100])
+    return fields[0].type

@@ -23,11 +23,13 @@ from plait.errors import CorruptMetadataError, StorageError, TableError
 from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.state.admission import require_usable
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
+from plait.timeline.features import ARCHIVE
 from plait.timeline.seal import unseal
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.refusal import rolled_back
@@ -129,12 +131,15 @@ def archive(handle: TableHandle, plan: ArchivePlan | None = None) -> ArchiveRepo
 
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
+        FeatureError: the table may not use an archive.
         CorruptMetadataError: a slot is damaged; nothing moved.
         RolledBackError: it was taken for dead; nothing moved.
         CommitOutcomeUnknownError: the store does not say; no slot was emptied.
     """
     require_slots(handle)
-    handle.require_contract(handle.cache.refresh().table.contract)
+    state = handle.cache.refresh()
+    handle.require_contract(state.table.contract)
+    require_usable(state, (ARCHIVE,))
     planned = plan or plan_archive(handle)
     emptied = empty_slots(handle) if planned.unfinished else 0
     decision, files = _move(handle, planned) if planned.decisions else (None, ())

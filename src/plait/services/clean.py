@@ -22,6 +22,7 @@ from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation
+from plait.services.index_files import delete_dropped
 from plait.services.leftovers import delete_leftovers, require_deletable
 from plait.services.repushed import delete_repushed
 from plait.services.retention import final_of, horizon_of, pairs, unneeded
@@ -164,6 +165,7 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
     delete_leftovers(handle)
     delete_repushed(handle)
+    delete_dropped(handle)
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     freed = sum(map(drafts.size_of, deletable))

@@ -23,8 +23,10 @@ from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, re
 from plait.services.leftovers import count_kept
 from plait.services.maintenance import Maintenance
 from plait.services.mends import Mends
+from plait.services.record_index import Indexing
 from plait.services.replicas import add_replica, remove_replica
 from plait.services.restores import Restores
+from plait.services.upgrade import Upgrading
 from plait.services.verify import VerifyReport, verify
 from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
@@ -32,7 +34,7 @@ from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_bac
 from plait.txn.table_handle import TableHandle
 
 
-class Services(Restores, Maintenance, Mends, Altering):
+class Services(Restores, Maintenance, Mends, Altering, Indexing, Upgrading):
     """One-call table services. Only a restore and an expiry change rows."""
 
     _handle: TableHandle

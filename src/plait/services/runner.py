@@ -19,7 +19,11 @@ from plait.services.clean import CleanReport, clean
 from plait.services.clustering import ClusteringReport, cluster, plan_due
 from plait.services.compaction import CompactionReport, compact, plan_compaction
 from plait.services.expiry import ExpiryReport, expire, plan_expiry
+from plait.services.index_build import IndexReport
+from plait.services.record_index import bring_up_to_date
 from plait.services.rewrite import Sharing
+from plait.state.admission import may_use
+from plait.timeline.features import ARCHIVE, ROW_MAPS
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES
@@ -50,6 +54,8 @@ class OptimizeReport:
     clean: CleanReport | None
     archive: ArchiveReport | None
     """None if none fell due."""
+    index: IndexReport | None = None
+    """What was done to the record index; None if it is up to date, or the table has none."""
 
     @property
     def idle(self) -> bool:
@@ -60,6 +66,7 @@ class OptimizeReport:
             or any(rewritten)
             or (self.clean is not None and not self.clean.idle)
             or self.archive is not None
+            or self.index is not None
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -70,6 +77,7 @@ class OptimizeReport:
             "clustering": self.clustering,
             "clean": self.clean,
             "archive": self.archive,
+            "index": self.index,
         }
         told = {name: None if part is None else part.to_dict() for name, part in parts.items()}
         return {**told, "idle": self.idle}
@@ -159,17 +167,20 @@ def _optimized(
         attempts.take(lambda: _clustered(handle, sharing)) if rewrites else None,
         attempts.take(lambda: clean(handle)) if cleans else None,
         attempts.take(lambda: _archived(handle)),
+        attempts.take(lambda: _indexed(handle)),
     )
 
 
-def _compacted(handle: TableHandle, sharing: Sharing) -> CompactionReport:
+def _compacted(handle: TableHandle, sharing: Sharing) -> CompactionReport | None:
+    if not may_use(handle.cache.refresh(), ROW_MAPS):
+        return None
     plan = plan_compaction(handle)
     tasks = _from_anywhere(handle, plan.tasks)
     return compact(handle, replace(plan, tasks=tasks), sharing=sharing)
 
 
 def _clustered(handle: TableHandle, sharing: Sharing) -> ClusteringReport | None:
-    plan = plan_due(handle)
+    plan = plan_due(handle) if may_use(handle.cache.known(), ROW_MAPS) else None
     if plan is None:
         return None
     tasks = _from_anywhere(handle, plan.tasks)
@@ -177,8 +188,16 @@ def _clustered(handle: TableHandle, sharing: Sharing) -> ClusteringReport | None
 
 
 def _archived(handle: TableHandle) -> ArchiveReport | None:
+    if not may_use(handle.cache.known(), ARCHIVE):
+        return None
     old = plan_archive(handle)
     return archive(handle, old) if old.due or old.unfinished else None
+
+
+def _indexed(handle: TableHandle) -> IndexReport | None:
+    if handle.cache.known().table.index is None:
+        return None
+    return bring_up_to_date(handle)
 
 
 def _from_anywhere(handle: TableHandle, tasks: tuple[T, ...]) -> tuple[T, ...]:

@@ -1,4 +1,4 @@
-"""Upkeep by writers: after a commit, its client compacts what falls due where it wrote."""
+"""Upkeep by writers: after a commit, its client does what falls due where it wrote."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.services.compaction import compact, plan_compaction
+from plait.services.index_build import WRITER_ENTRIES_MAX, falls_due, fold_index
+from plait.state.admission import may_use
+from plait.timeline.features import ROW_MAPS
 from plait.txn.conflict import touched_buckets
 from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle
@@ -18,12 +21,17 @@ _log = logging.getLogger(__name__)
 
 
 def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
-    """Do what the option ``compact`` says after a commit of rows.
+    """Bring the record index up to date, and do what the option ``compact`` says.
 
     The commit stands, whatever this meets: no error is raised.
     """
-    mode = handle.cache.known().table.options.choice("compact")
-    if mode == "off" or decision.operation not in DATA:
+    known = handle.cache.known()
+    if decision.operation not in DATA:
+        return
+    if known.table.index is not None:
+        _fold(handle, decision)
+    mode = known.table.options.choice("compact")
+    if mode == "off" or not may_use(known, ROW_MAPS):
         return
     buckets = touched_buckets(decision.changes)
     if not buckets:
@@ -46,6 +54,15 @@ def _compact(handle: TableHandle, buckets: frozenset[BucketId]) -> None:
             compact(handle, plan)
     except Exception:  # noqa: BLE001 - the commit stands; what falls due stays due
         _log.warning("the compaction after a commit failed; the next one does it", exc_info=True)
+
+
+def _fold(handle: TableHandle, decision: Decision) -> None:
+    """Make a run of the keys that came since the last one, if that falls to this client."""
+    try:
+        if falls_due(handle, decision):
+            fold_index(handle, most=WRITER_ENTRIES_MAX)
+    except Exception:  # noqa: BLE001 - the commit stands; look-ups read its decision
+        _log.warning("the record index was not brought up to date", exc_info=True)
 
 
 class _Later:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from plait.errors import RetryableConflictError
 from plait.expr.spark_sql import typed_literal
 from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.request import WritePlan
-from plait.model.schema import Schema, type_name
+from plait.model.schema import Schema, ids_by_path, type_name
 from plait.model.value import to_text
 from plait.spark.route import quoted
 
@@ -27,7 +29,8 @@ def in_columns_of(plan: WritePlan, frames: Sequence[DataFrame], old: Schema) -> 
         old: the columns under which it came.
 
     Raises:
-        RetryableConflictError: the write has clauses, which name columns.
+        RetryableConflictError: the write has clauses, which name columns; or the members of a
+            struct changed, which a cast of Spark tells apart by their places, not by their ids.
     """
     if plan.request.clauses is not None:
         message = "the columns of the table changed while this was written"
@@ -45,8 +48,8 @@ def _with_columns(frame: DataFrame, old: Schema, new: Schema, *, whole: bool) ->
         if now is None:
             continue
         value = quoted(name)
-        if name in old.names and old.arrow.field(name).type != new.arrow.field(now).type:
-            value = f"CAST({value} AS {type_name(new.arrow.field(now).type)})"
+        if name in old.names:
+            value = _cast(value, old.arrow.field(name), new.arrow.field(now))
         chosen.append(f"{value} AS {quoted(now)}")
     before = {old.field_id(name) for name in old.names}
     for number, name in there.items():
@@ -55,3 +58,12 @@ def _with_columns(frame: DataFrame, old: Schema, new: Schema, *, whole: bool) ->
             text = None if default is None else to_text(default, kind)
             chosen.append(f"{typed_literal(text, kind)} AS {quoted(name)}")
     return frame.selectExpr(*chosen)
+
+
+def _cast(value: str, was: pa.Field, now: pa.Field) -> str:
+    if pa.types.is_nested(now.type) and list(ids_by_path([was])) != list(
+        ids_by_path([now.with_name(was.name)])
+    ):
+        message = f"the parts of column {now.name!r} changed while this was written"
+        raise RetryableConflictError(message, hint="run the write again", columns=[now.name])
+    return value if was.type == now.type else f"CAST({value} AS {type_name(now.type)})"

@@ -22,6 +22,7 @@ from plait.model.bucket import Partition
 from plait.model.decision import Token
 from plait.model.stream import Position
 from plait.ports import Ports
+from plait.state.admission import features_in_use, require_writable
 from plait.state.archived import Archived
 from plait.state.decided_sums import tail_places
 from plait.state.definition import TableDef
@@ -39,7 +40,7 @@ from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import parse_reserved, reserved_to_dict
-from plait.timeline.features import ARCHIVE, FEATURES, KNOWN, RESTORES, definition_features
+from plait.timeline.features import ARCHIVE, RESTORES, divided, unknown_of
 from plait.timeline.seal import checksum_of, unique
 
 _log = logging.getLogger(__name__)
@@ -60,9 +61,13 @@ def write_checkpoint(store: Store, state: TableState, ports: Ports) -> TableStat
 
     Nobody needs it for correctness. A crash leaves parts that no checkpoint names; a racing
     writer of the same checkpoint loses at ``state.json``, and its parts stay unnamed.
+
+    Raises:
+        UnsupportedFeatureError: what is unknown here would be left out.
     """
     if not state.tail or state.checkpoint == state.version:
         return state
+    require_writable(state)
     try:
         return _write_merged(store, state, ports)
     except CorruptMetadataError as error:  # no part is built upon that does not tell its sums
@@ -258,9 +263,10 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 def _document(state: TableState) -> dict[str, object]:
     table = state.table.to_dict()
-    used = {*state.lineage.features, *definition_features(table), *state.archive.features}
+    needed = divided(features_in_use(state), state.table.allowed or ())
     return {
-        "features": [*FEATURES, *(name for name in KNOWN if name in used)],
+        "features": list(needed.readers),
+        **({"writer_features": list(needed.writers)} if needed.writers else {}),
         "version": state.version,
         "decision": state.checksum,
         "completed_ms": state.completed_ms,
@@ -279,15 +285,16 @@ def _document(state: TableState) -> dict[str, object]:
 
 def _state(document: Mapping[str, object], version: int, path: str) -> TableState:
     features = document["features"]
-    if not isinstance(features, list) or any(item not in KNOWN for item in features):
+    if not isinstance(features, list) or unknown_of(features):
         message = f"{path} uses features that this version of Plait does not support: {features}"
         raise CorruptMetadataError(message, path=path)
     table, parts = document["table"], document["parts"]
+    writers = document.get("writer_features", [])
     if document["version"] != version:
         raise ValueError(document["version"])
     if not isinstance(table, dict):
         raise TypeError(table)
-    if not isinstance(parts, list):
+    if not isinstance(parts, list) or not isinstance(writers, list):
         raise TypeError(parts)
     return TableState(
         version=version,
@@ -302,6 +309,7 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
         streams=_streams(document["streams"]),
         lineage=Lineage.from_dict(document["lineage"]) if RESTORES in features else Lineage(),
         archive=Archived.from_list(document["archived"]) if ARCHIVE in features else Archived(),
+        writer_features=tuple(map(str, writers)),
         parts=tuple(Part.from_dict(part, where=path) for part in parts),
         checkpoint=version,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.compression import Compression
-from plait.model.contract import Contract, Options
+from plait.model.contract import OPTIONS, Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import TableSpec
@@ -16,7 +16,17 @@ from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import Schema
 from plait.model.ttl import Ttl
 from plait.model.written import WRITTEN_OPTION
-from plait.timeline.features import BUCKET_BY, CHECKS, DEFAULTS, PARTITION_FIELDS, REPUSH
+from plait.timeline.features import (
+    BUCKET_BY,
+    CHECKS,
+    DEFAULTS,
+    PARTITION_FIELDS,
+    REPLICAS,
+    REPUSH,
+    TTL,
+    WRITTEN,
+)
+from plait.timeline.paths import is_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,14 @@ class TableDef:
     """The addresses of the sinks that every writer writes to first, by name (RFC 0022)."""
     former_replicas: Mapping[str, str] = field(default_factory=dict)
     """The addresses of sinks that were removed: ledgers name sinks by their names alone."""
+    allowed: tuple[str, ...] | None = None
+    """The features that decisions may use; None: see ``features.upgrade`` (RFC 0029)."""
+    strange: tuple[str, ...] = ()
+    """Properties that this version of Plait does not know: it reads the table, and no more."""
+    index: str | None = None
+    """The name of the record index; None: the table has none (RFC 0028)."""
+    dropped_indexes: tuple[str, ...] = ()
+    """The names of record indexes that are over, oldest first."""
 
     @property
     def layout(self) -> TableLayout:
@@ -84,6 +102,11 @@ class TableDef:
             raise RepushOpenError(message, hint=hint, directory=directory, base=base)
 
     @property
+    def upgrades(self) -> str:
+        """Who turns a feature on that nothing uses yet."""
+        return self.options.choice("features.upgrade")
+
+    @property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)
@@ -96,15 +119,16 @@ class TableDef:
             ),
             DEFAULTS: any(each.defaults for each in self.schemas.values()),
             CHECKS: any(each.checks for each in self.schemas.values()),
+            TTL: self.ttl is not None,
+            WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
+            REPLICAS: self.replicas,
         }
         return tuple(name for name, needed in told.items() if needed)
 
     def only_comments(self, schema_id: int) -> bool:
         """Tell whether a schema has the columns of the one before it, with other comments."""
-        before = max((number for number in self.schemas if number < schema_id), default=None)
-        if before is None:
-            return False
-        return self.schemas[schema_id].same_columns(self.schemas[before])
+        before = self.schemas.get(schema_id - 1)  # a change after a restore leaves that id out
+        return before is not None and self.schemas[schema_id].same_columns(before)
 
     def spec_at(self, version: int, schema_id: int) -> TableSpec:
         """Return how rows lay at a version."""
@@ -144,16 +168,16 @@ class TableDef:
             **({"repushed": list(self.repushed)} if self.repushed else {}),
             **({"replicas": dict(self.replicas)} if self.replicas else {}),
             **({"former_replicas": dict(self.former_replicas)} if self.former_replicas else {}),
+            **({} if self.allowed is None else {"features": list(self.allowed)}),
+            **({} if self.index is None else {"index": self.index}),
+            **({"dropped_indexes": list(self.dropped_indexes)} if self.dropped_indexes else {}),
         }
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object], *, where: str) -> TableDef:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
-            schemas = {s.id: s for s in map(Schema.from_dict, _items(value["schemas"]))}
-            if any(len(set(s.names)) < len(s.names) for s in schemas.values()):
-                message = "a schema names a column twice"
-                raise ValueError(message)
+            schemas = _schemas(value["schemas"])
             contract = value["contract"]
             properties, ttl = value["properties"], value.get("ttl")
             if not (
@@ -162,7 +186,7 @@ class TableDef:
                 and isinstance(ttl, dict | None)
             ):
                 raise TypeError(value)
-            layout, options = TableLayout.from_dict(value), Options.of(properties)
+            layout, (options, strange) = TableLayout.from_dict(value), _options(properties)
             spec = TableSpec(
                 schemas[int(str(value["schema_id"]))],
                 layout.partition_by,
@@ -195,6 +219,9 @@ class TableDef:
                 repushed,
                 addresses_of(value.get("replicas", {})),
                 addresses_of(value.get("former_replicas", {})),
+                _allowed(value.get("features")),
+                strange,
+                *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
@@ -215,6 +242,24 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
     )
 
 
+def _schemas(value: object) -> dict[int, Schema]:
+    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
+    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
+        message = "a schema names a column twice"
+        raise ValueError(message)
+    return schemas
+
+
+def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of the record index, and of those that are over."""
+    index = value.get("index")
+    dropped = tuple(str(each) for each in _items(value.get("dropped_indexes", [])))
+    name = None if index is None else str(index)
+    if not all(map(is_index, [*dropped, *([] if name is None else [name])])):
+        raise ValueError(index)
+    return name, dropped
+
+
 def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.ordering is None else [spec.ordering]
     strange = {*spec.key, *spec.placing, *ordering} - set(spec.schema.names)
@@ -223,6 +268,17 @@ def _check_spec(spec: TableSpec) -> None:
         raise ValueError(message)
     for each in spec.fields:
         each.kind(spec.schema.arrow)
+
+
+def _allowed(value: object) -> tuple[str, ...] | None:
+    return None if value is None else tuple(map(str, _items(value)))
+
+
+def _options(properties: Mapping[str, object]) -> tuple[Options, tuple[str, ...]]:
+    """Return the options that are known here, and the names of the others."""
+    strange = tuple(sorted(key for key in properties if key not in OPTIONS))
+    known = {key: value for key, value in properties.items() if key not in strange}
+    return Options.of(known), strange
 
 
 def _items(value: object) -> list[object]:

@@ -48,7 +48,9 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
     first = table.spec.schema
     if evolution.schema.same_columns(first) and evolution.schema.notes == first.notes:
         return None
-    schema = replace(evolution.schema, id=max(table.schemas) + 1)
+    newest = max(table.schemas)
+    number = newest + 1 if first.id == newest else newest + 2  # see TableDef.only_comments
+    schema = replace(evolution.schema, id=number)
     after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
     schemas = {**table.schemas, schema.id: schema}
     return replace(after, schemas=schemas, options=renamed.options, ttl=renamed.ttl)

@@ -36,6 +36,8 @@ class Lineage:
 
     def apply(self, decision: Decision) -> Lineage:
         """Return the lineage after one more decision."""
+        if self.features and self.empty and _gives_up(decision):
+            return Lineage()
         change, restored, replayed = decision.savepoint, decision.restored, decision.replayed
         restarts = self.restarts
         if restarts and decision.tokens:
@@ -58,6 +60,11 @@ class Lineage:
             kept = {name: at for name, at in restarts.items() if name not in back}
             restarts = {**kept, **first}
         return Lineage(restores, savepoints, replays, restarts, (RESTORES,))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left that a client must know."""
+        return not (self.restores or self.savepoints or self.replays or self.restarts)
 
     def spans(self, head: int) -> tuple[Versions, ...]:
         """Return the versions whose commits the table contains at a version, oldest first."""
@@ -123,6 +130,12 @@ class Lineage:
             {str(name): int(at) for name, at in value["restarts"].items()},
             (RESTORES,),
         )
+
+
+def _gives_up(decision: Decision) -> bool:
+    """Tell whether a decision says that the table uses no lineage any more (RFC 0029)."""
+    allowed = None if decision.table is None else decision.table.get("features")
+    return isinstance(allowed, list) and RESTORES not in allowed
 
 
 def minus(spans: tuple[Versions, ...], other: tuple[Versions, ...]) -> tuple[Versions, ...]:

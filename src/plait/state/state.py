@@ -70,6 +70,8 @@ class TableState:
     """Savepoints, and what restores undid."""
     archive: Archived = field(default_factory=Archived)
     """Where old decisions are."""
+    writer_features: tuple[str, ...] = ()
+    """What a client must know to write, beside what one that reads must know."""
     live: Sums | None = field(default=None, compare=False)
     """The sums over live files, as the decision tells them; None: not told, or not read yet."""
     parts: tuple[Part, ...] = ()
@@ -110,6 +112,7 @@ class TableState:
             files=_more_files(decision),
             live=decision.live,
             streams=streams_after({}, decision),
+            writer_features=decision.writer_features,
             tail=(LiveEntry(0, decision),),
         )
 
@@ -150,6 +153,7 @@ class TableState:
             streams=streams_after(self.streams, decision),
             lineage=self.lineage.apply(decision),
             archive=self.archive.after(decision, where=where),
+            writer_features=decision.writer_features,
             tail=(*self.tail, LiveEntry(decision.version, decision)),
             seen=[],
         )

@@ -9,12 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from plait.errors import (
-    CommitError,
-    CorruptMetadataError,
-    FormatError,
-    UnsupportedFeatureError,
-)
+from plait.errors import CommitError, CorruptMetadataError, FormatError
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
@@ -38,7 +33,7 @@ from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, to_json
-from plait.timeline.features import KNOWN, features_of
+from plait.timeline.features import features_of, require_readable
 from plait.timeline.seal import seal, unseal
 
 SLOT_BYTES_MAX = 64 << 20
@@ -80,12 +75,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
     features = document.get("features")
     if not isinstance(features, list):
         features = []
-    unknown = sorted(str(item) for item in features if item not in KNOWN)
-    if unknown:
-        message = (
-            f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
-        )
-        raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+    require_readable(features, path=path)
     try:
         decision = _decision(document, path, load)
     except CorruptMetadataError:
@@ -97,6 +87,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
 
 
 def _document(decision: Decision) -> dict[str, dict[str, object]]:
+    needed = features_of(decision, decision.features, decision.writer_features)
     document: dict[str, object] = {
         "version": decision.version,
         "instant": str(decision.instant),
@@ -106,7 +97,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "completed_ms": decision.completed_ms,
         "attempt": decision.attempt,
         "previous": decision.previous,
-        "features": list(features_of(decision, decision.features)),
+        "features": list(needed.readers),
         "schema_id": decision.schema_id,
         "bucket_spec_id": decision.bucket_spec_id,
         "scope": _scope(decision.scope),
@@ -115,6 +106,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "changes": {},
     }
     optional = {
+        "writer_features": list(needed.writers) or None,
         "live": decision.live and decision.live.to_list(),
         "commit_id": decision.commit_id,
         "read_set": _read_set(decision.read_set),
@@ -243,7 +235,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
     read, reserved = document.get("read_set"), document.get("reserved")
     savepoint, restored = document.get("savepoint"), document.get("restored")
     replayed, live = document.get("replay"), document.get("live")
-    replicas = document.get("replicas")
+    replicas, writers = document.get("replicas"), document.get("writer_features", [])
     return Decision(
         version=_typed(document["version"], int),
         instant=Instant.parse(_typed(document["instant"], str)),
@@ -252,6 +244,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         base=_typed(document["base"], int),
         completed_ms=_time(document["completed_ms"]),
         attempt=_typed(document["attempt"], str),
+        writer_features=tuple(_typed(each, str) for each in _typed(writers, list)),
         previous=_typed(document["previous"], str),
         changes=_changes(_typed(document["changes"], dict), path, load),
         scope=_parse_scope(_typed(document["scope"], dict)),

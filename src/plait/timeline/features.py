@@ -1,9 +1,11 @@
-"""Features: what a client must know to understand a decision, a checkpoint or a definition."""
+"""Features: what a client must know to read, or to write, what a table has (RFC 0029)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from plait.errors import UnsupportedFeatureError
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
@@ -33,6 +35,8 @@ DEFAULTS = "defaults-1"
 """A column of some schema has a default, for rows that are there or for rows that come."""
 CHECKS = "checks-1"
 """What it must know to write a table with checks: rows that break one are refused."""
+WRITER_FEATURES = "writer-features-1"
+"""Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
     *FEATURES,
     ROW_MAPS,
@@ -46,17 +50,38 @@ KNOWN = (
     PARTITION_FIELDS,
     DEFAULTS,
     CHECKS,
+    WRITER_FEATURES,
 )
+FORMAT_VERSION = 1
+"""The version of the format that ``table.json`` names."""
+VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
+"""What every client of a version of the format knows; a later release adds none to a version."""
+WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS))
+"""What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
 
 
-def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
-    """Return what a client must know to read a decision.
+class Features(NamedTuple):
+    """What a client must know."""
+
+    readers: tuple[str, ...]
+    """To read, and so to write too."""
+    writers: tuple[str, ...]
+    """To write, beside that."""
+    used: tuple[str, ...] = ()
+    """What is used of it now."""
+
+
+def features_of(
+    decision: Draft, held: Collection[str] = (), allowed: Collection[str] = ()
+) -> Features:
+    """Return what a client must know to read a decision, and to write after it.
 
     Args:
         decision: the decision, or the draft of one.
         held: what the table needs since an earlier decision.
+        allowed: what decisions may use, so that writers must know it.
     """
     used = set(held)
     if decision.changes.moved.num_rows:
@@ -68,7 +93,85 @@ def features_of(decision: Draft, held: Collection[str] = ()) -> tuple[str, ...]:
     used.update(definition_features(decision.table or {}))
     if decision.archived:
         used.add(ARCHIVE)
-    return (*FEATURES, *(name for name in KNOWN if name in used and name not in FEATURES))
+    return divided(used, allowed)
+
+
+def divided(used: Collection[str], allowed: Collection[str] = ()) -> Features:
+    """Divide features by who needs them: what is only allowed, readers need not know yet.
+
+    >>> divided(("replicas-1", "ttl-1")).writers
+    ('replicas-1',)
+    >>> divided(("replicas-1", "ttl-1")).readers[len(FEATURES) :]
+    ('ttl-1', 'writer-features-1')
+    >>> divided(("ttl-1",), ("ttl-1", "archive-1")).writers
+    ('archive-1',)
+    """
+    named = closed(used)
+    readers = tuple(name for name in named if name not in WRITERS_ONLY)
+    writers = tuple(n for n in closed((*used, *allowed)) if n not in readers)
+    marked = (WRITER_FEATURES,) if writers else ()
+    return Features((*FEATURES, *readers, *marked), writers, named)
+
+
+def closed(names: Iterable[str]) -> tuple[str, ...]:
+    """Return features in their order, without those that every client knows."""
+    given = {*names} - {*FEATURES, WRITER_FEATURES}
+    return tuple(name for name in KNOWN if name in given)
+
+
+def usable(
+    in_use: Collection[str], allowed: Collection[str] | None, upgrades: str
+) -> Collection[str]:
+    """Return the features that decisions of a table may use.
+
+    Args:
+        in_use: what it uses now.
+        allowed: what its definition lists; None: it has no list.
+        upgrades: its property ``features.upgrade``.
+
+    >>> usable((), None, "never"), usable((), ("ttl-1",), "compatible")
+    ((), ('ttl-1',))
+    """
+    if upgrades == "always":
+        return KNOWN
+    if allowed is not None:
+        return allowed
+    return in_use if upgrades == "never" else VERSIONS[FORMAT_VERSION]
+
+
+def unknown_of(names: Iterable[object]) -> list[str]:
+    """Return the features that this version of Plait does not know."""
+    return sorted(str(name) for name in names if name not in KNOWN)
+
+
+def require_readable(names: Iterable[object], *, path: str) -> None:
+    """Refuse to read what needs a feature that is unknown here.
+
+    Raises:
+        UnsupportedFeatureError: with the names.
+    """
+    unknown = unknown_of(names)
+    if unknown:
+        message = (
+            f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
+        )
+        raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+
+
+def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
+    """Refuse to write a table whose writers must know what is unknown here.
+
+    Raises:
+        UnsupportedFeatureError: with the names.
+    """
+    if unknown:
+        message = (
+            f"writers of the table must know {', '.join(unknown)}, which this version of Plait "
+            "does not support; it can read the table"
+        )
+        raise UnsupportedFeatureError(
+            message, hint="upgrade plait to write", features=list(unknown), path=path
+        )
 
 
 def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:

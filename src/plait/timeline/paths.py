@@ -22,6 +22,8 @@ OWNED = (MANIFESTS, ARCHIVE)
 """Where files of metadata lie that belong to an instant, and that its decision names."""
 LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"
+INDEX = f"{META}/index"
+INDEX_HINT = f"{META}/hints/index"
 REPLICAS = f"{META}/replicas"
 ATTEMPTS = f"{REPLICAS}/attempts"
 POSITIONS = f"{REPLICAS}/positions"
@@ -31,6 +33,8 @@ _LATER = 10
 _ATTEMPT = r"[A-Za-z0-9._-]{1,200}"
 _RECORD = re.compile(rf"([^.]+)\.(requested|inflight(\.{_ATTEMPT})?)", re.ASCII)
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})-([^.]+)\.parquet", re.ASCII)
+_INDEX = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_INDEX_FILE = re.compile(r"(\d{20})(\.json|-[0-9a-f]{16}-\d{6}\.run)", re.ASCII)
 _LEASE = re.compile(r"\d{20}-[0-9a-f]{16}", re.ASCII)
 _MANIFEST = re.compile(rf"{_ATTEMPT}-({'|'.join(SECTIONS)})\.parquet", re.ASCII)
 
@@ -157,6 +161,52 @@ def is_position(path: str) -> bool:
     """Tell whether this is the name of a sink's position."""
     directory, _, name = path.rpartition("/")
     return directory == POSITIONS and is_sink_name(name)
+
+
+def is_index(name: str) -> bool:
+    """Tell whether this can be the name of a record index."""
+    return _INDEX.fullmatch(name) is not None
+
+
+def index(name: str) -> str:
+    """Name the directory of a record index."""
+    return f"{INDEX}/{name}"
+
+
+def index_manifest(name: str, number: int) -> str:
+    """Name a manifest of a record index."""
+    return f"{index(name)}/{number:020d}.json"
+
+
+def index_run(name: str, version: int, nonce: str, number: int) -> str:
+    """Name a file of a run that goes up to a version."""
+    return f"{index(name)}/{version:020d}-{nonce}-{number:06d}.run"
+
+
+def index_of(path: str) -> str | None:
+    """Tell of which record index this is a file; None for any other name."""
+    directory, _, name = path.rpartition("/")
+    outer, _, owner = directory.rpartition("/")
+    known = outer == INDEX and is_index(owner) and _INDEX_FILE.fullmatch(name)
+    return owner if known else None
+
+
+def index_manifest_of(path: str) -> int | None:
+    """Return the number of a manifest of a record index; None for any other name.
+
+    >>> index_manifest_of(index_manifest("0123456789abcdef", 7))
+    7
+    """
+    match = _INDEX_FILE.fullmatch(path.rpartition("/")[-1])
+    whole = match is not None and match[2] == ".json" and index_of(path) is not None
+    return int(match[1]) if match is not None and whole else None
+
+
+def index_run_of(path: str) -> int | None:
+    """Return the version up to which a run file goes; None for any other name."""
+    match = _INDEX_FILE.fullmatch(path.rpartition("/")[-1])
+    whole = match is not None and match[2] != ".json" and index_of(path) is not None
+    return int(match[1]) if match is not None and whole else None
 
 
 def _instant(text: str) -> Instant | None:

@@ -15,6 +15,7 @@ from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
+from plait.timeline.features import KNOWN
 
 _BYTES_MAX = 16 << 20
 _TIMEOUT_S_MAX = 1e9
@@ -40,6 +41,8 @@ class PendingInstant:
     """The one process that the instant lives and dies with; "" if there are several."""
     writer: str = ""
     """What instants of one writer share, where it has more than one at a time."""
+    features: tuple[str, ...] = ()
+    """What its client knows; () if it does not say."""
     stream: str = ""
     """The application of the stream whose turn it is; the writer is its coordinator's session."""
     touched_ms: int | None = None
@@ -63,6 +66,7 @@ def write_requested(store: Store, pending: PendingInstant) -> str:
         "process": pending.process,
         "writer": pending.writer,
         "stream": pending.stream,
+        "features": list(KNOWN),
     }
     store.put(path, json.dumps(document, separators=(",", ":")).encode())
     return path
@@ -129,6 +133,7 @@ def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingI
             process=str(document.get("process", ""))[:_MARK_MAX],
             writer=str(document.get("writer", ""))[:_MARK_MAX],
             stream=str(document.get("stream", "")),
+            features=tuple(_texts(document.get("features"))),
         )
     except (KeyError, ValueError):
         return entry
@@ -149,6 +154,10 @@ def _partitions(document: dict[str, object]) -> Iterable[Partition]:
     for item in value if isinstance(value, list) else []:
         if isinstance(item, list) and all(v is None or isinstance(v, str) for v in item):
             yield tuple(item)
+
+
+def _texts(value: object) -> Iterable[str]:
+    return map(str, value) if isinstance(value, list) else ()
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -16,12 +16,14 @@ from plait.model.contract import Contract
 from plait.model.history import iso
 from plait.model.instant import State
 from plait.model.request import WriteRequest
+from plait.state.admission import require_usable, require_writable
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
+from plait.timeline.features import ROW_MAPS
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
 from plait.txn.liveness import is_alive, process_mark, silence_ms
-from plait.txn.matrix import NO_RIVALS
+from plait.txn.matrix import NO_RIVALS, REWRITES
 from plait.txn.policy import require_policy
 from plait.txn.rollback import end_instants, find_outcomes, rollback_instants
 from plait.txn.table_handle import TableHandle, client
@@ -35,9 +37,14 @@ def pending_record(handle: TableHandle, request: WriteRequest, known: TableState
     """Return the record of a new instant of this process; nothing is written yet.
 
     Raises:
-        UnsupportedFeatureError: the table's conflict policy is not installed here.
+        UnsupportedFeatureError: the table's conflict policy is not installed here, or writers
+            must know a feature that this one does not.
+        FeatureError: it is a rewrite, and the table may not use row maps.
         ClockUnavailableError: the store does not tell its time.
     """
+    require_writable(known)
+    if request.operation in REWRITES:
+        require_usable(known, (ROW_MAPS,))
     require_policy(known.table.policy)
     read, us = request.read_set, client()
     return PendingInstant(
@@ -83,6 +90,16 @@ def request_instant(
             _withdraw(store, path)
         raise
     return path
+
+
+def require_welcome(handle: TableHandle, base: TableState) -> None:
+    """Refuse a client of another contract, or that lacks a feature of writers.
+
+    Raises:
+        ContractError, UnsupportedFeatureError: it may not write from this base.
+    """
+    handle.require_contract(base.table.contract)
+    require_writable(base)
 
 
 def _withdraw(store: Store, path: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from plait.errors import CommitOutcomeUnknownError, StorageError
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
+from plait.state.admission import features_in_use, require_usable, require_writable
 from plait.state.decided_sums import decided_sums
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -53,10 +54,13 @@ def publish(
 
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
+        UnsupportedFeatureError: writers must know a feature that this one does not.
+        FeatureError: the table may not use what the draft uses.
         ClockUnavailableError: the store does not tell its time; nothing was written.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
     handle.require_contract(state.table.contract)
+    require_writable(state)
     now_ms, where = handle.store.now_ms(), paths.slot(state.version)
     table = state.table
     if draft.table is not None:
@@ -69,10 +73,10 @@ def publish(
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
-    before = (*state.lineage.features, *state.archive.features, *state.table.features)
-    held = features_of(draft, before)
+    needed = features_of(draft, features_in_use(state, table), table.allowed or ())
+    require_usable(state, needed.used, table)
     live = decided_sums(handle.store, state, draft.changes)
-    decision = replace(decision, features=held, live=live)
+    decision = replace(decision, features=needed.readers, writer_features=needed.writers, live=live)
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))

@@ -96,6 +96,7 @@ def _entry(
         started_ms=pending.started_ms,
         silent_ms=silence_ms(pending, now_ms),
         alive=is_alive(handle, pending, now_ms, default_s),
+        features=pending.features,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from plait.errors import CapabilityMissingError, TableNotFoundError
+from plait.index.cache import IndexCache
 from plait.locks import open_lock
 from plait.locks.identity import identity_of, require_identity
 from plait.locks.port import LockProvider, SlotLender
@@ -40,6 +41,8 @@ class TableHandle:
     """The table's identity, if it was read when the table was opened."""
     sightings: Sightings = field(default_factory=Sightings)
     doubts: Doubts = field(default_factory=Doubts)
+    index_cache: IndexCache = field(default_factory=IndexCache)
+    """What this client has read of the record index."""
 
     @property
     def identity(self) -> str:

@@ -16,6 +16,7 @@ from plait.errors import (
     RolledBackError,
     StorageError,
     TableError,
+    UnsupportedFeatureError,
 )
 from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
@@ -27,7 +28,7 @@ from plait.read.wanted import Wants
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight
-from plait.txn.begin import pending_record, request_instant
+from plait.txn.begin import pending_record, request_instant, require_welcome
 from plait.txn.carry import Carrier, MaskFiles
 from plait.txn.commit import Commit, Redo, Restage
 from plait.txn.conflict_checker import ConflictChecker
@@ -91,7 +92,7 @@ class OptimisticTransaction:
         Raises:
             CapabilityMissingError: store and lock cannot together give an atomic slot.
             SingleWriterError: the table is for one writer, and another is live.
-            UnsupportedFeatureError: the table's conflict policy is not installed here.
+            UnsupportedFeatureError: a conflict policy or a feature of writers is unknown here.
         """
         require_slots(handle)
         known = handle.cache.known()
@@ -147,7 +148,7 @@ class OptimisticTransaction:
         )
         try:
             txn._look_back()
-            txn._require_contract()
+            txn._require_welcome()
         except BaseException:
             heartbeat.stop()  # nobody will: the instant must not seem alive
             raise
@@ -166,12 +167,12 @@ class OptimisticTransaction:
             self.abort(refused.error.message, wrote=self.distributed)
             raise refused.error from None
 
-    def _require_contract(self) -> None:
-        """Refuse a client that was opened under another contract (INV-12)."""
+    def _require_welcome(self) -> None:
+        """Refuse a client of another contract (INV-12), or that lacks a feature of writers."""
         try:
-            self.handle.require_contract(self.base.table.contract)
-        except ContractError:
-            self.abort("its client was opened under another contract", wrote=self.distributed)
+            require_welcome(self.handle, self.base)
+        except (ContractError, UnsupportedFeatureError) as error:
+            self.abort(error.message, wrote=self.distributed)
             raise
 
     # --- stage -----------------------------------------------------------------------------

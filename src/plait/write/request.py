@@ -259,6 +259,7 @@ def plan_of(
         claims=reads or request.read_set is not None or table.isolation == "serializable",
         digests=request.token is not None and request.token.digest is None,
         added=added,
+        indexed=table.index is not None,
     )
 
 
@@ -290,8 +291,8 @@ def _by_columns(request: WriteRequest, schema: Schema) -> WriteRequest:
 
 
 @contextmanager
-def under_another_layout() -> Iterator[None]:
-    """Let a request that does not fit the layout that a repush gave the table be run again.
+def as_the_table_is_now() -> Iterator[None]:
+    """Let a request that does not fit the layout or columns that the table has now be run again.
 
     Raises:
         RetryableConflictError: it lacks a column, or makes no sense there.
@@ -302,7 +303,7 @@ def under_another_layout() -> Iterator[None]:
     except BadRecordError:
         raise  # rows that no run of the write could bring in
     except (OptionError, PredicateError, SchemaError) as error:
-        message = f"a repush changed the table while this was written: {error.message}"
+        message = f"the table's layout or columns changed during this write: {error.message}"
         raise RetryableConflictError(
             message, hint="run the write again; it may need other columns or arguments"
         ) from error

@@ -31,10 +31,10 @@ from plait.write.combine import combined_scope as widest
 from plait.write.replication import ReplicatedStaging, replicated, replication_of
 from plait.write.request import (
     WriteOptions,
+    as_the_table_is_now,
     merge_request,
     plan_of,
     require_one,
-    under_another_layout,
     update_request,
     write_request,
     write_scope,
@@ -321,7 +321,7 @@ class Transaction:
             if not isinstance(part.staging, Restaging):
                 message = "a staging that cannot be staged again is asked to"
                 raise InvariantError(message)
-            with under_another_layout():
+            with as_the_table_is_now():
                 table = head.table
                 plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)
                 part.request, part.staging = plan.request, part.staging.restaged(plan)

@@ -41,7 +41,7 @@ from plait.write.replication import (
     replicated,
     replication_of,
 )
-from plait.write.request import plan_of, under_another_layout, write_scope
+from plait.write.request import as_the_table_is_now, plan_of, write_scope
 from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
 
@@ -292,7 +292,7 @@ class Writer:
         if not isinstance(self._staging, Restaging):
             message = "a staging that cannot be staged again is asked to"
             raise InvariantError(message)
-        with under_another_layout():
+        with as_the_table_is_now():
             plan = plan_of(self._request, head.table, store.spec, txn.instant)
             self._request = request = plan.request
             self._staging = self._staging.restaged(plan)

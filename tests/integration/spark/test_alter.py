@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from plait import ConstraintError, RetryableConflictError, Table
+from plait.services.alter import Alteration
 
 SCHEMA = "id bigint, city string, fare int, day date"
 ROWS = pa.table(
@@ -96,6 +99,38 @@ def test_a_spark_merge_that_meets_new_columns_is_run_again(
         writer.__exit__(None, None, None)
     found = by_id(Table.open(str(tmp_path / "t")).scan().to_arrow())
     assert [row["price"] for row in found] == list(range(20))
+
+
+MEMBERS = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+INSIDE: dict[str, Callable[[Alteration], Alteration]] = {
+    "move": lambda change: change.move("s.b", after=""),
+    "swap": lambda change: change.rename("s.a", "c").rename("s.b", "a").rename("s.c", "b"),
+    "drop": lambda change: change.drop("s.a"),
+    "add": lambda change: change.add("s.c", "int", after=""),
+    "widen": lambda change: change.widen("s.a", "bigint").widen("l.element.a", "bigint"),
+    "move in a list": lambda change: change.move("l.element.b", after=""),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_members_of_structs_that_spark_wrote_keep_their_values_or_are_written_again(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """INV-07: Spark casts structs by place; no value may end in another member."""
+    schema = pa.schema([("id", pa.int64()), ("s", MEMBERS), ("l", pa.list_(MEMBERS))])
+    table = Table.create(str(tmp_path / "t"), schema, record_key="id", buckets=1)
+    one = {"a": 1, "b": 2}
+    data = spark.createDataFrame(pa.table({"id": [1], "s": [one], "l": [[one]]}, schema=schema))
+    work = ExitStack()
+    work.enter_context(Table.open(str(tmp_path / "t")).writer("append")).write(data)
+    INSIDE[name](table.alter()).commit()
+    if name == "widen":
+        work.close()
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "s": one, "l": [one]}]
+        return
+    with pytest.raises(RetryableConflictError):
+        work.close()
+    assert Table.open(str(tmp_path / "t")).scan().count() == 0
 
 
 def test_spark_reads_changes_across_new_columns_as_arrow_does(

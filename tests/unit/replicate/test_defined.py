@@ -13,7 +13,7 @@ from plait.replicate import Replicas, TableSink, repair, status
 from plait.replicate.address import parse_sink
 from plait.storage import open_store
 from plait.testing import sim_ports
-from plait.timeline import codec, features
+from plait.timeline import features
 from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
 from tests.support.memory import forget
@@ -52,6 +52,32 @@ def content(table: Table) -> dict[object, object]:
 
 def eu(uri: str) -> dict[object, object]:
     return content(Table.open(f"{uri}-eu"))
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
+    """A sink that lacks a column would refuse every later write."""
+    t.upsert(rows(1))
+    before = t.version
+    for change in (
+        t.alter().add("z", "int"),
+        t.alter().rename("v", "w"),
+        t.alter().drop("v").add("v", "bigint"),
+        t.alter().move("v", after=""),
+    ):
+        with pytest.raises(OptionError) as refused:
+            change.commit()
+        assert refused.value.key == "replicas"
+    assert t.version == before
+    with t.writer("upsert") as writer:
+        writer.write(rows(2))
+        t.alter().comment("v", "what it is").default("v", 3).commit()
+    t.upsert(rows(3))
+    assert eu(uri) == content(t) == {1: 0, 2: 0, 3: 0}
+    t.remove_replica("eu")
+    t.alter().add("z", "int").commit()
 
 
 # --- writers -------------------------------------------------------------------------------------
@@ -288,14 +314,18 @@ def test_two_sinks_of_one_name_are_refused(uri: str) -> None:
         Table.create(uri, SCHEMA, record_key="id", replicas=["a=memory://x", "a=memory://y"])
 
 
-def test_a_client_that_does_not_know_of_sinks_refuses_the_table(
+def test_a_client_that_does_not_know_of_sinks_reads_the_table_and_writes_nothing(
     t: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     t.upsert(rows(1))
     known = tuple(each for each in features.KNOWN if each != features.REPLICAS)
-    monkeypatch.setattr(codec, "KNOWN", known)
-    with pytest.raises(UnsupportedFeatureError, match="replicas-1"):
-        Table.open(t.handle.store.spec.uri)
+    monkeypatch.setattr(features, "KNOWN", known)
+    older = Table.open(t.handle.store.spec.uri)
+    assert older.scan().to_arrow().num_rows == 1
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        older.upsert(rows(2))
+    assert refused.value.features == ["replicas-1"]
+    assert older.version == t.version
 
 
 # --- names and places ----------------------------------------------------------------------------

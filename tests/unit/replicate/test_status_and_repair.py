@@ -353,3 +353,19 @@ def test_columns_in_another_order_are_the_same_rows(t: Table) -> None:
     sink = odd(lambda batch: [batch.select(batch.schema.names[::-1])])
     send(t, rows(range(3)), sink)
     assert repair(t, sink).equal
+
+
+def test_a_sink_is_behind_columns_that_changed_until_it_is_compared(t: Table) -> None:
+    """The names and types are the same afterwards, and no row was written."""
+    sink = fresh("eu")
+    send(t, rows(range(3), v=7), sink)
+    repair(t, sink)
+    t.alter().drop("v").commit()
+    t.alter().add("v", "bigint").move("rev", after="v").commit()
+    (told,) = status(t)
+    assert not told.in_step
+    assert told.behind == (t.version - 1, t.version)
+    assert repair(t, sink).different == 3
+    assert {row["v"] for row in sink.place.rows.values()} == {None}
+    (told,) = status(t)
+    assert told.in_step

@@ -134,6 +134,9 @@ REFUSED: dict[str, Callable[[Alteration], Alteration]] = {
     "narrower": lambda change: change.widen("v", "smallint"),
     "unknown": lambda change: change.drop("nothing"),
     "required": lambda change: change.add("n", "int", nullable=False),
+    "a default that no type has": lambda change: change.add("q", "int", default=1 << 70),
+    "several types": lambda change: change.add("q", "int, z string"),
+    "a required type": lambda change: change.add("q", "int not null"),
     "a good step before a bad one": lambda change: change.add("n", "int").add("N", "int"),
 }
 
@@ -422,6 +425,18 @@ def test_a_read_of_before_a_comment_is_as_good_as_one_after_it() -> None:
     table.alter().comment("v", "").widen("v", "bigint").commit()
     with pytest.raises(RetryableConflictError):
         table.upsert(scan.to_arrow(), read_from=scan)
+
+
+def test_columns_that_come_back_after_a_restore_are_a_change() -> None:
+    """INV-07: the change before it in number is not the one before it in time."""
+    table = make()
+    table.alter().widen("v", "bigint").commit()
+    table.restore(version=1)
+    scan = again(table).scan()
+    table.alter().widen("v", "bigint").commit()
+    with pytest.raises(RetryableConflictError):
+        table.upsert(scan.to_arrow(), read_from=scan)
+    assert content(table) == FIRST
 
 
 def test_rows_of_a_partial_upsert_keep_a_column_that_came_meanwhile() -> None:

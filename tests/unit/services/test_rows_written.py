@@ -190,12 +190,12 @@ def test_the_property_stays_while_rows_expire_by_it() -> None:
         table.set_ttl("written 1d")
 
 
-def test_a_client_that_does_not_know_it_refuses_the_table() -> None:
-    """It would copy rows without it (rows-written-1)."""
+def test_writers_must_know_it() -> None:
+    """Others would copy rows without it (rows-written-1)."""
     table = made(properties={**ON, "checkpoint.interval": "2"})
     first = table.handle.cache.timeline.find(0)
     assert first is not None
-    assert "rows-written-1" in first.features
+    assert first.writer_features == ("rows-written-1",)
     for number in range(4):
         table.append(rows(number))
     state = table.handle.cache.known().checkpoint

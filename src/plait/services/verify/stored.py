@@ -36,7 +36,7 @@ _FREE = (
 def _is_record(path: str) -> bool:
     """Tell whether this is a record that no decision has to explain."""
     replica = paths.attempt_of(path) is not None or paths.is_position(path)
-    return replica or paths.is_lease(path)
+    return replica or paths.is_lease(path) or paths.index_of(path) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,247 @@
+"""Bring the record index of a table up to date: build it, or make runs of what came since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError, OptionError, StorageError
+from plait.files.data_file import LiveFile, files_in, live_files
+from plait.files.hash import Hashes, key_hashes
+from plait.index.builder import MEMORY_BYTES, RunBuilder
+from plait.index.manifest import IndexRun, Manifest, list_manifests, publish_manifest
+from plait.index.run_file import RunFile
+from plait.index.window import FOLD_LAG_MAX, KeyWindow
+from plait.model.bucket import BucketId, partition_text
+from plait.model.changes import KEYS_ALL, KEYS_FILES, KEYS_SIDECAR
+from plait.model.decision import Decision
+from plait.model.plan import Snapshot
+from plait.read.slices import SliceReader
+from plait.read.wanted import everything, wanted_in
+from plait.services.index_files import delete_old
+from plait.state.state import TableState
+from plait.timeline import paths
+from plait.txn.key_window import forget_index, load_known
+from plait.txn.read_pin import ReadPin
+from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
+_GROWTH: Final = 4
+"""A run is taken into the new one if it has at most so many times its entries."""
+_UNTOLD: Final = (KEYS_ALL, KEYS_FILES, KEYS_SIDECAR)
+WRITER_ENTRIES_MAX: Final = 1 << 20
+"""A writer takes in no run that is larger: it must not pay for the size of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What was done to a record index."""
+
+    version: int
+    """It has every key that was live at this version."""
+    built: bool
+    """Whether the keys of all data files were read."""
+    added: int
+    """Entries of the new run, those of older runs that it took in included."""
+    entries: int
+    runs: int
+    size_bytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "built": self.built,
+            "added": self.added,
+            "entries": self.entries,
+            "runs": self.runs,
+            "bytes": self.size_bytes,
+        }
+
+
+def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> IndexReport | None:
+    """Read the keys of all rows and make the index of a table anew, beside its writers.
+
+    Args:
+        handle: the table.
+        memory_bytes: about how much is sorted in memory at once.
+
+    Returns:
+        What was done; None if another client has published an index meanwhile.
+
+    Raises:
+        OptionError: the table has no record index.
+        CorruptMetadataError: a data file is damaged.
+        StorageError: the store failed.
+    """
+    require_index(handle.cache.refresh())
+    read_pin = ReadPin(handle, handle.cache.known().version)
+    try:
+        state = handle.cache.refresh()
+        name = require_index(state)
+        number = max(list_manifests(handle.store, name), default=-1) + 1
+        with RunBuilder(memory_bytes) as builder:
+            snapshot = handle.cache.snapshot(version=state.version, wants=everything)
+            for keys, file, text in read_keys(handle, snapshot, snapshot.files):
+                builder.add(keys, text, file.version)
+            files = _write(handle, name, state.version, builder, ())
+    finally:
+        read_pin.release()
+    runs = (IndexRun(0, state.version, tuple(files)),) if files else ()
+    return _publish(handle, state, number, runs, built=True)
+
+
+def fold_index(
+    handle: TableHandle, *, most: int | None = None, memory_bytes: int = MEMORY_BYTES
+) -> IndexReport | None:
+    """Make a run of what decisions wrote since the index was last brought up to date.
+
+    Args:
+        handle: the table.
+        most: take in no older run with more entries; None: whatever their size.
+        memory_bytes: about how much is sorted in memory at once.
+
+    Returns:
+        What was done; None if there was nothing to do, another client was first, or the index has
+        to be built.
+
+    Raises:
+        CorruptMetadataError: a decision or a data file is damaged.
+        StorageError: the store failed.
+    """
+    read_pin = ReadPin(handle, handle.cache.known().version)
+    try:
+        state = handle.cache.refresh()
+        known = load_known(handle, state, newest=True)
+        if known is None or not known.usable or known.window.until == known.manifest.version:
+            return None
+        window, manifest = known.window, known.manifest
+        with RunBuilder(memory_bytes) as builder:
+            take_window(builder, window)
+            for keys, file, text in _keys_in(handle, state, window.whole):
+                builder.add(keys, text, file.version)
+            count = len(window.entries)
+            kept = _kept(manifest.runs, count, most)
+            older = manifest.runs[kept:]
+            taken = [file for run in older for file in run.files]
+            files = _write(handle, manifest.index, state.version, builder, taken)
+    finally:
+        read_pin.release()
+    first = older[0].first if older else manifest.version + 1
+    run = (IndexRun(first, state.version, tuple(files)),) if files else ()
+    return _publish(handle, state, manifest.number + 1, (*manifest.runs[:kept], *run))
+
+
+def falls_due(handle: TableHandle, decision: Decision) -> bool:
+    """Tell whether the client that has just committed should make a run of what came since.
+
+    It falls to whoever published a multiple of ``FOLD_LAG_MAX``, or rows whose keys the decision
+    itself does not tell; and to anyone who finds that nobody did for two intervals.
+    """
+    touched = decision.changes.touched["keys"].to_pylist()
+    if decision.version % FOLD_LAG_MAX == 0 or any(keys in _UNTOLD for keys in touched):
+        return True
+    known = handle.index_cache.manifest
+    return known is not None and decision.version - known.version >= 2 * FOLD_LAG_MAX
+
+
+def require_index(state: TableState) -> str:
+    """Return the name of the record index; raise OptionError if the table has none."""
+    if state.table.index is None:
+        message = "the table has no record index"
+        raise OptionError(message, hint="create it with create_index()", key="index", value="none")
+    return state.table.index
+
+
+def take_window(builder: RunBuilder, window: KeyWindow) -> None:
+    """Add the keys that decisions told."""
+    entries = window.entries
+    order = entries.newest()
+    for place, text in enumerate(window.places.texts):
+        of_place = order.take(order.places == place)
+        for version in dict.fromkeys(of_place.versions.tolist()):
+            keys = of_place.hashes[of_place.versions == version]
+            builder.add(keys, text, version)
+
+
+def _kept(runs: Sequence[IndexRun], entries: int, most: int | None) -> int:
+    """Count the older runs that stay as they are: each entry is written again O(log n) times."""
+    kept = len(runs)
+    while kept and runs[kept - 1].entries <= _GROWTH * max(entries, 1):
+        size = runs[kept - 1].entries
+        if most is not None and entries + size > most:
+            break
+        kept -= 1
+        entries += size
+    return kept
+
+
+def _keys_in(
+    handle: TableHandle, state: TableState, buckets: Collection[BucketId]
+) -> Iterator[tuple[Hashes, LiveFile, str]]:
+    """Return the keys of all rows of some buckets."""
+    if not buckets:
+        return
+    wants = wanted_in({partition for partition, _ in buckets})
+    snapshot = handle.cache.snapshot(version=state.version, wants=wants)
+    chosen = files_in(snapshot.files, buckets)
+    yield from read_keys(handle, snapshot, chosen)
+
+
+def read_keys(
+    handle: TableHandle, snapshot: Snapshot, files: pa.Table
+) -> Iterator[tuple[Hashes, LiveFile, str]]:
+    """Read the keys of all rows of some files (LIVE), each with its file and its partition's text.
+
+    Raises:
+        CorruptMetadataError: a file is damaged.
+        StorageError: the store failed.
+    """
+    reader, key = SliceReader.of(handle.store, snapshot), snapshot.spec.key
+    for file in live_files(files):
+        text = partition_text(file.partition)
+        for rows in reader.rows(file, columns=key):
+            yield key_hashes(rows, key), file, text
+
+
+def _write(
+    handle: TableHandle, name: str, version: int, builder: RunBuilder, older: Sequence[RunFile]
+) -> list[RunFile]:
+    nonce, store = handle.ports.ids.nonce(), handle.store
+    files = builder.write(
+        store.filesystem(), lambda at: paths.index_run(name, version, nonce, at), older
+    )
+    store.persist([file.path for file in files])
+    return files
+
+
+def _publish(
+    handle: TableHandle,
+    state: TableState,
+    number: int,
+    runs: tuple[IndexRun, ...],
+    *,
+    built: bool = False,
+) -> IndexReport | None:
+    name, table = require_index(state), state.table
+    manifest = Manifest(name, number, table.spec.buckets.id, state.version, state.checksum, runs)
+    handle.ports.observer.phase("index")
+    won = publish_manifest(handle.store, manifest)
+    forget_index(handle)
+    if not won:
+        # Only the run that we wrote: the others are named by the manifest that was first.
+        mine = [run for run in runs if run.last == state.version]
+        handle.store.delete([file.path for run in mine for file in run.files])
+        return None
+    try:
+        delete_old(handle, manifest)
+    except (CorruptMetadataError, StorageError) as error:  # the next one does it
+        _log.warning("old files of the record index were not deleted: %s", error)
+    added = runs[-1].entries if runs and runs[-1].last == state.version else 0
+    return IndexReport(
+        state.version, built, added, manifest.entries, len(runs), manifest.size_bytes
+    )

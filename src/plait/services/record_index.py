@@ -1,0 +1,206 @@
+"""The record index of a table: create, drop, bring up to date, and compare with the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from plait.errors import OptionError
+from plait.model.decision import CommitResult
+from plait.services.index_build import IndexReport, build_index, fold_index, require_index
+from plait.services.index_verify import IndexVerified, verify_index
+from plait.state.definition import TableDef
+from plait.timeline import paths
+from plait.txn.definition import change_table
+from plait.txn.key_window import Known, load_known
+from plait.txn.table_handle import TableHandle
+
+_FOLDS_MAX: Final = 8
+"""A build is followed by so many rounds of catching up at most: writers go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """What a record index knows."""
+
+    name: str | None
+    """None: the table has none."""
+    version: int
+    """The newest version of the table."""
+    built: int | None = None
+    """The version that its runs go up to; None if it was not built."""
+    usable: bool = False
+    """Whether look-ups use it."""
+    reason: str = ""
+    """Why they do not."""
+    lag: int = 0
+    """How many decisions are in no run yet."""
+    entries: int = 0
+    runs: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "built": self.built,
+            "usable": self.usable,
+            "reason": self.reason,
+            "lag": self.lag,
+            "entries": self.entries,
+            "runs": self.runs,
+            "files": self.files,
+            "bytes": self.size_bytes,
+        }
+
+
+class Indexing:
+    """The calls of ``Table`` about its record index."""
+
+    _handle: TableHandle
+
+    def create_index(self) -> IndexReport | None:
+        """Give the table a record index, and build it beside the writers.
+
+        One decision says that the table has it. Then the keys of all rows are read, and those of
+        commits that came meanwhile. Until the build is over, look-ups go by buckets. If it is
+        killed, ``build_index`` begins again.
+
+        Returns:
+            What was built; None if the table has an index that is up to date.
+
+        Raises:
+            OptionError: the table has no record key.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create(
+        ...     "memory://doc-index", "id bigint, day string", record_key="id", partition_by="day"
+        ... )
+        >>> t.upsert(pa.table({"id": [1, 2], "day": ["a", "b"]})).version
+        1
+        >>> t.create_index().entries
+        2
+        >>> t.get([2]).to_pylist()
+        [{'id': 2, 'day': 'b'}]
+        >>> t.drop_index().version
+        3
+        """
+        _declare(self._handle)
+        return self.build_index()
+
+    def build_index(self, *, anew: bool = False) -> IndexReport | None:
+        """Bring the record index up to date; build it if it is of no use.
+
+        Args:
+            anew: build it in any case.
+
+        Returns:
+            What was done; None if there was nothing to do.
+
+        Raises:
+            OptionError: the table has no record index.
+        """
+        return bring_up_to_date(self._handle, anew=anew)
+
+    def drop_index(self) -> CommitResult:
+        """Drop the record index in one decision; the next clean deletes its files.
+
+        Raises:
+            OptionError: the table has no record index.
+        """
+        return _drop(self._handle)
+
+    def index_status(self) -> IndexStatus:
+        """Tell what the record index knows, and how far it is behind."""
+        return index_status(self._handle)
+
+    def verify_index(self) -> IndexVerified:
+        """Look the key of every live row up in the record index; change nothing.
+
+        Raises:
+            OptionError: the table has no record index, or it was not built.
+            CorruptMetadataError: a run is damaged; ``build_index(anew=True)`` makes the index anew.
+        """
+        return verify_index(self._handle)
+
+
+def _declare(handle: TableHandle) -> CommitResult | None:
+    """Decide that a table has a record index; None if it has one."""
+    state = handle.cache.refresh()
+    if not state.table.spec.keyed:
+        message = "a record index needs a record key, which the table does not have"
+        hint = "create a table with record_key"
+        raise OptionError(message, hint=hint, key="index", value="record")
+    if state.table.index is not None:
+        return None
+    name = handle.ports.ids.nonce()
+
+    def declared(table: TableDef) -> TableDef:
+        return table if table.index is not None else replace(table, index=name)
+
+    return change_table(handle, declared)
+
+
+def _drop(handle: TableHandle) -> CommitResult:
+    require_index(handle.cache.refresh())
+
+    def without(table: TableDef) -> TableDef:
+        if table.index is None:
+            return table
+        return replace(table, index=None, dropped_indexes=(*table.dropped_indexes, table.index))
+
+    return change_table(handle, without)
+
+
+def bring_up_to_date(
+    handle: TableHandle, *, anew: bool = False, most: int | None = None
+) -> IndexReport | None:
+    """Build the index if it is of no use, then add what came meanwhile; see ``build_index``."""
+    state = handle.cache.refresh()
+    require_index(state)
+    known = load_known(handle, state, newest=True)
+    report = None
+    if anew or known is None or not (known.usable and _is_whole(handle, known)):
+        report = build_index(handle)
+    for _ in range(_FOLDS_MAX):
+        folded = fold_index(handle, most=most)
+        if folded is None:
+            break
+        report = replace(folded, built=report is not None and report.built)
+    return report
+
+
+def _is_whole(handle: TableHandle, known: Known) -> bool:
+    """Tell whether every file of an index is there."""
+    there = {info.path: info.size for info in handle.store.list(_directory(known))}
+    return all(there.get(file.path) == file.size_bytes for file in known.manifest.files)
+
+
+def _directory(known: Known) -> str:
+    return paths.index(known.manifest.index)
+
+
+def index_status(handle: TableHandle) -> IndexStatus:
+    """Tell what the index of a table knows; see ``Table.index_status``."""
+    state = handle.cache.refresh()
+    status = IndexStatus(state.table.index, state.version)
+    if status.name is None:
+        return replace(status, reason="the table has no record index")
+    known = load_known(handle, state, newest=True)
+    if known is None:
+        return replace(status, reason="it was not built", lag=state.version + 1)
+    manifest, whole = known.manifest, _is_whole(handle, known)
+    return replace(
+        status,
+        built=manifest.version,
+        usable=known.usable and whole,
+        reason=known.window.lost or ("" if whole else "files of it are missing"),
+        lag=state.version - manifest.version,
+        entries=manifest.entries,
+        runs=len(manifest.runs),
+        files=len(manifest.files),
+        size_bytes=manifest.size_bytes,
+    )

@@ -1,0 +1,321 @@
+"""Which features a table may have: more by an upgrade, fewer by a downgrade (RFC 0029)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from plait.errors import FeatureError, OptionError
+from plait.model.contract import Options
+from plait.model.decision import CommitResult, Draft
+from plait.model.history import PendingEntry
+from plait.model.instant import Action, Operation
+from plait.model.layout import TableLayout
+from plait.model.partitioning import is_plain_name
+from plait.model.written import WRITTEN_OPTION
+from plait.state.admission import usable_features
+from plait.state.definition import TableDef
+from plait.state.state import TableState
+from plait.timeline import features as known
+from plait.timeline.features import KNOWN, VERSIONS, WRITER_FEATURES, closed
+from plait.txn.recovery import list_pending
+from plait.txn.service import publish_service
+from plait.txn.table_handle import TableHandle, client
+
+_COPY = "copy the rows into a new table: that is the only way to be without it"
+_CLEAN = "let versions go by `tablectl clean`, and see its options clean.retain.* and clean.grace"
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUse:
+    """What still uses a feature."""
+
+    feature: str
+    what: str
+    remedy: str
+    """How to get rid of it."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as plain values."""
+        return {"feature": self.feature, "what": self.what, "remedy": self.remedy}
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePlan:
+    """What an upgrade or a downgrade would do now."""
+
+    version: int
+    before: tuple[str, ...]
+    """What the table may use, beside what every client knows."""
+    after: tuple[str, ...]
+    uses: tuple[FeatureUse, ...] = ()
+    """What stands in the way of a downgrade."""
+    older: tuple[PendingEntry, ...] = ()
+    """Live writers whose clients do not know enough."""
+
+    @property
+    def turned_on(self) -> tuple[str, ...]:
+        """Features that the table may use afterwards, and not now."""
+        return tuple(name for name in self.after if name not in self.before)
+
+    @property
+    def turned_off(self) -> tuple[str, ...]:
+        """Features that the table may use now, and not afterwards."""
+        return tuple(name for name in self.before if name not in self.after)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "version": self.version,
+            "before": list(self.before),
+            "after": list(self.after),
+            "turned_on": list(self.turned_on),
+            "turned_off": list(self.turned_off),
+            "uses": [each.to_dict() for each in self.uses],
+            "older": [str(each.instant) for each in self.older],
+        }
+
+
+class Upgrading:
+    """The calls of ``Table`` that change which features it may have."""
+
+    _handle: TableHandle
+
+    def plan_upgrade(self, *, features: Iterable[str] | None = None) -> FeaturePlan:
+        """Plan to let the table use more features; write nothing.
+
+        Args:
+            features: their names; by default all that this version of Plait knows.
+        """
+        return plan_upgrade(self._handle, features)
+
+    def upgrade(self, *, features: Iterable[str] | None = None) -> CommitResult | None:
+        """Let the table use more features, in one decision; None if it may use them already.
+
+        From then on writers must know them. Readers need a feature from its first use on.
+
+        Args:
+            features: their names; by default all that this version of Plait knows.
+
+        Raises:
+            FeatureError: a live writer has a client that does not know them; nothing was written.
+            OptionError: a feature is unknown here.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-upgrade", "id bigint", record_key="id")
+        >>> t.downgrade([]).version  # what every client knows
+        1
+        >>> t.upgrade(features=["ttl-1"]).version
+        2
+        """
+        return _change(self._handle, plan_upgrade(self._handle, features))
+
+    def plan_downgrade(self, to: Iterable[str] | int) -> FeaturePlan:
+        """Plan to let the table use fewer features; write nothing.
+
+        Args:
+            to: the names of those that stay, or a version of the format.
+        """
+        return plan_downgrade(self._handle, to)
+
+    def downgrade(self, to: Iterable[str] | int) -> CommitResult | None:
+        """Let the table use fewer features, in one decision; None if it is like that already.
+
+        Afterwards a client that knows those that stay reads and writes the table.
+
+        Args:
+            to: the names of those that stay, or a version of the format.
+
+        Raises:
+            FeatureError: something uses a feature that would go, or a live writer has a client
+                that could bring it back. Nothing was written.
+            OptionError: a feature or version is unknown here.
+        """
+        result = _change(self._handle, plan_downgrade(self._handle, to))
+        self._handle.cache.checkpoint(1)  # older decisions name what is gone
+        return result
+
+
+def plan_upgrade(handle: TableHandle, features: Iterable[str] | None = None) -> FeaturePlan:
+    """Plan to let a table use more features; write nothing."""
+    wanted = closed(KNOWN) if features is None else _named(features)
+    state = handle.cache.refresh()
+    before = usable_features(state)
+    after = closed((*before, *wanted))
+    fresh = set(after) - set(before)
+    older = _older(handle, fresh) if fresh else ()
+    return FeaturePlan(state.version, before, after, older=older)
+
+
+def plan_downgrade(handle: TableHandle, to: Iterable[str] | int) -> FeaturePlan:
+    """Plan to let a table use fewer features; write nothing."""
+    after = _version(to) if isinstance(to, int) else _named(to)
+    state = handle.cache.refresh()
+    if state.table.upgrades == "always":
+        message = "the table turns features on by itself: features.upgrade=always"
+        hint = "`tablectl set URI features.upgrade=compatible` first"
+        raise OptionError(message, hint=hint, key="features.upgrade", value="always")
+    before, uses = usable_features(state), _uses(handle, state, after)
+    going = set(before) - set(after)
+    older = _older(handle, {WRITER_FEATURES}) if going else ()
+    return FeaturePlan(state.version, before, after, uses, older)
+
+
+def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
+    """Decide which features the table may use; what uses them is looked at on each head."""
+    if plan.older:
+        first = plan.older[0]
+        message = (
+            f"{len(plan.older)} live writers have clients that do not know enough, such as "
+            f"{first.instant} (process {first.pid} on {first.host})"
+        )
+        hint = "let them end and start them with a newer Plait, or end them by `tablectl rollback`"
+        live = [str(each.instant) for each in plan.older]
+        changed = [*plan.turned_on, *plan.turned_off]
+        raise FeatureError(message, hint=hint, features=changed, live=live)
+
+    def draft(state: TableState) -> Draft | None:
+        uses = _uses(handle, state, plan.after)
+        if uses:
+            first = uses[0]
+            message = f"{first.feature} cannot go: {first.what} uses it"
+            if len(uses) > 1:
+                message += f", and {len(uses) - 1} others are in the way"
+            facts = [each.to_dict() for each in uses]
+            raise FeatureError(message, hint=first.remedy, features=[first.feature], uses=facts)
+        table = _trimmed(handle, state, plan.after)
+        if set(plan.after) == set(usable_features(state)) and table == state.table:
+            return None
+        return Draft(
+            instant=handle.new_instant(state),
+            action=Action.PROPERTY,
+            operation=Operation.PROPERTY,
+            base=state.version,
+            table=replace(table, allowed=plan.after).to_dict(),
+            client=client(),
+        )
+
+    decision = publish_service(handle, draft)
+    if decision is None:
+        return None
+    return CommitResult(decision.version, decision.instant, decision.stats)
+
+
+def _older(handle: TableHandle, needed: set[str]) -> tuple[PendingEntry, ...]:
+    """Return the live writers whose clients do not know some features, or do not say."""
+    return tuple(e for e in list_pending(handle) if e.alive and needed - set(e.features))
+
+
+def _named(features: Iterable[str]) -> tuple[str, ...]:
+    names = [features] if isinstance(features, str) else list(features)
+    for name in names:
+        if name not in KNOWN:
+            message = f"unknown feature {name!r}"
+            hint = f"one of {', '.join(closed(KNOWN))}"
+            raise OptionError(message, hint=hint, key="features", value=name)
+    return closed(names)
+
+
+def _version(number: int) -> tuple[str, ...]:
+    if number not in VERSIONS:
+        message = f"unknown version {number} of the format"
+        hint = f"one of {', '.join(map(str, VERSIONS))}, or names of features"
+        raise OptionError(message, hint=hint, key="to", value=number)
+    return closed(VERSIONS[number])
+
+
+# --- what uses a feature ------------------------------------------------------------------------
+
+
+def _trimmed(handle: TableHandle, state: TableState, after: Sequence[str]) -> TableDef:
+    """Return the definition without what only tells of former use."""
+    table = state.table
+    if set(usable_features(state)) <= set(after):
+        return table
+    shown = (*state.lineage.saved, *table.kept)
+    former = tuple(
+        each
+        for each in table.former
+        if each.until >= state.horizons.final or any(version <= each.until for version in shown)
+    )
+    repushed = tuple(each for each in table.repushed if _count_in(handle, state, each))
+    options = table.options.to_dict()
+    if known.WRITTEN not in after and options.get(WRITTEN_OPTION) == "off":
+        del options[WRITTEN_OPTION]
+    return replace(table, former=former, repushed=repushed, options=Options.of(options))
+
+
+def _count_in(handle: TableHandle, state: TableState, directory: str) -> int:
+    """Count the files in the directory of a repush, those that wait for a clean too."""
+    named = state.folded(handle.store).paths().to_pylist()
+    inside = {path for path in named if path.startswith(f"{directory}/")}
+    return len(inside | {info.path for info in handle.store.list(directory)})
+
+
+def _uses(handle: TableHandle, state: TableState, after: Sequence[str]) -> tuple[FeatureUse, ...]:
+    """Return what uses features that are not to stay."""
+    if set(usable_features(state)) <= set(after):
+        return ()
+    table = _trimmed(handle, state, after)
+    found = [
+        FeatureUse(feature, what, remedy)
+        for feature, what, remedy in _found(handle, state, table)
+        if feature not in after
+    ]
+    told = {each.feature for each in found}
+    others = (name for name in closed(table.features) if name not in (*after, *told))
+    definition = "the definition of the table"
+    return (*found, *(FeatureUse(name, definition, "take it out of there") for name in others))
+
+
+def _found(
+    handle: TableHandle, state: TableState, table: TableDef
+) -> Iterator[tuple[str, str, str]]:
+    lineage = state.lineage
+    for each in lineage.savepoints:
+        yield known.RESTORES, f"savepoint {each.name!r}", "`tablectl savepoint NAME --drop`"
+    if lineage.restores or lineage.replays or lineage.restarts:
+        yield known.RESTORES, "a restore or replay, which says what counts as committed,", _COPY
+    if state.archive.files:
+        what = f"the archive, which alone has the decisions up to version {state.archive.last},"
+        yield known.ARCHIVE, what, _COPY
+    if table.ttl is not None:
+        yield known.TTL, f"the time to live {str(table.ttl)!r}", "`tablectl set URI ttl=none`"
+    if WRITTEN_OPTION in table.options.to_dict():
+        yield known.WRITTEN, "the property rows.written", f"`tablectl set URI {WRITTEN_OPTION}=off`"
+    for name in table.replicas:
+        yield known.REPLICAS, f"sink {name!r}", "`tablectl replicas remove URI NAME`"
+    for schema in table.schemas.values():
+        if schema.defaults:
+            what = f"schema {schema.id}, where a column has a default,"
+            yield known.DEFAULTS, what, _COPY
+    yield from _found_in_layouts(handle, state, table)
+
+
+def _found_in_layouts(
+    handle: TableHandle, state: TableState, table: TableDef
+) -> Iterator[tuple[str, str, str]]:
+    if table.repush is not None:
+        what = f"the open repush in {table.repush.directory}"
+        yield known.REPUSH, what, "let it end, or `tablectl repush --cancel`"
+    for former in table.former:
+        what = f"the layout of the versions up to {former.until}, which can still be read,"
+        yield known.REPUSH, what, _CLEAN
+    for directory in table.repushed:
+        files = _count_in(handle, state, directory)
+        remedy = f"`tablectl compact --full`; then {_CLEAN}"
+        yield known.REPUSH, f"a repush, which left {files} files in {directory},", remedy
+    opened = () if table.repush is None else (table.repush.layout,)
+    now = ((table.layout, "the layout of the table", "`tablectl repush` to another layout"),)
+    then = [(e.layout, f"the layout up to version {e.until}", _CLEAN) for e in table.former]
+    later = ((layout, "the layout of the open repush", "cancel it") for layout in opened)
+    for layout, what, remedy in (*now, *then, *later):
+        for feature in _features_in(layout):
+            yield feature, what, remedy
+
+
+def _features_in(layout: TableLayout) -> Iterator[str]:
+    if layout.buckets.by:
+        yield known.BUCKET_BY
+    if not all(map(is_plain_name, layout.partition_by)):
+        yield known.PARTITION_FIELDS

@@ -1,0 +1,351 @@
+"""The record index: what it saves, and that to lose any part of it costs time only (INV-11)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import BadRecordError, OptionError, SchemaMismatchError, StorageError
+from plait.index.manifest import (
+    IndexRun,
+    list_manifests,
+    load_manifest,
+    load_newest,
+    publish_manifest,
+)
+from plait.index.window import FOLD_LAG_MAX
+from plait.queries.lookup import look_up
+from plait.services.index_build import fold_index
+from plait.storage import open_store
+from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
+from plait.timeline import paths
+
+SCHEMA = "id bigint, day string, v bigint"
+DAYS, PER_DAY = 4, 50
+_NAMES = itertools.count()
+
+
+def rows(ids: list[int], v: int) -> pa.Table:
+    return pa.table({"id": ids, "day": [f"d{i // PER_DAY}" for i in ids], "v": [v] * len(ids)})
+
+
+def made(kind: str = "cow", **more: object) -> Table:
+    table = Table.create(
+        f"memory://record-index-{next(_NAMES)}",
+        SCHEMA,
+        record_key="id",
+        partition_by="day",
+        table_type=kind,
+        buckets=2,
+        **more,
+    )
+    table.upsert(rows(list(range(DAYS * PER_DAY)), 0))
+    return table
+
+
+def uri_of(table: Table) -> str:
+    return table.handle.store.spec.uri
+
+
+def same_as_a_scan(table: Table, *, through: str) -> None:
+    """Look every key up, and some that are not there, as a client that knows nothing."""
+    stranger = Table.open(uri_of(table))
+    found = look_up(stranger.handle, list(range(-3, DAYS * PER_DAY + 30)))
+    expected = table.scan().to_arrow().sort_by("id")
+    assert found.rows.sort_by([("id", "ascending"), ("day", "ascending")]).equals(
+        expected.sort_by([("id", "ascending"), ("day", "ascending")])
+    )
+    assert found.through == through
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) -> None:
+    """Partitions, log files and commits that are in no run yet do not count."""
+    table, rng = made(kind, properties={"compact": "off"}), np.random.default_rng(5)
+    table.create_index()
+    for number in range(FOLD_LAG_MAX + 20):
+        table.upsert(rows(np.unique(rng.integers(0, DAYS * PER_DAY, 8)).tolist(), number))
+    same_as_a_scan(table, through="index")
+    stranger, store = open_wrapped(uri_of(table), CountingStore)
+    for key in rng.integers(0, DAYS * PER_DAY, 12).tolist():
+        store.reset()
+        assert stranger.get([key], "v").num_rows == 1
+        opened = {c.path for c in store.calls if c.operation == "open_input" and c.kind == "data"}
+        assert len(opened) <= 2
+    store.reset()
+    assert stranger.get([-1, 10**12]).num_rows == 0
+    assert store.count("open_input", "data") == 0
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_get_without_an_index_reads_the_bucket_of_each_partition(kind: str) -> None:
+    table = made(kind)
+    same_as_a_scan(table, through="buckets")
+    assert look_up(table.handle, [7]).files <= DAYS
+
+
+def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
+    table = Table.create(
+        f"memory://record-index-{next(_NAMES)}", "a int, b string, v int", record_key=["a", "b"]
+    )
+    table.upsert(pa.table({"a": [1, 2], "b": ["x", "y"], "v": [1, 2]}, schema=table.schema))
+    forms: list[object] = [
+        [(1, "x"), (1, "y"), (1, "x")],
+        [{"a": 1, "b": "x"}],
+        pa.table({"b": ["x"], "a": pa.array([1], pa.int32())}),
+    ]
+    for keys in forms:
+        assert table.get(keys, ["v", "b"]).to_pylist() == [{"v": 1, "b": "x"}]
+    assert table.get([]).num_rows == 0
+    with pytest.raises(OptionError):
+        table.get([1])
+    with pytest.raises(BadRecordError):
+        table.get([(None, "x")])
+    with pytest.raises(BadRecordError):
+        table.get([("one", "x")])
+    with pytest.raises(SchemaMismatchError):
+        table.get(pa.table({"a": pa.array([1], pa.int32())}))
+    with pytest.raises(SchemaMismatchError):
+        table.get([(1, "x")], "nothing")
+    plain = Table.create(f"memory://record-index-{next(_NAMES)}", "a int")
+    for call in (lambda: plain.get([1]), plain.create_index):
+        with pytest.raises(OptionError):
+            call()
+
+
+def test_key_that_says_its_partition_needs_no_index() -> None:
+    table = Table.create(
+        f"memory://record-index-{next(_NAMES)}",
+        "id bigint, day string",
+        record_key=["id", "day"],
+        partition_by="day",
+    )
+    table.upsert(pa.table({"id": [1, 1, 2], "day": ["a", "b", "b"]}))
+    found = look_up(table.handle, [(1, "b"), (3, "a")])
+    assert (found.rows.to_pylist(), found.through) == ([{"id": 1, "day": "b"}], "partition")
+
+
+def test_index_is_dropped_and_its_files_go_with_the_next_clean() -> None:
+    """INV-06: nothing is deleted before the decision that lets it go."""
+    table = made()
+    table.create_index()
+    assert table.create_index() is None
+    name = table.index_status().name
+    assert name is not None
+    store = table.handle.store
+    before = [info.path for info in store.list(paths.index(name))]
+    table.clean()
+    assert [info.path for info in store.list(paths.index(name))] == before
+    table.drop_index()
+    same_as_a_scan(table, through="buckets")
+    table.clean()
+    assert list(store.list(paths.index(name))) == []
+    for call in (table.drop_index, table.build_index, table.verify_index):
+        with pytest.raises(OptionError):
+            call()
+    table.create_index()
+    assert table.index_status().name != name
+    same_as_a_scan(table, through="index")
+    assert table.verify().problems == ()
+
+
+def lose_all(table: Table) -> None:
+    store = table.handle.store
+    store.delete([info.path for info in store.list(paths.INDEX)])
+
+
+def lose_runs(table: Table) -> None:
+    store = table.handle.store
+    store.delete([i.path for i in store.list(paths.INDEX) if i.path.endswith(".run")])
+
+
+def damage_runs(table: Table) -> None:
+    store = table.handle.store
+    for info in store.list(paths.INDEX):
+        body = store.find(info.path)
+        if info.path.endswith(".run") and body is not None:
+            store.put(info.path, body[:20] + b"?" + body[21:])
+
+
+def damage_manifests(table: Table) -> None:
+    store = table.handle.store
+    for info in store.list(paths.INDEX):
+        if info.path.endswith(".json"):
+            store.put(info.path, b"{}")
+
+
+@pytest.mark.parametrize("lose", [lose_all, lose_runs, damage_runs, damage_manifests])
+def test_index_that_was_lost_costs_time_only(lose: Callable[[Table], None]) -> None:
+    """INV-11: look-ups go by buckets, and the next build makes it anew."""
+    table = made("mor")
+    table.create_index()
+    table.upsert(rows([1, 60], 9))
+    lose(table)
+    same_as_a_scan(table, through="buckets")
+    table.upsert(rows([2, 61], 10))
+    same_as_a_scan(table, through="buckets")
+    table.build_index(anew=lose is damage_runs)
+    same_as_a_scan(table, through="index")
+    assert table.verify_index().ok
+    assert table.verify().problems == ()
+
+
+def test_restore_makes_the_runs_useless_until_they_are_built_anew() -> None:
+    """INV-04: rows come back that newer entries would hide."""
+    table = made("mor", properties={"compact": "off"})
+    before = table.version
+    table.create_index()
+    table.upsert(rows([1, 60], 9))
+    table.delete(keys=pa.table({"id": [2, 61]}))
+    table.build_index()
+    table.restore(version=before)
+    assert table.get([1, 2, 60, 61]).num_rows == 4
+    status = table.index_status()
+    assert not status.usable
+    assert "restore" in status.reason
+    same_as_a_scan(table, through="buckets")
+    report = table.optimize().index
+    assert report is not None
+    assert report.built
+    same_as_a_scan(table, through="index")
+    assert table.verify_index().ok
+
+
+def test_change_of_the_bucket_spec_makes_the_runs_useless_until_they_are_built_anew() -> None:
+    table = made()
+    table.create_index()
+    table.repush(buckets=5)
+    same_as_a_scan(table, through="buckets")
+    assert table.build_index() is not None
+    same_as_a_scan(table, through="index")
+
+
+def test_services_and_overwrites_need_no_new_run() -> None:
+    """INV-04: rows that moved to other files are found there."""
+    table = made("mor", properties={"compact": "off"})
+    table.create_index()
+    for number in range(6):
+        table.upsert(rows([number, 50 + number, 199], number))
+    table.compact(full=True)
+    same_as_a_scan(table, through="index")
+    table.overwrite(rows([55, 56, 77], 70), partitions="dynamic")
+    table.delete(where="id between 100 and 110")
+    table.update({"v": "v + 1"}, where="id > 140")
+    same_as_a_scan(table, through="index")
+    assert table.verify_index().ok
+    table.build_index()
+    same_as_a_scan(table, through="index")
+    assert table.verify_index().ok
+
+
+def test_two_clients_that_add_at_once_lose_nothing() -> None:
+    """INV-11: one publishes, the other one finds the number taken."""
+    table = made("mor", properties={"compact": "off"})
+    table.create_index()
+    table.upsert(rows([1, 60], 9))
+    won = []
+
+    def first() -> None:
+        won.append(fold_index(Table.open(uri_of(table)).handle))
+
+    late, _ = open_wrapped(
+        uri_of(table),
+        lambda store: FaultStore(
+            store, [Fault("step", "put_if_absent", f"{paths.INDEX}/*", run=first)]
+        ),
+    )
+    assert fold_index(late.handle) is None
+    assert won[0] is not None
+    assert table.index_status().lag == 0
+    assert table.verify_index().ok
+    same_as_a_scan(table, through="index")
+    assert _unnamed(table) == []
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "lost_reply"])
+def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: str) -> None:
+    """INV-11, INV-06: what was left is deleted by the next one."""
+    for build in (False, True):
+        nth = 1
+        while _dies(kind, nth, build=build):
+            nth += 1
+        assert nth > 5
+
+
+def _dies(kind: str, nth: int, *, build: bool) -> bool:
+    """Let the n-th call about the index fail, then look; return False if there were fewer."""
+    table = made("mor", properties={"compact": "off"})
+    table.create_index()
+    table.upsert(rows([1, 60], 9))
+    fault = Fault(kind, path=f"{paths.INDEX}/*", nth=nth)
+    died, _ = open_wrapped(uri_of(table), lambda inner: FaultStore(inner, [fault]))
+    with suppress(SimulatedCrashError, StorageError):
+        died.build_index(anew=build)
+    same_as_a_scan(table, through="index")
+    for number in (2, 3):
+        table.upsert(rows([number, 60 + number], 10))
+        table.build_index()
+    assert _unnamed(table) == []
+    assert table.verify_index().ok
+    return fault._seen >= nth
+
+
+def test_verify_index_finds_a_row_that_a_look_up_would_miss() -> None:
+    table = made()
+    table.create_index()
+    name = str(table.index_status().name)
+    assert table.verify_index().missing == 0
+    manifest = load_newest(table.handle.store, name)
+    assert manifest is not None
+    assert publish_manifest(
+        table.handle.store, replace(manifest, number=manifest.number + 1, runs=())
+    )
+    found = Table.open(uri_of(table)).verify_index()
+    assert (found.missing, found.rows) == (DAYS * PER_DAY, DAYS * PER_DAY)
+
+
+def test_index_of_another_history_is_of_no_use() -> None:
+    """INV-04: a manifest that was copied from elsewhere hides no row."""
+    table, other = made(), made()
+    table.create_index()
+    other.create_index()
+    theirs = load_newest(other.handle.store, str(other.index_status().name))
+    name = str(table.index_status().name)
+    assert theirs is not None
+    forged = replace(theirs, index=name, number=7)
+    assert publish_manifest(table.handle.store, forged)
+    assert not Table.open(uri_of(table)).index_status().usable
+    same_as_a_scan(table, through="buckets")
+
+
+def test_runs_are_few_and_old_manifests_go() -> None:
+    """Each entry is written again O(log n) times."""
+    table = made("mor", properties={"compact": "off"})
+    table.create_index()
+    for number in range(40):
+        table.upsert(rows([number % 200], number))
+        table.build_index()
+    status = table.index_status()
+    assert status.runs <= 6
+    assert len(list_manifests(table.handle.store, str(status.name))) <= 2
+    assert _unnamed(table) == []
+    same_as_a_scan(table, through="index")
+
+
+def _unnamed(table: Table) -> list[str]:
+    """List the run files that neither of the newest two manifests names."""
+    store, name = open_store(uri_of(table)), str(table.index_status().name)
+    named: set[str] = set()
+    for number in list_manifests(store, name):
+        manifest = load_manifest(store, name, number)
+        runs: tuple[IndexRun, ...] = () if manifest is None else manifest.runs
+        named |= {file.path for run in runs for file in run.files}
+    listed = [info.path for info in store.list(paths.INDEX) if info.path.endswith(".run")]
+    return sorted(set(listed) - named)

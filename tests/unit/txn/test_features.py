@@ -1,0 +1,169 @@
+"""A table that a newer Plait wrote: what is unknown here is refused by name (RFC 0029)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from plait import Table, UnsupportedFeatureError
+from plait.state.admission import require_writable
+from plait.state.checkpoint import load_checkpoint, write_checkpoint
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.features import KNOWN, WRITERS_ONLY, divided
+from tests.support.forge import reseal_checkpoint, rewrite
+from tests.support.memory import forget
+
+Edit = Callable[[dict[str, object]], object]
+NEW = ["writer-features-1"]
+URI = "memory://features-of-writers"
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([0] * len(ids), pa.int32())})
+
+
+@pytest.fixture
+def t() -> Iterator[Table]:
+    forget(URI)
+    properties = {"checkpoint.interval": "3"}
+    table = Table.create(
+        URI, "id bigint, v int", record_key="id", table_type="mor", buckets=1, properties=properties
+    )
+    for number in range(4):
+        table.upsert(rows(number))
+    yield table
+    forget(URI)
+
+
+def newer_writes(t: Table, **keys: object) -> Store:
+    """Let the newest decision be one of a newer Plait."""
+    store = t.handle.store
+
+    def edit(document: dict[str, object]) -> None:
+        named = [*document["features"], *NEW]  # type: ignore[misc]  # a list
+        document.update({"features": named, **keys})
+
+    rewrite(store, t.version, edit)
+    return store
+
+
+def files(store: Store) -> set[str]:
+    """Return what a table has, but for the pins of its readers and hints."""
+    free = (f"{paths.LEASES}/", ".meta/hints/", ".meta/locks/")
+    return {info.path for info in store.list("") if not info.path.startswith(free)}
+
+
+WRITES: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda t: t.upsert(rows(9)),
+    "delete": lambda t: t.delete(where="id = 1"),
+    "update": lambda t: t.update({"v": "7"}, where="id = 1"),
+    "merge of rows": lambda t: t.upsert(rows(1), on_conflict="retry"),
+    "transaction": lambda t: t.transaction().__enter__().append(rows(9)),
+    "stream": lambda t: t.stream("app").writer("insert", after=None, end="1").__enter__(),
+    "options": lambda t: t.set({"clean.grace": "1h"}),
+    "columns": lambda t: t.alter().add("n", "int").commit(),
+    "compaction": lambda t: t.compact(full=True),
+    "savepoint": lambda t: t.savepoint("here"),
+    "restore": lambda t: t.restore(version=1),
+    "repush": lambda t: t.repush(buckets=4),
+    "contract": lambda t: t.change_contract(failed_writes="lazy"),
+    "sink": lambda t: t.add_replica("eu=memory://features-eu"),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_an_unknown_feature_of_writers_refuses_every_write_and_leaves_nothing(
+    t: Table, name: str
+) -> None:
+    store = newer_writes(t, writer_features=["checks-9"])
+    older = Table.open(URI)
+    before = files(store)
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        WRITES[name](older)
+    assert refused.value.features == ["checks-9"]
+    assert "checks-9" in str(refused.value)
+    assert files(store) == before
+
+
+def test_a_table_with_an_unknown_feature_of_writers_is_read_as_every_other(t: Table) -> None:
+    """INV-04: by scans, time travel, changes and reports."""
+    newer_writes(t, writer_features=["checks-9"])
+    older = Table.open(URI)
+    assert older.scan().to_arrow().num_rows == 4
+    assert older.scan(version=2).to_arrow().num_rows == 2
+    assert older.changes(since=2).to_arrow().num_rows == 2
+    assert older.verify().clean
+    assert older.history()[0].version == 4
+
+
+def test_an_unknown_feature_of_readers_refuses_reads_and_writes(t: Table) -> None:
+    newer_writes(t, features=["slots-1", "encoding-9"], writer_features=["checks-9"])
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        Table.open(URI)
+    assert refused.value.features == ["encoding-9"]
+
+
+def test_a_writer_at_work_is_refused_when_a_newer_one_turns_a_feature_on(t: Table) -> None:
+    """INV-05: what it staged is never seen. A client that knows the feature removes it."""
+    late = t.writer("upsert").__enter__()
+    late.write(rows(7))
+    other = Table.open(URI)
+    other.upsert(rows(8))
+    newer_writes(other, writer_features=["checks-9"])
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        late.__exit__(None, None, None)
+    assert refused.value.features == ["checks-9"]
+    again = Table.open(URI)
+    assert again.version == other.version
+    assert 7 not in again.scan().to_arrow()["id"].to_pylist()
+
+
+def test_an_unknown_property_is_read_over_and_refuses_writes(t: Table) -> None:
+    t.set({"clean.grace": "1h"})
+
+    def edit(document: dict[str, object]) -> None:
+        document["table"]["properties"]["encoding.newer"] = "on"  # type: ignore[index]  # a dict
+
+    rewrite(t.handle.store, t.version, edit)
+    older = Table.open(URI)
+    assert older.scan().to_arrow().num_rows == 4
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        older.upsert(rows(9))
+    assert refused.value.features == ["property encoding.newer"]
+
+
+def test_a_checkpoint_tells_what_writers_must_know(t: Table) -> None:
+    """INV-11: whoever opens by a checkpoint sees no decision that says so."""
+    store = t.handle.store
+    at = max(v for v in range(t.version + 1) if store.find(paths.checkpoint(v)))
+    reseal_checkpoint(store, at, writer_features=["checks-9"])
+    state = load_checkpoint(store, at)
+    assert state is not None
+    with pytest.raises(UnsupportedFeatureError):
+        require_writable(state)
+
+
+def test_a_client_that_may_not_write_writes_no_checkpoint(t: Table) -> None:
+    """It would leave out what it does not know."""
+    store = newer_writes(t, writer_features=["checks-9"])
+    state = Table.open(URI).handle.cache.known()
+    assert state.tail
+    before = files(store)
+    with pytest.raises(UnsupportedFeatureError):
+        write_checkpoint(store, state, t.handle.ports)
+    assert files(store) == before
+
+
+def test_features_of_writers_are_told_apart_and_marked(t: Table) -> None:
+    assert set(WRITERS_ONLY) <= set(KNOWN)
+    assert divided(()).writers == ()
+    assert "writer-features-1" not in divided(("ttl-1",)).readers
+    t.set({"rows.written": "on"})
+    t.upsert(rows(9))
+    decision = t.handle.cache.timeline.find(t.version)
+    assert decision is not None
+    assert decision.writer_features == ("rows-written-1",)
+    assert decision.features[-1] == "writer-features-1"
