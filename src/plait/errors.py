@@ -334,10 +334,7 @@ class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
 
 
 class UndoneError(CommitError, code="undone"):
-    """A restore undid what this commit id or epoch committed. Facts: version, restore.
-
-    Nothing was written. ``Table.replay`` lets it be applied again.
-    """
+    """A restore undid this commit id or epoch; see ``Table.replay``. Facts: version, restore."""
 
 
 class TransactionClosedError(CommitError, code="closed"):

@@ -461,10 +461,10 @@ TABLES = (
     replicated,
     fields,
     altered,
+    named,
     combined,
     upgraded,
     downgraded,
-    named,
 )
 
 

@@ -71,10 +71,10 @@ class WritePlan:
     """Whether looked-up keys count as read, even if they change nothing."""
     digests: bool = False
     """Whether the status has a digest of the input rows, as for an epoch of a stream."""
-    indexed: bool = False
-    """Whether the table has a record index: then the decision tells few keys itself."""
     added: frozenset[int] = frozenset()
     """Ids of columns and members that the rows bring along: nobody else knows them yet."""
+    indexed: bool = False
+    """Whether the table has a record index: then the decision tells few keys itself."""
 
     def label(self, task: str) -> str:
         """Return a label for the files and records of a task, unique among the steps."""

@@ -215,11 +215,22 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     return CommitResult(decision.version, decision.instant, decision.stats)
 
 
+def _altered(state: TableState, steps: Sequence[Step]) -> TableDef | None:
+    """Return the definition after some steps; None if it is the same.
+
+    Raises:
+        OptionError: the definition names sinks, whose columns stay as they are.
+    """
+    table = altered(state.table, steps, since=state.version + 1)
+    if table is not None and not SinkSchema.alike(state.table.spec.schema, table.spec.schema):
+        require_no_replicas(state.table, "a change of columns")
+    return table
+
+
 def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     """Return the columns after some steps from the newest version; write nothing.
 
     Raises:
-        OptionError: the definition names sinks, whose columns stay as they are.
         ConstraintError: rows that are there break a constraint that is to come.
     """
     state = handle.cache.refresh()
@@ -227,15 +238,6 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     if table is not None:
         Validation(handle, steps).require(state, table)
     return (table or state.table).spec.schema
-
-
-def _altered(state: TableState, steps: Sequence[Step]) -> TableDef | None:
-    """Return the definition after some steps; None if it is the same."""
-    before = state.table
-    table = altered(before, steps, since=state.version + 1)
-    if table is not None and not SinkSchema.alike(before.spec.schema, table.spec.schema):
-        require_no_replicas(before, "a change of columns")
-    return table
 
 
 def _type(kind: str | pa.DataType) -> pa.DataType:

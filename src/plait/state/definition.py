@@ -118,10 +118,10 @@ class TableDef:
                 is_plain_name(text) for each in layouts for text in each.partition_by
             ),
             DEFAULTS: any(each.defaults for each in self.schemas.values()),
+            CHECKS: any(each.checks for each in self.schemas.values()),
             TTL: self.ttl is not None,
             WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
             REPLICAS: self.replicas,
-            CHECKS: any(each.checks for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
 

@@ -33,10 +33,10 @@ PARTITION_FIELDS = "partition-fields-1"
 """The table has, had or will have partitions by transforms of columns."""
 DEFAULTS = "defaults-1"
 """A column of some schema has a default, for rows that are there or for rows that come."""
-WRITER_FEATURES = "writer-features-1"
-"""Some features are needed by writers alone, and are listed apart."""
 CHECKS = "checks-1"
 """What it must know to write a table with checks: rows that break one are refused."""
+WRITER_FEATURES = "writer-features-1"
+"""Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
     *FEATURES,
     ROW_MAPS,
@@ -49,14 +49,14 @@ KNOWN = (
     REPLICAS,
     PARTITION_FIELDS,
     DEFAULTS,
-    WRITER_FEATURES,
     CHECKS,
+    WRITER_FEATURES,
 )
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
-WRITERS_ONLY = frozenset((WRITTEN, REPLICAS))
+WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS))
 """What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})

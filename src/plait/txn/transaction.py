@@ -334,9 +334,8 @@ class OptimisticTransaction:
         if self.heartbeat.beaten or self.distributed:
             doomed.append(paths.heartbeat(self.instant))
         if self.distributed:
-            mine = f"{paths.PENDING}/{self.instant}."
-            listed = [i.path for i in self.handle.store.list(paths.PENDING)]
-            doomed += [p for p in listed if p.startswith(mine) and p not in doomed]
+            mine, listed = f"{paths.PENDING}/{self.instant}.", self.handle.store.list(paths.PENDING)
+            doomed += [i.path for i in listed if i.path.startswith(mine) and i.path not in doomed]
         self.handle.store.delete(doomed)
 
     # --- giving up -------------------------------------------------------------------------

@@ -258,8 +258,8 @@ def plan_of(
         step=step,
         claims=reads or request.read_set is not None or table.isolation == "serializable",
         digests=request.token is not None and request.token.digest is None,
-        indexed=table.index is not None,
         added=added,
+        indexed=table.index is not None,
     )
 
 
