@@ -47,3 +47,10 @@ def test_what_is_not_possible_ends_in_an_error(tablectl, table, text):
 
 def test_without_changes_there_is_nothing_to_do(tablectl, table):
     assert tablectl("alter", table).code == 2
+
+
+def test_a_column_is_dropped_only_if_somebody_says_yes(tablectl, table):
+    assert tablectl("alter", table, "DROP COLUMN n").code == 9
+    assert Table.open(table).version == 0
+    assert tablectl("alter", table, "DROP COLUMN n", "--yes").code == 0
+    assert Table.open(table).schema.names == ["id", "s"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, dry_run_option
+from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.view import Grid
 from plait.expr.alter import parse_steps
 from plait.model.schema import NO_NOTE, Schema, id_of, type_name
+from plait.model.steps import DropColumn
 from plait.services.alter import alter as alter_columns
 from plait.services.alter import planned
+
+_TITLES = (">id", "column", "type", "null", "default", "comment")
 
 
 @command(
@@ -21,8 +24,15 @@ from plait.services.alter import planned
 )
 @click.argument("changes", nargs=-1, required=True)
 @dry_run_option
+@yes_option
 def alter(
-    app: Application, uri: str, storage: dict[str, str], changes: tuple[str, ...], *, dry_run: bool
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    changes: tuple[str, ...],
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Change the columns of a table.
 
@@ -30,17 +40,22 @@ def alter(
     RENAME COLUMN a TO b, and ALTER COLUMN a with TYPE t, DROP NOT NULL, SET DEFAULT v, DROP
     DEFAULT, COMMENT 'c', FIRST, AFTER b or SET NOT NULL; ADD CONSTRAINT n CHECK (p) and DROP
     CONSTRAINT n. Rows that are there are compared with new constraints first. No file is written
-    again. Older versions keep their columns. Writers that are at work commit with the new ones.
+    again. Older versions keep their columns. Writers that are at work commit with the new ones. A
+    drop of a column asks first.
     """
     table = open_table(app, uri, storage)
     steps = [step for text in changes for step in parse_steps(text)]
     schema = planned(table.handle, steps)
+    dropped = ", ".join(step.path for step in steps if isinstance(step, DropColumn))
+    if dropped and not dry_run:
+        plan = {"version": None, "dry_run": True, "schema": schema.to_dict()}
+        app.ask(f"drop {dropped}?", plan, Grid(_TITLES, _rows(schema)), yes=yes)
     result = None if dry_run else alter_columns(table.handle, steps)
     version = None if result is None else result.version
     if version is None and not dry_run:
         app.note("the columns are like that already")
     told = {"version": version, "dry_run": dry_run, "schema": schema.to_dict()}
-    app.show(told, Grid((">id", "column", "type", "null", "default", "comment"), _rows(schema)))
+    app.show(told, Grid(_TITLES, _rows(schema)))
 
 
 def _rows(schema: Schema) -> list[list[object]]:
