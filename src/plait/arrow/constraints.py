@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from plait.arrow.sample import sample_of
 from plait.errors import ConstraintError
+from plait.expr import TRUE
 from plait.expr.checks import violation
 from plait.model.schema import Check, Schema
 from plait.read.condition import Condition
@@ -82,5 +83,6 @@ def constraint_error(
 def _conditions(
     checks: tuple[Check, ...], schema: pa.Schema
 ) -> tuple[tuple[Check, Condition], ...]:
+    every = Condition(TRUE, schema, ())  # a check that no row holds, such as `false`
     found = ((check, Condition.of(violation(check, schema), schema)) for check in checks)
-    return tuple((check, condition) for check, condition in found if condition is not None)
+    return tuple((check, condition or every) for check, condition in found)

@@ -13,7 +13,7 @@ from plait.model.instant import Action, Operation
 from plait.model.layout import TableLayout
 from plait.model.partitioning import is_plain_name
 from plait.model.written import WRITTEN_OPTION
-from plait.state.admission import usable_features
+from plait.state.admission import features_in_use, usable_features
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import features as known
@@ -52,6 +52,8 @@ class FeaturePlan:
     """What stands in the way of a downgrade."""
     older: tuple[PendingEntry, ...] = ()
     """Live writers whose clients do not know enough."""
+    wanted: tuple[str, ...] | None = None
+    """What an upgrade adds to whatever the table may use by then; None: a downgrade."""
 
     @property
     def turned_on(self) -> tuple[str, ...]:
@@ -140,25 +142,35 @@ def plan_upgrade(handle: TableHandle, features: Iterable[str] | None = None) -> 
     """Plan to let a table use more features; write nothing."""
     wanted = closed(KNOWN) if features is None else _named(features)
     state = handle.cache.refresh()
-    before = usable_features(state)
+    before = _usable(state)
     after = closed((*before, *wanted))
     fresh = set(after) - set(before)
     older = _older(handle, fresh) if fresh else ()
-    return FeaturePlan(state.version, before, after, older=older)
+    return FeaturePlan(state.version, before, after, older=older, wanted=wanted)
 
 
 def plan_downgrade(handle: TableHandle, to: Iterable[str] | int) -> FeaturePlan:
     """Plan to let a table use fewer features; write nothing."""
     after = _version(to) if isinstance(to, int) else _named(to)
     state = handle.cache.refresh()
+    _require_no_automatic(state)
+    before, uses = _usable(state), _uses(handle, state, after)
+    going = set(before) - set(after)
+    older = _older(handle, {WRITER_FEATURES}) if going else ()
+    return FeaturePlan(state.version, before, after, uses, older)
+
+
+def _require_no_automatic(state: TableState) -> None:
+    """Refuse a downgrade of a table whose next commit may turn features on again."""
     if state.table.upgrades == "always":
         message = "the table turns features on by itself: features.upgrade=always"
         hint = "`tablectl set URI features.upgrade=compatible` first"
         raise OptionError(message, hint=hint, key="features.upgrade", value="always")
-    before, uses = usable_features(state), _uses(handle, state, after)
-    going = set(before) - set(after)
-    older = _older(handle, {WRITER_FEATURES}) if going else ()
-    return FeaturePlan(state.version, before, after, uses, older)
+
+
+def _usable(state: TableState) -> tuple[str, ...]:
+    """Return what a table may use, and what it uses already."""
+    return closed((*usable_features(state), *features_in_use(state)))
 
 
 def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
@@ -175,7 +187,12 @@ def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
         raise FeatureError(message, hint=hint, features=changed, live=live)
 
     def draft(state: TableState) -> Draft | None:
-        uses = _uses(handle, state, plan.after)
+        after = plan.after
+        if plan.wanted is None:
+            _require_no_automatic(state)
+        else:  # others may have turned something on since
+            after = closed((*_usable(state), *plan.wanted))
+        uses = _uses(handle, state, after)
         if uses:
             first = uses[0]
             message = f"{first.feature} cannot go: {first.what} uses it"
@@ -183,15 +200,15 @@ def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
                 message += f", and {len(uses) - 1} others are in the way"
             facts = [each.to_dict() for each in uses]
             raise FeatureError(message, hint=first.remedy, features=[first.feature], uses=facts)
-        table = _trimmed(handle, state, plan.after)
-        if set(plan.after) == set(usable_features(state)) and table == state.table:
+        table = _trimmed(handle, state, after)
+        if set(after) == set(_usable(state)) and table == state.table:
             return None
         return Draft(
             instant=handle.new_instant(state),
             action=Action.PROPERTY,
             operation=Operation.PROPERTY,
             base=state.version,
-            table=replace(table, allowed=plan.after).to_dict(),
+            table=replace(table, allowed=after).to_dict(),
             client=client(),
         )
 
@@ -230,7 +247,7 @@ def _version(number: int) -> tuple[str, ...]:
 def _trimmed(handle: TableHandle, state: TableState, after: Sequence[str]) -> TableDef:
     """Return the definition without what only tells of former use."""
     table = state.table
-    if set(usable_features(state)) <= set(after):
+    if set(_usable(state)) <= set(after):
         return table
     shown = (*state.lineage.saved, *table.kept)
     former = tuple(
@@ -254,7 +271,7 @@ def _count_in(handle: TableHandle, state: TableState, directory: str) -> int:
 
 def _uses(handle: TableHandle, state: TableState, after: Sequence[str]) -> tuple[FeatureUse, ...]:
     """Return what uses features that are not to stay."""
-    if set(usable_features(state)) <= set(after):
+    if set(_usable(state)) <= set(after):
         return ()
     table = _trimmed(handle, state, after)
     found = [

@@ -10,8 +10,8 @@ import pyarrow as pa
 from plait.arrow.constraints import constraint_error
 from plait.arrow.sample import sample_of
 from plait.expr.checks import checked_columns, violation
-from plait.model.schema import Check, Schema
-from plait.model.steps import AddCheck, RequireColumn, Step
+from plait.model.schema import Check, Schema, id_of
+from plait.model.steps import AddCheck, Step
 from plait.read.scan import Scan
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -24,12 +24,14 @@ class Validation:
     """Looks at each live file once, however often others commit meanwhile.
 
     A file that holds has no more rows later, only fewer: so from each head that a decision could
-    follow, only those files are read that came since.
+    follow, only those files are read that came since. A restore can show rows again, and another
+    schema can give a column's name to another one: then every file is read again.
     """
 
     handle: TableHandle
     steps: Sequence[Step]
-    _demands: tuple[Check, ...] = ()
+    _under: tuple[object, ...] = ()
+    """The demands, the schema and the restores under which files were seen."""
     _seen: set[str] = field(default_factory=set)
     """The files that hold all demands."""
 
@@ -39,10 +41,11 @@ class Validation:
         Raises:
             ConstraintError: names the constraint, how many rows break it, and one of them.
         """
-        demands = self._new_of(table.spec.schema)
-        if demands != self._demands:  # another change gave columns other names meanwhile
+        demands = self._new_of(state.table.spec.schema, table.spec.schema)
+        under = (demands, state.table.spec.schema.id, state.lineage.restores)
+        if under != self._under:
             self._seen.clear()
-            self._demands = demands
+            self._under = under
         if not demands:
             return
         pin = ReadPin(self.handle, state.version)
@@ -63,14 +66,14 @@ class Validation:
         finally:
             pin.release()
 
-    def _new_of(self, schema: Schema) -> tuple[Check, ...]:
+    def _new_of(self, before: Schema, schema: Schema) -> tuple[Check, ...]:
         names = {step.name.lower() for step in self.steps if isinstance(step, AddCheck)}
         checks = [each for each in schema.checks if each.name.lower() in names]
-        required = dict.fromkeys(s.path for s in self.steps if isinstance(s, RequireColumn))
-        for column in required:
-            if column in schema.names and not schema.arrow.field(column).nullable:
-                quoted = "`" + column.replace("`", "``") + "`"
-                checks.append(Check(f"{column} NOT NULL", f"{quoted} IS NOT NULL"))
+        free = {id_of(column) for column in before.arrow if column.nullable}
+        for column in schema.arrow:
+            if id_of(column) in free and not column.nullable:
+                quoted = "`" + column.name.replace("`", "``") + "`"
+                checks.append(Check(f"{column.name} NOT NULL", f"{quoted} IS NOT NULL"))
         return tuple(checks)
 
 

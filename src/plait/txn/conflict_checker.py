@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from plait.errors import CorruptMetadataError, StreamError, UndoneError
+from plait.errors import (
+    CorruptMetadataError,
+    RetryableConflictError,
+    SchemaError,
+    StreamError,
+    UndoneError,
+)
 from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
 from plait.model.contract import Contract
@@ -196,7 +202,12 @@ class ConflictChecker:
         if shape and state.table.only_comments(decision.schema_id):
             return None  # but what rows bring along has the ids after those of the newest schema
         if not self._keys or self._keys[0].spec is not spec:
-            known = schemas_with(state.table, self.request)
+            try:
+                known = schemas_with(state.table, self.request)
+            except SchemaError as error:
+                message = f"the columns changed while rows brought new ones along: {error.message}"
+                hint = "run the write again; it may need other columns"
+                raise Refused(RetryableConflictError(message, hint=hint)) from error
             self._keys[:] = [Keys(self.handle.store, spec, known)]
         (keys,) = self._keys
 

@@ -59,20 +59,22 @@ class Gathered:
     retried: bool = False
     """Whether attempts failed that may have left files which nobody names."""
 
-    def require_usable(self, spec: TableSpec, ours: Instant) -> None:
+    def require_usable(self, spec: TableSpec, ours: Instant, *, brings: bool) -> None:
         """Refuse another layout of the table, unless all that was staged are rows to be merged.
 
         Rows lie in runs as they came, and so can be divided under any layout. Final files cannot.
         Where keys are removed among rows, runs have been merged by the ordering of their time.
+        Final files whose rows bring columns along name the schema that was foreseen for them.
 
         Raises:
             RetryableConflictError: run the write again.
         """
         before = self.spec
         same = spec.schema.same_columns(before.schema)
-        if same and replace(spec, schema=before.schema) == before:
-            return
         final = any(not status.changes.nothing for status in self.statuses)
+        foreseen = not (final and brings) or spec.schema.id == before.schema.id
+        if same and foreseen and replace(spec, schema=before.schema) == before:
+            return
         merged = any(map(_removes, (*self.foreign, *self.runs)))
         asked_anew = (spec.partition_by, spec.ordering) != (before.partition_by, before.ordering)
         if final or self.layout not in (None, before) or (merged and asked_anew):
@@ -131,7 +133,7 @@ def decide(
     engine = _Engine(handle.store, gathered)
     with Writer(handle, request, default=engine, instant=instant) as writer:
         table = with_columns_of(handle.cache.known().table, request)
-        gathered.require_usable(table.spec, instant)
+        gathered.require_usable(table.spec, instant, brings=bool(request.brings))
         for removes, reader in gathered.arrivals(handle.store):
             if removes:
                 writer.remove(reader)
@@ -198,7 +200,8 @@ class _Staging:
         Raises:
             RetryableConflictError: final files were staged, or removals would mean something else.
         """
-        self._gathered.require_usable(plan.spec, plan.instant)
+        brings = bool(plan.request.brings)
+        self._gathered.require_usable(plan.spec, plan.instant, brings=brings)
         fresh = _Staging(plan, self._announce, self._store, self._gathered)
         fresh._inner.close()
         fresh._inner = self._inner.restaged(plan)

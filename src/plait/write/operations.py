@@ -40,6 +40,7 @@ def write_once(
     """Write data in one commit.
 
     An Arrow table is checked first. Its partitions are then known at begin, which saves a record.
+    The writer gets the rows as they came: the columns may have changed since this client looked.
     A stream is checked batch by batch as it arrives.
     """
     if isinstance(data, pa.RecordBatch):
@@ -53,7 +54,6 @@ def write_once(
             list(prepare(data, spec, request.operation)),
             None if data.num_rows else data.schema,
         )
-        data = checked if checked.num_rows else data
         partitions = partitions_of(checked, spec) if checked.num_rows else ()
         request = replace(request, partitions=partitions)
     with make(request) as writer:

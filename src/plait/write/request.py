@@ -249,6 +249,7 @@ def plan_of(
     """
     known, table = table.spec.schema, with_columns_of(table, request)
     added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
+    added |= _brought_ids(request, table.spec.schema)
     return WritePlan(
         _checked(_by_columns(_by_layout(request, table.spec), known), table.spec),
         store,
@@ -260,6 +261,20 @@ def plan_of(
         digests=request.token is not None and request.token.digest is None,
         added=added,
         indexed=table.index is not None,
+    )
+
+
+def _brought_ids(request: WriteRequest, schema: Schema) -> frozenset[int]:
+    """Return the ids of what the rows bring along, also if another commit added it meanwhile.
+
+    Nobody promised the rows these ids: they follow the names of the columns.
+    """
+    brought = [each.path for each in request.brings or ()]
+    paths = ((".".join(path), number) for path, number in ids_by_path(schema.arrow))
+    return frozenset(
+        number
+        for path, number in paths
+        if any(path == each or path.startswith(f"{each}.") for each in brought)
     )
 
 

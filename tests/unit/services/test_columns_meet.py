@@ -1,0 +1,187 @@
+"""Columns and constraints that meet two other changes at once, or a restore (RFC 0027, 0029)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from plait import ConstraintError, RetryableConflictError, SchemaError, Table
+from tests.support.protocol import beside
+
+_NAMES = map(str, itertools.count())
+_INT = pa.int32()
+
+
+def make(schema: str = "id bigint, c int", **how: object) -> Table:
+    uri = f"memory://columns-meet-{next(_NAMES)}"
+    table = Table.create(uri, schema, **{"record_key": "id", "buckets": 1, **how})  # type: ignore[arg-type]  # of several tests
+    table.upsert(pa.table({"id": [1], schema.split()[2]: pa.array([1], _INT)}))
+    return table
+
+
+def again(table: Table) -> Table:
+    return Table.open(str(table.describe()["uri"]))
+
+
+def rows(table: Table) -> list[dict[str, object]]:
+    return sorted(again(table).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+Change = Callable[[Table], object]
+_BRINGING: dict[str, Change] = {
+    "alter": lambda t: t.alter().add("x", "bigint").commit(),
+    "evolve": lambda t: t.insert(pa.table({"id": [5], "x": [1]}), evolve="add"),
+}
+
+
+@pytest.mark.parametrize("first", _BRINGING)
+def test_values_that_rows_bring_survive_a_column_that_came_and_went(first: str) -> None:
+    """INV-04: their column is told by its name, since nobody promised it an id."""
+    table = make()
+
+    def twice() -> None:
+        _BRINGING[first](table)
+        table.alter().drop("x").commit()
+
+    client = beside(table, "publish", twice)
+    client.insert(pa.table({"id": [2], "x": [9]}), evolve="add", on_conflict="retry")
+    assert next(row for row in rows(table) if row["id"] == 2)["x"] == 9
+
+
+@pytest.mark.parametrize("first", _BRINGING)
+def test_values_that_rows_bring_never_come_under_another_name(first: str) -> None:
+    table = make()
+
+    def twice() -> None:
+        _BRINGING[first](table)
+        table.alter().rename("x", "y").commit()
+
+    client = beside(table, "publish", twice)
+    try:
+        client.insert(pa.table({"id": [2], "x": [9]}), evolve="add", on_conflict="retry")
+    except RetryableConflictError:
+        assert all(row["id"] != 2 for row in rows(table))
+    else:
+        found = next(row for row in rows(table) if row["id"] == 2)
+        assert (found["x"], found["y"]) == (9, None)
+
+
+def test_rows_that_bring_a_part_of_a_column_with_another_name_now_are_a_conflict() -> None:
+    table = _nested()
+    client = beside(table, "publish", lambda: table.alter().rename("s", "z").commit())
+    more = pa.table({"id": [2], "s": [{"a": 1, "n": 2}]})
+    with pytest.raises(RetryableConflictError):
+        client.insert(more, evolve="add", on_conflict="raise")
+    assert len(rows(table)) == 1
+
+
+def _nested() -> Table:
+    uri = f"memory://columns-meet-{next(_NAMES)}"
+    table = Table.create(uri, "id bigint, s struct<a: bigint>", record_key="id")
+    table.upsert(pa.table({"id": [1], "s": [{"a": 1}]}))
+    return table
+
+
+# --- constraints ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["check", "required"])
+def test_a_restore_brings_back_no_row_that_breaks_a_new_constraint(kind: str) -> None:
+    """A restore shows rows again of files that were looked at already."""
+    table = make(table_type="mor")
+    bad = None if kind == "required" else -5
+    ids = list(range(40))
+    table.upsert(pa.table({"id": ids, "c": pa.array([bad, *ids[1:]], _INT)}))
+    with_bad = table.version
+    table.delete(where="c is null" if bad is None else "c < 0")
+    client = _validating(table, lambda: table.restore(version=with_bad))
+    change = client.alter()
+    change = change.require("c") if bad is None else change.add_check("pos", "c >= 0")
+    with pytest.raises(ConstraintError):
+        change.commit()
+    assert again(table).alter().plan().field("c").nullable
+
+
+def _validating(table: Table, act: Callable[[], object]) -> Table:
+    """Return a client beside which something happens after it has looked at the rows."""
+    return beside(table, "publish", act)
+
+
+def test_a_constraint_is_compared_with_the_column_that_has_its_name_in_the_end() -> None:
+    table = make()
+
+    def replaced() -> None:
+        table.alter().drop("c").add("c", "int", default=-1).commit()
+
+    client = _validating(table, replaced)
+    with pytest.raises(ConstraintError):
+        client.alter().add_check("pos", "c >= 0").commit()
+
+
+def test_a_column_that_is_required_and_renamed_at_once_has_no_nulls() -> None:
+    table = make()
+    table.upsert(pa.table({"id": [2], "c": pa.array([None], _INT)}))
+    with pytest.raises(ConstraintError):
+        table.alter().require("c").rename("c", "d").commit()
+    table.delete(where="c is null")
+    table.alter().require("c").rename("c", "d").commit()
+    with pytest.raises((ConstraintError, SchemaError, ValueError)):
+        table.upsert(pa.table({"id": [3], "d": pa.array([None], _INT)}))
+
+
+@pytest.mark.parametrize("predicate", ["false", "NOT true"])
+def test_a_check_that_no_row_holds_lets_none_in(predicate: str) -> None:
+    uri = f"memory://columns-meet-{next(_NAMES)}"
+    table = Table.create(uri, "id bigint", record_key="id", checks={"none": predicate})
+    with pytest.raises(ConstraintError, match="none"):
+        table.upsert(pa.table({"id": [1]}))
+    assert table.scan().count() == 0
+
+
+# --- clients that look at old columns ------------------------------------------------------------
+
+
+def test_a_client_that_has_slept_gives_its_rows_what_the_table_says_now() -> None:
+    """INV-04: no default and no column of the past comes with rows that never had it."""
+    table = make()
+    table.alter().default("c", 7).commit()
+    sleeper = again(table)
+    sleeper.scan().count()
+    table.alter().default("c", 8).commit()
+    sleeper.insert(pa.table({"id": [2]}))
+    assert rows(table)[-1] == {"id": 2, "c": 8}
+    slept = again(table)
+    slept.scan().count()
+    table.alter().drop("c").commit()
+    slept.insert(pa.table({"id": [3]}))
+    slept = again(table)
+    table.alter().add("gone", "int", default=1).commit()
+    slept.scan().count()
+    table.alter().drop("gone").commit()
+    slept.insert(pa.table({"id": [4], "x": [5]}), evolve="add")
+    assert rows(table)[-1] == {"id": 4, "x": 5}
+    assert again(table).schema.names == ["id", "x"]
+
+
+# --- features ------------------------------------------------------------------------------------
+
+
+def test_an_upgrade_takes_away_nothing_that_another_one_allowed() -> None:
+    table = make()
+    table.downgrade([])
+    client = beside(table, "publish", lambda: again(table).upgrade(features=["archive-1"]))
+    client.upgrade(features=["ttl-1"])
+    plan = again(table).plan_downgrade([])
+    assert {"archive-1", "ttl-1"} <= set(plan.before)
+
+
+def test_a_downgrade_sees_what_is_in_use_beside_the_list() -> None:
+    table = make()
+    table.downgrade([])
+    table.set({"features.upgrade": "always"})
+    table.savepoint("kept")
+    table.set({"features.upgrade": "compatible"})
+    assert again(table).plan_downgrade([]).uses
