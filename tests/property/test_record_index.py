@@ -81,7 +81,7 @@ def _shown(rows: pa.Table) -> list[tuple[int, str, int]]:
 def test_a_look_up_gives_the_rows_of_a_scan_at_any_lag_of_the_index(
     table_type: str, acts: list[tuple[Any, ...]]
 ) -> None:
-    uri = f"memory://record-index-{next(_NAMES)}"
+    uri = f"memory://indexed-at-random-{next(_NAMES)}"
     table = Table.create(
         uri, "id bigint, p string, v bigint", record_key="id", partition_by="p", buckets=2,
         table_type=table_type,

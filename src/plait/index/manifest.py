@@ -170,7 +170,8 @@ def publish_manifest(store: Store, manifest: Manifest) -> bool:
     path = paths.index_manifest(manifest.index, manifest.number)
     if not store.put_if_absent(path, manifest.to_bytes()):
         return False
-    store.put(paths.INDEX_HINT, f"{manifest.index} {manifest.number}".encode())
+    if manifest.number == max(list_manifests(store, manifest.index)):  # it may have slept
+        store.put(paths.INDEX_HINT, f"{manifest.index} {manifest.number}".encode())
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,7 @@ from plait.read.scan import known_columns
 from plait.read.slices import SliceReader
 from plait.read.wanted import Wanted
 from plait.state.state import TableState
-from plait.timeline import paths
-from plait.txn.key_window import Known, entries_of, forget_index, load_known
+from plait.txn.key_window import Known, entries_of, forget_index, is_of_index, load_known
 from plait.txn.matrix import DATA
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
@@ -58,33 +58,29 @@ def look_up(
     handle: TableHandle, keys: object, columns: str | Sequence[str] | None = None
 ) -> LookUp:
     """Return the rows of some keys at the newest version; see ``Table.get``."""
-    state = handle.cache.refresh()
-    wanted = _wanted(keys, state.table.spec)
-    read_pin = ReadPin(handle, state.version)
+    read_pin = ReadPin(handle, handle.cache.refresh().version)
     try:
         state = handle.cache.refresh()
+        wanted = _wanted(keys, state.table.spec)
         names = known_columns(columns, state.table.spec.schema.arrow, None)
         try:
             return _look_up(handle, state, wanted, names, load_known(handle, state))
         except CorruptMetadataError as error:
             # A run that was merged into another one is gone; a damaged one is as good as gone.
-            if not _is_of_index(error):
+            if not is_of_index(error):
                 raise
             _log.info("the record index is looked for again: %s", error)
         forget_index(handle)
         try:
-            return _look_up(handle, state, wanted, names, load_known(handle, state))
+            known = load_known(handle, state, newest=True)
+            return _look_up(handle, state, wanted, names, known)
         except CorruptMetadataError as error:
-            if not _is_of_index(error):
+            if not is_of_index(error):
                 raise
-            _log.warning("the record index is damaged; run tablectl index build: %s", error)
+            _log.warning("the record index is damaged; run tablectl index build --anew: %s", error)
         return _look_up(handle, state, wanted, names, None)
     finally:
         read_pin.release()
-
-
-def _is_of_index(error: CorruptMetadataError) -> bool:
-    return str(error.facts.get("path", "")).startswith(f"{paths.INDEX}/")
 
 
 def _look_up(
@@ -106,8 +102,14 @@ def _look_up(
     if points is None:
         points = _everywhere(snapshot, wanted)
 
+    @functools.cache
+    def operations() -> dict[int, str]:
+        since = min(snapshot.files["version"].to_pylist(), default=state.version) - 1
+        rows = state.commits(handle.store, since=since, columns=("version", "operation"))
+        return dict(zip(rows["version"].to_pylist(), rows["operation"].to_pylist(), strict=True))
+
     def rewritten(version: int) -> bool:
-        return _operation(handle, state, version) not in _DATA
+        return operations().get(version, "") not in _DATA
 
     spec = state.table.spec
     reader = PointReader(
@@ -251,12 +253,6 @@ def _snapshot(
     if chosen is not None:
         files = files.filter(pc.is_in(files["partition"], value_set=chosen))
     return Snapshot(snapshot.version, snapshot.spec, snapshot.schemas, files)
-
-
-def _operation(handle: TableHandle, state: TableState, version: int) -> str:
-    rows = state.commits(handle.store, since=version - 1, columns=("version", "operation"))
-    told = rows.filter(pc.equal(rows["version"], version))["operation"].to_pylist()
-    return str(told[0]) if told else ""
 
 
 _DATA: Final = frozenset(operation.value for operation in DATA)

@@ -149,7 +149,8 @@ class _Bucket:
         """Return each file with the keys that it may have, the likeliest first.
 
         A key is in a file of the version that wrote it last; or services, or other commits to the
-        same bucket, have put it into a later file since.
+        same bucket, have put it into a later file since. It is in an older one only if another key
+        with the same hash was written after it.
         """
         files = list(enumerate(live_files(self.files)))
         for number, file in files:
@@ -161,6 +162,8 @@ class _Bucket:
             fits = (versions < file.version) & (versions != ANY)
             if fits.any() and (file.kind == BASE or cow or self.points.rewritten(file.version)):
                 yield number, file, fits
+        for number, file in reversed(files):
+            yield number, file, (versions > file.version) & (versions != ANY)
 
     def _search(
         self, number: int, file: LiveFile, keys: Indices, found: list[Indices]

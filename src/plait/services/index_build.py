@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, OptionError, StorageError
 from plait.files.data_file import LiveFile, files_in, live_files
@@ -17,7 +18,7 @@ from plait.index.manifest import IndexRun, Manifest, list_manifests, publish_man
 from plait.index.run_file import RunFile
 from plait.index.window import FOLD_LAG_MAX, KeyWindow
 from plait.model.bucket import BucketId, partition_text
-from plait.model.changes import KEYS_ALL, KEYS_FILES, KEYS_SIDECAR
+from plait.model.changes import KEYS_FILES, KEYS_SIDECAR
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.read.slices import SliceReader
@@ -32,7 +33,8 @@ from plait.txn.table_handle import TableHandle
 _log = logging.getLogger(__name__)
 _GROWTH: Final = 4
 """A run is taken into the new one if it has at most so many times its entries."""
-_UNTOLD: Final = (KEYS_ALL, KEYS_FILES, KEYS_SIDECAR)
+_UNTOLD: Final = (KEYS_FILES, KEYS_SIDECAR)
+"""A bucket in which any key may have been written is not among them: to fold it reads it whole."""
 WRITER_ENTRIES_MAX: Final = 1 << 20
 """A writer takes in no run that is larger: it must not pay for the size of the table."""
 
@@ -116,15 +118,22 @@ def fold_index(
     read_pin = ReadPin(handle, handle.cache.known().version)
     try:
         state = handle.cache.refresh()
+        # Before the newest one is looked for that is whole: a damaged one has its number too.
+        if state.table.index is None:
+            return None
+        number = max(list_manifests(handle.store, state.table.index), default=-1) + 1
         known = load_known(handle, state, newest=True)
         if known is None or not known.usable or known.window.until == known.manifest.version:
             return None
         window, manifest = known.window, known.manifest
+        if most is not None and _rows_in(handle, state, window.whole) > most:
+            return None
         with RunBuilder(memory_bytes) as builder:
             take_window(builder, window)
+            count = len(window.entries)
             for keys, file, text in _keys_in(handle, state, window.whole):
                 builder.add(keys, text, file.version)
-            count = len(window.entries)
+                count += len(keys)
             kept = _kept(manifest.runs, count, most)
             older = manifest.runs[kept:]
             taken = [file for run in older for file in run.files]
@@ -133,7 +142,7 @@ def fold_index(
         read_pin.release()
     first = older[0].first if older else manifest.version + 1
     run = (IndexRun(first, state.version, tuple(files)),) if files else ()
-    return _publish(handle, state, manifest.number + 1, (*manifest.runs[:kept], *run))
+    return _publish(handle, state, number, (*manifest.runs[:kept], *run))
 
 
 def falls_due(handle: TableHandle, decision: Decision) -> bool:
@@ -142,10 +151,12 @@ def falls_due(handle: TableHandle, decision: Decision) -> bool:
     It falls to whoever published a multiple of ``FOLD_LAG_MAX``, or rows whose keys the decision
     itself does not tell; and to anyone who finds that nobody did for two intervals.
     """
+    window, known = handle.index_cache.window, handle.index_cache.manifest
+    if window is not None and window.lost:
+        return False  # only a build helps
     touched = decision.changes.touched["keys"].to_pylist()
     if decision.version % FOLD_LAG_MAX == 0 or any(keys in _UNTOLD for keys in touched):
         return True
-    known = handle.index_cache.manifest
     return known is not None and decision.version - known.version >= 2 * FOLD_LAG_MAX
 
 
@@ -184,12 +195,22 @@ def _keys_in(
     handle: TableHandle, state: TableState, buckets: Collection[BucketId]
 ) -> Iterator[tuple[Hashes, LiveFile, str]]:
     """Return the keys of all rows of some buckets."""
+    if buckets:
+        snapshot = _snapshot_of(handle, state, buckets)
+        yield from read_keys(handle, snapshot, files_in(snapshot.files, buckets))
+
+
+def _rows_in(handle: TableHandle, state: TableState, buckets: Collection[BucketId]) -> int:
+    """Count the rows of some buckets by the metadata."""
     if not buckets:
-        return
+        return 0
+    files = files_in(_snapshot_of(handle, state, buckets).files, buckets)
+    return int(pc.sum(files["rows"]).as_py() or 0)
+
+
+def _snapshot_of(handle: TableHandle, state: TableState, buckets: Collection[BucketId]) -> Snapshot:
     wants = wanted_in({partition for partition, _ in buckets})
-    snapshot = handle.cache.snapshot(version=state.version, wants=wants)
-    chosen = files_in(snapshot.files, buckets)
-    yield from read_keys(handle, snapshot, chosen)
+    return handle.cache.snapshot(version=state.version, wants=wants)
 
 
 def read_keys(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from plait.errors import OptionError
+from plait.errors import CorruptMetadataError, OptionError
 from plait.model.decision import CommitResult
 from plait.services.index_build import IndexReport, build_index, fold_index, require_index
 from plait.services.index_verify import IndexVerified, verify_index
 from plait.state.definition import TableDef
+from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.definition import change_table
-from plait.txn.key_window import Known, load_known
+from plait.txn.key_window import Known, is_of_index, load_known
 from plait.txn.table_handle import TableHandle
 
+_log = logging.getLogger(__name__)
 _FOLDS_MAX: Final = 8
 """A build is followed by so many rounds of catching up at most: writers go on."""
 
@@ -161,16 +164,26 @@ def bring_up_to_date(
     """Build the index if it is of no use, then add what came meanwhile; see ``build_index``."""
     state = handle.cache.refresh()
     require_index(state)
-    known = load_known(handle, state, newest=True)
     report = None
-    if anew or known is None or not (known.usable and _is_whole(handle, known)):
+    if anew or not _is_of_use(handle, state):
         report = build_index(handle)
     for _ in range(_FOLDS_MAX):
-        folded = fold_index(handle, most=most)
+        try:
+            folded = fold_index(handle, most=most)
+        except CorruptMetadataError as error:
+            if report is not None or not is_of_index(error):
+                raise
+            _log.warning("the record index is damaged, and is built anew: %s", error)
+            folded = report = build_index(handle)
         if folded is None:
             break
         report = replace(folded, built=report is not None and report.built)
     return report
+
+
+def _is_of_use(handle: TableHandle, state: TableState) -> bool:
+    known = load_known(handle, state, newest=True)
+    return known is not None and known.usable and _is_whole(handle, known)
 
 
 def _is_whole(handle: TableHandle, known: Known) -> bool:

@@ -21,6 +21,7 @@ from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.state.state import TableState
+from plait.timeline import paths
 from plait.txn.keys import Keys
 from plait.txn.matrix import KINDS, Kind
 from plait.txn.table_handle import TableHandle
@@ -98,6 +99,11 @@ def entries_of(handle: TableHandle, known: Known, wanted: Hashes) -> tuple[Index
     return IndexEntries.concat([old, recent]).newest(), places
 
 
+def is_of_index(error: CorruptMetadataError) -> bool:
+    """Tell whether what is damaged is a file of a record index, which costs only time (INV-11)."""
+    return str(error.facts.get("path", "")).startswith(f"{paths.INDEX}/")
+
+
 def forget_index(handle: TableHandle) -> None:
     """Let go of the manifest that is known: files that it names are gone."""
     handle.index_cache.manifest = handle.index_cache.window = None
@@ -114,7 +120,7 @@ def _window(handle: TableHandle, state: TableState, manifest: Manifest) -> KeyWi
         window = KeyWindow(manifest.version, manifest.version, manifest.decision)
     if manifest.layout != state.table.spec.buckets.id:
         window = window.losing("the table was laid out anew", window.until, window.decision)
-    if state.version - window.until > LAG_MAX:
+    if state.version - window.since > LAG_MAX:
         why = f"it is {state.version - manifest.version} versions behind"
         return window.losing(why, state.version, state.checksum)
     if window.until == state.version:
@@ -132,8 +138,12 @@ def _extended(handle: TableHandle, state: TableState, window: KeyWindow) -> KeyW
     try:
         for decision in handle.cache.decisions(window.until, limit=state.version - window.until):
             adding.take(decision)
-    except InstantExpiredError as error:
+            if adding.window.lost:
+                return adding.window.losing("", state.version, state.checksum)
+    except (InstantExpiredError, CorruptMetadataError) as error:
         return window.losing(str(error), state.version, state.checksum)
+    if adding.window.until != state.version:
+        return window.losing("decisions are missing", state.version, state.checksum)
     return adding.window
 
 

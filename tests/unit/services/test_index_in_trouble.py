@@ -1,0 +1,175 @@
+"""A record index in trouble costs time; no look-up gives other rows than a scan (INV-11)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.index.manifest import list_manifests
+from plait.queries.lookup import look_up
+from plait.timeline import paths
+
+_NAMES = map(str, itertools.count())
+_IDS = list(range(20))
+
+
+def make(table_type: str = "cow", **how: object) -> Table:
+    """Make a table of 20 keys in two partitions, with an index."""
+    asked = {"record_key": "id", "partition_by": "p", "buckets": 1, "table_type": table_type, **how}
+    table = Table.create(f"memory://trouble-{next(_NAMES)}", "id bigint, p string", **asked)  # type: ignore[arg-type]  # of several tests
+    table.upsert(rows(*_IDS))
+    table.create_index()
+    return table
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": ids, "p": ["xy"[i % 2] for i in ids]})
+
+
+def again(table: Table) -> Table:
+    return Table.open(str(table.describe()["uri"]))
+
+
+def shown(rows: pa.Table) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["p"]) for row in rows.to_pylist())
+
+
+def as_a_scan(*tables: Table, ids: list[int] = _IDS) -> None:
+    for table in tables:
+        assert shown(table.get(ids)) == shown(table.scan().to_arrow())
+
+
+_Change = Callable[[Table], object]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t.repush(buckets=8), lambda t: t.alter().rename("id", "key").commit()],
+    ids=["repush", "rename"],
+)
+def test_a_table_that_is_changed_while_a_look_up_begins_gives_every_row(change: _Change) -> None:
+    """INV-04: keys are hashed under the layout of the version that is read."""
+    table = make()
+    other, reader = again(table), again(table)
+    reader.scan().count()
+    taken = iter([lambda: change(other)])
+    store = reader.handle.store
+    put = store.put
+
+    def disturbed(path: str, data: bytes) -> None:
+        put(path, data)
+        if path.startswith(paths.LEASES):
+            next(taken, lambda: None)()
+
+    object.__setattr__(store, "put", disturbed)
+    assert reader.get(_IDS).num_rows == len(_IDS)
+
+
+def test_decisions_that_are_lost_behind_a_checkpoint_lose_no_row_of_a_look_up() -> None:
+    """Nor does the index ever claim to know them."""
+    table = make(properties={"checkpoint.interval": 5})
+    for i in range(20, 33):
+        table.upsert(rows(i))
+    store = table.handle.store
+    store.delete([paths.slot(v) for v in range(6, table.version + 1)])
+    stranger = again(table)
+    ids = list(range(40))
+    as_a_scan(stranger, ids=ids)
+    stranger.build_index()
+    as_a_scan(stranger, again(table), ids=ids)
+    assert not stranger.verify_index().missing
+
+
+def test_a_decision_that_is_damaged_costs_a_look_up_nothing_that_a_scan_has() -> None:
+    table = make(properties={"checkpoint.interval": 5})
+    for i in range(20, 33):
+        table.upsert(rows(i))
+    table.handle.store.put(paths.slot(4), b"junk")
+    as_a_scan(again(table), ids=list(range(40)))
+    assert again(table).build_index(anew=True) is not None
+    as_a_scan(again(table), ids=list(range(40)))
+
+
+def test_a_damaged_newest_manifest_does_not_stop_the_index() -> None:
+    table = make()
+    store, name = table.handle.store, table.index_status().name
+    assert name is not None
+    table.upsert(rows(1))
+    table.build_index()
+    newest = list_manifests(store, name)[-1]
+    store.put(paths.index_manifest(name, newest), b"junk")
+    other = again(table)
+    other.upsert(rows(2))
+    assert other.build_index() is not None
+    assert other.index_status().lag == 0
+    as_a_scan(other, again(table))
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_damaged_run_is_mended_by_a_build(merged: bool) -> None:
+    """By itself if the next run takes it in, and else if the index is built anew."""
+    table = make()
+    store = table.handle.store
+    run = next(i.path for i in store.list(paths.INDEX) if i.path.endswith(".run"))
+    body = bytearray(store.find(run, size_max=1 << 20) or b"")
+    body[20] ^= 1
+    store.put(run, bytes(body))
+    other = again(table)
+    other.upsert(rows(*range(10)) if merged else rows(1))
+    as_a_scan(other)
+    assert other.build_index(anew=not merged) is not None
+    as_a_scan(other, again(table))
+    assert not other.verify_index().missing
+
+
+def test_overwrites_leave_no_run_each() -> None:
+    """Each of them may have touched any key of its buckets, and is folded with others."""
+    table = make("mor")
+    for _ in range(40):
+        table.overwrite(rows(*range(0, 20, 2)), where="p = 'x'")
+    assert table.index_status().runs <= 3
+    as_a_scan(table, again(table))
+    table.build_index()
+    assert table.index_status().lag == 0
+    as_a_scan(table, again(table))
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_two_keys_with_one_hash_are_both_found(table_type: str) -> None:
+    """INV-08: keys are equal if their values are."""
+    table = Table.create(
+        f"memory://trouble-{next(_NAMES)}",
+        "a bigint, b bigint, p string",
+        record_key=["a", "b"],
+        partition_by="p",
+        buckets=1,
+        table_type=table_type,
+    )
+    table.create_index()
+    keys = [(1, 1), (2, 196073448242816449)]
+    for a, b in keys:
+        table.upsert(pa.table({"a": [a], "b": [b], "p": ["x"]}))
+    assert table.get(keys).num_rows == 2
+    table.build_index(anew=True)
+    assert again(table).get(keys[:1]).num_rows == 1
+    assert again(table).get(keys).num_rows == 2
+
+
+def test_a_client_that_slept_before_it_published_points_no_hint_at_an_old_manifest() -> None:
+    table = make()
+    store, name = table.handle.store, table.index_status().name
+    assert name is not None
+    old = list_manifests(store, name)[-1]
+    body = store.find(paths.index_manifest(name, old), size_max=1 << 20)
+    assert body is not None
+    for i in (1, 2, 3):
+        table.upsert(rows(i))
+        table.build_index()
+    store.put(paths.index_manifest(name, old), body)
+    store.put(paths.INDEX_HINT, f"{name} {old}".encode())
+    assert look_up(again(table).handle, _IDS).through == "index"
+    as_a_scan(again(table))
