@@ -28,6 +28,11 @@ class Stopping:
         self._at_once = True
         try:
             yield
+        except SystemError as error:
+            # A function in C that lets a signal be handled may give a result all the same.
+            if isinstance(error.__cause__, SystemExit):
+                raise SystemExit(0) from error
+            raise
         finally:
             self._at_once = False
 
