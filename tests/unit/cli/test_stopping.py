@@ -29,11 +29,7 @@ def test_a_signal_ends_the_block_with_0() -> None:
 def test_a_signal_that_a_function_in_c_takes_for_its_own_error_ends_the_block_with_0() -> None:
     """Python says so of a function that returned a value while the handler's exception was set."""
     with pytest.raises(SystemExit) as caught, Stopping().at_once():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except SystemExit as error:
-            message = "returned a result with an exception set"
-            raise SystemError(message) from error
+        _in_c(signal.SIGINT)
     assert caught.value.code == 0
 
 
@@ -47,3 +43,11 @@ def test_later_signals_are_noted_alone() -> None:
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
     assert stopping.asked.is_set()
+
+
+def _in_c(number: signal.Signals) -> None:
+    try:
+        signal.raise_signal(number)
+    except SystemExit as error:
+        message = "returned a result with an exception set"
+        raise SystemError(message) from error
