@@ -106,7 +106,7 @@ ENTRIES = {
     ),
     "index": CommandEntry(
         "plait.cli.commands.index",
-        "Look rows up by their keys alone: the record index of a table.",
+        "Build, drop, show or check the record index, which finds rows by key.",
     ),
     "explain": CommandEntry("plait.cli.commands.explain", "Explain an error code."),
 }

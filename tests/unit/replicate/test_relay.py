@@ -16,7 +16,7 @@ from plait.errors import ReplicationError
 from plait.files.digest import digest_of
 from plait.model.changes import WriteStatus
 from plait.model.replicas import SinkLedger, TaskLedger
-from plait.replicate import Retries, repair, status
+from plait.replicate import Retries, repair, staging, status
 from plait.replicate.fan_out import Pace
 from plait.replicate.relay import TaskFence, TaskRelay
 from plait.testing import sim_ports
@@ -178,8 +178,11 @@ def test_an_attempt_that_fails_writes_its_record_again(t, sink) -> None:
     assert [each.task for each in load_attempts(t.handle.store)] == ["0-7"]
 
 
-def test_rows_are_handed_on_while_the_sinks_take_the_next_batch(sink, request) -> None:
+def test_rows_are_handed_on_while_the_sinks_take_the_next_batch(
+    sink, request, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sink does not acknowledge the third batch before the first is with the table's writer."""
+    monkeypatch.setattr(staging, "_BYTES_MAX", 8 << 20)
     uri = f"memory://{request.node.name}"
     forget(uri)
     t = Table.create(uri, "id bigint, payload string", record_key="id")

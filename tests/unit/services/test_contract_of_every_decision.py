@@ -256,6 +256,19 @@ def _undo_repush(table: Table) -> Prepared:
     return table.undo_repush
 
 
+def _create_index(table: Table) -> Prepared:
+    return table.create_index
+
+
+def _drop_index(table: Table) -> Prepared:
+    table.create_index()
+    return table.drop_index
+
+
+def _downgrade(table: Table) -> Prepared:
+    return lambda: table.downgrade([])
+
+
 OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.commit.Commit._publish": GIVES_UP,
     "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
@@ -284,6 +297,11 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "repush.swap.Swap.publish": (_go_on_with_a_repush,),
     "repush.swap.reserved": (),  # manners only: without it the swap is published all the same
     "repush.undo.undo": (_undo_repush,),
+    "services.record_index._declare": (_create_index,),
+    "services.record_index._drop": (_drop_index,),
+    "services.index_build.build_index": (),  # a manifest of the index is no decision
+    "services.index_build.fold_index": (),  # the same
+    "services.upgrade._change": (_downgrade,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),

@@ -11,6 +11,7 @@ from plait.model.instant import Instant, Operation, State
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.timeline import paths
+from plait.timeline.features import KNOWN
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight, write_requested
 from tests.support.protocol import memory
 
@@ -36,7 +37,7 @@ def store(clock: SimClock) -> MemoryStore:
 def test_a_record_is_read_as_it_was_written(store: MemoryStore, clock: SimClock) -> None:
     path = write_requested(store, PENDING)
     (found,) = load_pending(store)
-    assert found == replace(PENDING, touched_ms=clock.now_ms(), records=(path,))
+    assert found == replace(PENDING, touched_ms=clock.now_ms(), records=(path,), features=KNOWN)
 
 
 def test_records_of_one_instant_come_together(store: MemoryStore, clock: SimClock) -> None:

@@ -18,7 +18,6 @@ from plait.table import Table
     "index",
     "index build ./flights",
     "index status ./flights --json",
-    "index verify ./flights",
 )
 @click.argument("action", type=click.Choice(["build", "drop", "status", "verify"]))
 @click.argument("uri")
@@ -35,7 +34,7 @@ def index(
     *,
     anew: bool,
 ) -> None:
-    """Look rows up by their keys alone: build, drop, show or check the record index of a table.
+    """Build, drop, show or check the record index, which finds rows by key.
 
     build gives the table an index, if it has none, and brings it up to date beside the writers.
     drop takes it away; a clean deletes its files. verify looks every key of the table up in it,
