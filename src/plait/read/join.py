@@ -40,7 +40,7 @@ class Source:
     blocks: Iterator[SortedBatch]
     existing: bool = False
     unique: bool = True
-    """One row a key. If not, of equal keys the later row is the newer, and all is one block."""
+    """One row a key. If not, of equal keys the later row is the newer; all of them come together."""
     removes: bool = False
     """Keys to remove, with every row of theirs that older sources have; no rows."""
 
@@ -116,6 +116,8 @@ class _Cursor:
             self.held -= count
             if count < rows:
                 break
+            if not self.ready and not self.source.unique and bound is not None:
+                self.fill(1)  # the next block may begin with the same key
         return taken
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from plait.errors import StorageError
@@ -24,6 +24,7 @@ def blocks(ids: list[int], size: int, *, placed: bool) -> Iterator[SortedBatch]:
         yield SortedBatch(table, at if placed else None)
 
 
+@example(ids=[0, 0, 0], size=2, size_bytes=1, placed=True)  # one key in two blocks of a run
 @given(
     ids=st.lists(st.integers(-1000, 1000), max_size=400),
     size=st.integers(1, 60),
