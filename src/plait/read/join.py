@@ -40,7 +40,7 @@ class Source:
     blocks: Iterator[SortedBatch]
     existing: bool = False
     unique: bool = True
-    """One row a key. If not, the later row of a key is the newer; all rows of a key come together."""
+    """One row a key. If not, the later row of a key is the newer; all of them come together."""
     removes: bool = False
     """Keys to remove, with every row of theirs that older sources have; no rows."""
 
