@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from plait.engine import Restaging, Staging, may_have_written, read_by
+from plait.engine import Staging, may_have_written, read_by
 from plait.errors import (
     InvariantError,
     RetryableConflictError,
@@ -31,7 +31,7 @@ from plait.ports import Ports
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink, SinkSchema
-from plait.replicate.staging import DualStaging, require_same_in_sinks
+from plait.replicate.staging import DualStaging, restaged_with_sinks
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -143,13 +143,8 @@ class RelayedStaging:
             RetryableConflictError: the operation would mean something else there, for the table or
                 for the sinks.
         """
-        inner = self._inner
-        if not isinstance(inner, Restaging):
-            message = "the engine of a relayed write cannot stage again"
-            raise InvariantError(message)
-        require_same_in_sinks(self._plan.spec, plan.spec)
         sent = sum((each.digest for each in self._tasks.relayed), Digest())
-        self._relay_through(inner.restaged(plan))
+        self._relay_through(restaged_with_sinks(self._inner, self._plan, plan))
         self._plan, self._expected = plan, sent if self._began else None
         return self
 

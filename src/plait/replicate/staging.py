@@ -72,6 +72,20 @@ def require_same_in_sinks(before: TableSpec, after: TableSpec) -> None:
         raise RetryableConflictError(message, hint=hint)
 
 
+def restaged_with_sinks(inner: Staging, before: WritePlan, after: WritePlan) -> Staging:
+    """Stage rows again that sinks have, under another layout of the table.
+
+    Raises:
+        RetryableConflictError: the operation would mean something else there, for the table or for
+            the sinks.
+    """
+    if not isinstance(inner, Restaging):
+        message = "the engine of a dual write cannot stage again"
+        raise InvariantError(message)
+    require_same_in_sinks(before.spec, after.spec)
+    return inner.restaged(after)
+
+
 class DualStaging:
     """Sends each batch to all sinks, then hands its rows on to the table's own staging."""
 
@@ -131,12 +145,7 @@ class DualStaging:
             RetryableConflictError: the operation would mean something else there, for the table or
                 for the sinks.
         """
-        inner = self._inner
-        if not isinstance(inner, Restaging):
-            message = "the engine of a dual write cannot stage again"
-            raise InvariantError(message)
-        require_same_in_sinks(self._plan.spec, plan.spec)
-        self._inner, self._plan = inner.restaged(plan), plan
+        self._inner, self._plan = restaged_with_sinks(self._inner, self._plan, plan), plan
         return self
 
     def reach(self) -> frozenset[Partition] | None:
