@@ -22,6 +22,7 @@ from tests.processes.repushes.worker import FIRST, GONE, LAYOUTS, PLACES, SCHEMA
 _AT_ONCE = 500_000
 _BEGINS_S = 300
 """Far longer than Spark needs to start."""
+_GROWTH = 1.1
 _ENDS_S = 3_600
 """Far longer than the last repush needs, which nobody kills."""
 
@@ -47,7 +48,8 @@ class Run:
     kills: int
     seed: int
     span_s: float
-    """A repush is killed before it has worked for so long."""
+    """A repush is killed before it has worked for so long the first time; each kill of the same
+    repush grants the next one more, so that a slow machine comes to a swap too."""
 
     def carry_out(self) -> dict[str, object]:
         """Run it; return what was seen.
@@ -79,19 +81,20 @@ class Run:
         }
 
     def _kill_all(self, draw: random.Random) -> int:
-        killed, layout = 0, 0
+        killed, layout, span_s = 0, 0, self.span_s
         while killed < self.kills:
             process = self._start("repush", layout)
             self._began(process)
             try:
-                process.wait(draw.uniform(0, self.span_s))
+                process.wait(draw.uniform(0, span_s))
             except subprocess.TimeoutExpired:
                 _kill(process, whole=draw.random() < 0.5)
                 killed += 1
+                span_s *= _GROWTH
             else:
                 _ended(process)
             if self._open_layout() is None:
-                layout = (layout + 1) % len(LAYOUTS)
+                layout, span_s = (layout + 1) % len(LAYOUTS), self.span_s
         return killed
 
     def _last(self) -> dict[str, Any]:
