@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from plait.arrow.engine import ArrowStaging
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer, Task
 from plait.errors import CorruptMetadataError, PlanStaleError
 from plait.model.changes import Digest, WriteStatus
