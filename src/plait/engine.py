@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from plait.errors import OptionError
+from plait.files.hash import Hashes
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
@@ -100,6 +101,19 @@ class Reaching(Protocol):
 
     def reach(self) -> frozenset[Partition] | None:
         """Return these partitions; None: maybe any."""
+        ...
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A staging whose keys any partition may have, and that can tell which keys they are."""
+
+    def keys_asked(self) -> tuple[Hashes, frozenset[Partition]] | None:
+        """Return the hashes of the keys that came, and the partitions that may get their rows.
+
+        Sorted, each once. None: they are too many to be looked up one by one, or all rows of the
+        table are looked at.
+        """
         ...
 
 

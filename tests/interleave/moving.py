@@ -120,7 +120,7 @@ def moving(actors: str, table_type: str = "cow", policy: str = "key") -> Scenari
 @contextlib.contextmanager
 def _places_apart() -> Iterator[None]:
     """Conflicts are those of partitions: what came into another one is nobody's business."""
-    with mock.patch.object(Intent, "elsewhere", lambda *_: frozenset()):
+    with mock.patch.object(Intent, "elsewhere", return_value=frozenset()):
         yield
 
 

@@ -162,7 +162,7 @@ def test_rows_are_found_among_many_partitions_whatever_became_of_the_index(
     table.upsert(rows(*[(n, "q", 3, 3) for n in range(20, 60)]))
     model = {n: (f"p{n:02}", 1) for n in range(40)}
     model |= {n: (f"p{(n + 7) % 40:02}", 2) for n in range(0, 40, 3)}
-    assert content(table) == model | {n: ("q", 3) for n in range(20, 60)}
+    assert content(table) == model | dict.fromkeys(range(20, 60), ("q", 3))
     assert not table.verify().problems
 
 
@@ -267,7 +267,7 @@ def test_the_writers_of_a_group_commit_move_rows(kind: str) -> None:
     group.writers["b"].write(rows((70, "c", 2, 2)), source="b", start="", end="1")
     assert group.epoch() is not None
     group.close()
-    expected = {n: ("a", 1) for n in range(60, 90)} | {n: ("b", 2) for n in range(60)}
+    expected = dict.fromkeys(range(60, 90), ("a", 1)) | dict.fromkeys(range(60), ("b", 2))
     assert content(table) == expected | {70: ("c", 2)}
 
 
@@ -276,7 +276,7 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
     """INV-07, INV-08."""
     table = made(kind)
     other = beside(table, "publish", lambda: table.upsert(rows((1, "a", 1, 1))))
-    with mock.patch.object(Intent, "elsewhere", lambda *_: frozenset()):
+    with mock.patch.object(Intent, "elsewhere", return_value=frozenset()):
         other.upsert(rows((1, "b", 2, 2)))
     found = {each.invariant: each.message for each in table.verify().problems}
     assert found.keys() == {"INV-07", "INV-08"}

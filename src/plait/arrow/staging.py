@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from plait.arrow.across import WITH_ROWS, NumberOperations
@@ -32,6 +34,7 @@ from plait.arrow.sinks import AppendSink, LogSink
 from plait.arrow.task import Task
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester
+from plait.files.hash import Hashes, key_hashes, sorted_once
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStats, WriteStatus
 from plait.model.instant import Operation
@@ -40,6 +43,11 @@ from plait.model.request import WritePlan
 from plait.model.written import without_written
 from plait.storage import open_store
 from plait.storage.port import Store
+
+_ASKED_MAX: Final = 1 << 17
+"""With more keys than these, hardly a partition has none of them."""
+_TO_OWN_PLACE: Final = (Operation.INSERT, Operation.UPSERT)
+"""Their rows go into the partitions that they name; others compute them, or replace whole ones."""
 
 
 class ArrowStaging:
@@ -93,6 +101,8 @@ class ArrowStaging:
         self._rows_in = 0
         self._reached: set[Partition | None] = set()
         """The partitions of the rows; None: of keys that are looked for in every one."""
+        self._hashes: list[Hashes] | None = [] if self._across else None
+        """Of the keys that came; None: they are many."""
         self._digester = Digester() if plan.digests else None
         self._persisted: set[str] = set()
         self._existing: Existing | None = None
@@ -204,9 +214,10 @@ class ArrowStaging:
         """Stage whole bucket numbers: a key may have come into any partition meanwhile."""
         todo = steps.numbers()
         if buckets is not None:
-            again = {number for _, number in buckets}
             busy = {number for (_, number), each in self._staged.items() if not each.empty}
-            todo = [number for number in todo if number in again or number not in busy]
+            idle = {number for number in todo if number not in busy}
+            # also where nothing is to be done any more: what was staged there is stale
+            todo = sorted({number for _, number in buckets} | idle)
         for number in todo:
             self._output.check_alive()
             staged, self._everywhere[number] = steps.stage(number)
@@ -310,10 +321,28 @@ class ArrowStaging:
         if came.removes or self._plan.request.operation is Operation.DELETE:
             keys = chunk.rows.select(self._plan.spec.key)
             chunk = Chunk(keys, chunk.spans, came.removes)
-        if self._across and self._plan.request.operation is Operation.OVERWRITE:
-            self._reached.update(partition_codes(came.rows, self._plan.spec)[0])
+        if self._across:
+            self._note(came)
         self._reached.update(partition for partition, _ in chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
+
+    def _note(self, came: Arrival) -> None:
+        """Note the keys that came, while they are few, and the partitions of their rows."""
+        spec = self._plan.spec
+        if not came.removes:
+            self._reached.update(partition_codes(came.rows, spec)[0])
+        if self._hashes is not None:
+            self._hashes.append(key_hashes(came.rows, spec.key))
+            if sum(map(len, self._hashes)) > _ASKED_MAX:
+                self._hashes = None
+
+    def keys_asked(self) -> tuple[Hashes, frozenset[Partition]] | None:
+        """Return the hashes of the keys that came, and the partitions that may get their rows."""
+        self.reach()
+        if not self._hashes or self._plan.request.operation not in _TO_OWN_PLACE:
+            return None
+        reached = frozenset(each for each in self._reached if each is not None)
+        return sorted_once(np.concatenate(self._hashes)), reached
 
     def _settle(self, existing: Existing) -> None:
         """Flush everything; afterwards rows are in files, in runs, or few enough to merge."""
