@@ -13,7 +13,7 @@ from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import StagedInput, rule_of, rule_within
 from plait.arrow.output import Output, Staged, touched_row
-from plait.arrow.places import Place, Placed
+from plait.arrow.places import Placed, PlacedBucket
 from plait.arrow.resolve import Resolver
 from plait.arrow.runs import Incoming, kept_rows
 from plait.errors import InvariantError
@@ -145,7 +145,7 @@ class NumberOperations:
         record = self.output.write(bucket, kind, blocks(), order=KEY_ORDER)
         staged.added += [] if record is None else [record]
 
-    def _tell(self, bucket: BucketId, staged: Staged, place: Place | None, *, merged: bool) -> None:
+    def _tell(self, bucket: BucketId, staged: Staged, place: PlacedBucket | None, *, merged: bool) -> None:
         """Say which keys were touched: those that arrived, and those that left."""
         if staged.empty:
             return

@@ -26,7 +26,7 @@ _SHARE = 8
 
 
 @dataclass(slots=True)
-class Place:
+class PlacedBucket:
     """What happens to one bucket."""
 
     digest: KeyDigest
@@ -58,7 +58,7 @@ class Placed:
     """The rows of these files that go."""
     lookups: Lookups = field(init=False)
     """The keys that changed nothing."""
-    places: dict[BucketId, Place] = field(default_factory=dict)
+    places: dict[BucketId, PlacedBucket] = field(default_factory=dict)
     _partitions: dict[Partition, int] = field(default_factory=dict)
     """Numbers for partitions, in the order in which they came."""
     _buffer: Buffer = field(init=False)
@@ -137,10 +137,10 @@ class Placed:
         self._incoming.close()
         self._buffer.clear()
 
-    def _place(self, partition: Partition) -> Place:
+    def _place(self, partition: Partition) -> PlacedBucket:
         bucket = partition, self.number
         if bucket not in self.places:
-            self.places[bucket] = Place(KeyDigest(self.output))
+            self.places[bucket] = PlacedBucket(KeyDigest(self.output))
         return self.places[bucket]
 
     def _numbered(self, partition: Partition) -> int:
