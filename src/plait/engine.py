@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from plait.errors import OptionError
-from plait.files.hash import Hashes
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
@@ -108,7 +109,7 @@ class Reaching(Protocol):
 class Locating(Protocol):
     """A staging whose keys any partition may have, and that can tell which keys they are."""
 
-    def keys_asked(self) -> tuple[Hashes, frozenset[Partition]] | None:
+    def keys_asked(self) -> tuple[npt.NDArray[np.uint64], frozenset[Partition]] | None:
         """Return the hashes of the keys that came, and the partitions that may get their rows.
 
         Sorted, each once. None: they are too many to be looked up one by one, or all rows of the

@@ -145,7 +145,9 @@ class NumberOperations:
         record = self.output.write(bucket, kind, blocks(), order=KEY_ORDER)
         staged.added += [] if record is None else [record]
 
-    def _tell(self, bucket: BucketId, staged: Staged, place: PlacedBucket | None, *, merged: bool) -> None:
+    def _tell(
+        self, bucket: BucketId, staged: Staged, place: PlacedBucket | None, *, merged: bool
+    ) -> None:
         """Say which keys were touched: those that arrived, and those that left."""
         if staged.empty:
             return
