@@ -11,12 +11,12 @@ from plait.expr.parser import CHANGE, parsed, refused
 from plait.model.steps import (
     AddCheck,
     AddColumn,
+    AllowNull,
     CommentColumn,
     DefaultColumn,
     DropCheck,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     RequireColumn,
     Step,
@@ -58,7 +58,7 @@ def parse_steps(text: str) -> tuple[Step, ...]:
         SchemaError: it is none of those that are supported.
 
     >>> parse_steps("ALTER COLUMN n TYPE bigint")
-    (WidenColumn(path='n', kind=DataType(int64)),)
+    (WidenColumn(path='n', data_type=DataType(int64)),)
     """
     for pattern, make in _CONSTRAINTS:
         match = pattern.fullmatch(text)
@@ -141,7 +141,7 @@ def _altered(action: exp.Expr) -> Step:
     if given.get("default") is not None:
         return DefaultColumn(path, _value(given["default"]))
     if given.get("drop") and given.get("allow_null"):
-        return RelaxColumn(path)
+        return AllowNull(path)
     if given.get("drop"):
         return DefaultColumn(path, None)
     message = "expected TYPE, SET or DROP"

@@ -28,12 +28,12 @@ from plait.model.schema import (
 )
 from plait.model.steps import (
     AddColumn,
+    AllowNull,
     ColumnStep,
     CommentColumn,
     DefaultColumn,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     RequireColumn,
     WidenColumn,
@@ -82,7 +82,7 @@ class Evolution:
                 return self._moved(step)
             case WidenColumn():
                 return self._widened(step)
-            case RelaxColumn():
+            case AllowNull():
                 self._refuse_use(step.path, "may not be null", ("record key",))
                 return self._with(self._edited(step.path, lambda f: f.with_nullable(nullable=True)))
             case RequireColumn():
@@ -113,7 +113,7 @@ class Evolution:
 
     def _added(self, step: AddColumn) -> Evolution:
         parent, _, name = step.path.rpartition(".")
-        default = _default_text(step.path, step.kind, step.default)
+        default = _default_text(step.path, step.data_type, step.default)
         if not step.nullable and default is None:
             message = f"column {step.path!r} is required, and rows that are there have no value"
             hint = "give it a default, or let it be null"
@@ -123,7 +123,7 @@ class Evolution:
             raise SchemaError(message, hint="let it be null", column=step.path)
         if not parent:
             check_column_name(name)
-        kind = storable_type(step.kind, step.path)
+        kind = storable_type(step.data_type, step.path)
         field, last_id = numbered(pa.field(name, kind, step.nullable), self.last_id)
 
         def added(siblings: Fields) -> Fields:
@@ -174,7 +174,7 @@ class Evolution:
         return self._with(self._siblings(parent, moved))
 
     def _widened(self, step: WidenColumn) -> Evolution:
-        field, kind = self.find(step.path), storable_type(step.kind, step.path)
+        field, kind = self.find(step.path), storable_type(step.data_type, step.path)
         if field.type == kind:
             return self
         if not is_wider(kind, field.type):

@@ -186,5 +186,5 @@ def uses_of(table: TableDef) -> dict[str, str]:
         uses[table.ttl.by] = "time to live"
     if spec.ordering is not None:
         uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.placing, "partition")
+    uses |= dict.fromkeys(spec.partition_sources, "partition")
     return uses | dict.fromkeys(spec.key, "record key")
