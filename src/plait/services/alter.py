@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -34,6 +36,15 @@ from plait.state.state import TableState
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
+
+_TEXTS: Final[Mapping[str, type]] = {
+    "path": str,
+    "name": str,
+    "comment": str,
+    "predicate": str,
+    "after": type(None),
+}
+"""What must be text in a step, and what it may be besides."""
 
 
 class Alteration:
@@ -172,6 +183,11 @@ class Alteration:
         return alter(self._handle, self._steps)
 
     def _with(self, step: Step) -> Alteration:
+        for each in dataclasses.fields(step):
+            given = getattr(step, each.name)
+            if each.name in _TEXTS and not isinstance(given, (str, _TEXTS[each.name])):
+                message = f"{each.name}={given!r} is not a text"
+                raise SchemaError(message, hint="pass a str", found=str(given)[:100])
         return Alteration(self._handle, (*self._steps, step))
 
 
