@@ -82,9 +82,8 @@ _SECRET = re.compile(
 )
 """A user before a server. The password may contain unencoded characters; a port is no user."""
 _SIGNED = re.compile(
-    r"([?&;](?:user|username|uid|[\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*)=)"
-    r"[^&\s'\"]+",
-    re.IGNORECASE,
+    r"(?i)([?&;](?:user|username|uid|[\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*)=)"
+    r"[^&\s'\"]+"
 )
 """A user as a parameter of a URL, or what grants access to its holder, as that of a signed link."""
 _CONTAINER = re.compile(r"(abfss?|wasbs?)://[^:/@]+@", re.IGNORECASE)
