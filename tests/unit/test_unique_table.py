@@ -12,6 +12,7 @@ import pytest
 
 from plait import Delete, DuplicateKeyError, Insert, OptionError, Table, Update
 from plait.errors import RetryableConflictError
+from plait.files.hash import bucket_of, key_hashes
 from plait.replicate import Replicas, TableSink
 from plait.timeline.features import UNIQUE
 from plait.txn.conflict import Intent
@@ -179,6 +180,57 @@ def test_one_key_in_two_partitions_is_a_conflict_of_writers_at_once(kind: str, p
     again = beside(table, "publish", lambda: table.upsert(rows((1, "c", 3, 3))))
     again.upsert(rows((1, "b", 2, 9)), on_conflict="retry")
     assert content(table) == {1: ("b", 2)}
+
+
+@each_type
+def test_a_key_that_comes_into_a_partition_where_both_wrote_is_a_conflict(kind: str) -> None:
+    """INV-08: other keys are the same in the partition that both wrote in."""
+    table = made(kind, buckets=1)
+    table.upsert(rows((1, "a", 1, 1), (2, "b", 1, 1)))
+    other = beside(table, "publish", lambda: table.upsert(rows((9, "b", 1, 1))))
+    other.upsert(rows((9, "a", 2, 9), (2, "b", 2, 2)), on_conflict="retry")
+    assert content(table) == {1: ("a", 1), 2: ("b", 2), 9: ("a", 2)}
+
+
+@each_type
+@pytest.mark.parametrize("policy", ["file_group", "merge"])
+def test_what_is_done_again_is_done_again_in_every_partition(kind: str, policy: str) -> None:
+    """INV-08: they meet in one bucket, and a key of another one came into a third."""
+    table = made(kind, policy=policy, buckets=2)
+    ids: dict[int, list[int]] = {0: [], 1: []}
+    for key in range(1, 30):
+        bucket = int(bucket_of(key_hashes(keys(key), ["id"]), 2)[0])
+        ids[bucket].append(key)
+    (one, other, *_), (far, *_) = ids[0], ids[1]
+    theirs = rows((one, "a", 1, 1), (far, "c", 1, 1))
+    client = beside(table, "publish", lambda: table.upsert(theirs))
+    client.upsert(rows((other, "a", 2, 2), (far, "b", 2, 2)), on_conflict="retry")
+    assert content(table) == {one: ("a", 1), other: ("a", 2), far: ("b", 2)}
+
+
+@each_type
+def test_an_overwrite_that_finds_its_place_empty_when_it_is_done_again_removes_nothing(
+    kind: str,
+) -> None:
+    """INV-04, INV-08."""
+    table = made(kind)
+    table.upsert(rows((1, "a", 1, 1), (2, "a", 1, 1), (3, "a", 1, 1), (4, "a", 1, 1)))
+    leave = rows(*[(n, "b", 2, 2) for n in range(1, 5)])
+    client = beside(table, "publish", lambda: table.upsert(leave))
+    client.overwrite(rows((9, "a", 3, 3)), where="place = 'a'", on_conflict="retry")
+    assert content(table) == dict.fromkeys(range(1, 5), ("b", 2)) | {9: ("a", 3)}
+    assert not table.verify().problems
+
+
+@each_type
+def test_keys_that_no_decision_tells_are_looked_for_too(kind: str) -> None:
+    """INV-08, INV-11: an overwrite says only which buckets it wrote."""
+    table = made(kind)
+    table.create_index()
+    table.upsert(rows((1, "a", 1, 1)))
+    table.overwrite(rows((2, "b", 1, 1)), where="place = 'b'")
+    table.upsert(rows((2, "c", 2, 2)))
+    assert content(table) == {1: ("a", 1), 2: ("c", 2)}
 
 
 @each_type

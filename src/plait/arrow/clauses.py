@@ -106,7 +106,7 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     if operation is Operation.MERGE:
         return source_spec(spec, schema)
     check_known(schema.names, spec.schema.names)
-    placed = dict.fromkeys([*spec.placing, *spec.key, *filter(None, [spec.ordering])])
+    placed = dict.fromkeys([*spec.partition_sources, *spec.key, *filter(None, [spec.ordering])])
     for name in placed:
         if name not in schema.names:
             raise lacking_column(name, schema.names, "which a partial upsert needs")
@@ -138,10 +138,10 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
         SchemaError: a column has a type that no table can have.
     """
     names = list(schema.names)
-    for name in (*spec.placing, *spec.key):
+    for name in (*spec.partition_sources, *spec.key):
         if name not in names:
             raise lacking_column(name, names, "which a merge needs to match rows")
-    known, placed = spec.schema.arrow, {*spec.placing, *spec.key}
+    known, placed = spec.schema.arrow, {*spec.partition_sources, *spec.key}
     fields = []
     for name, given in zip(names, schema.types, strict=True):
         if name in placed:
@@ -355,7 +355,7 @@ def _fixed_columns(spec: TableSpec, sides: Schemas, *, inserts: bool) -> set[str
     A row that a key names in all partitions may move to that of the source's row.
     """
     moves = spec.across and not inserts and {SOURCE, TARGET} <= sides.keys()
-    return {*spec.key} if moves else {*spec.key, *spec.placing}
+    return {*spec.key} if moves else {*spec.key, *spec.partition_sources}
 
 
 def _is_source(formula: Expression, column: str) -> bool:
