@@ -55,7 +55,7 @@ class Run:
                         lives += 1
                         self._start(number, lives)
                 time.sleep(draw.uniform(0.05, 0.4))
-                self._trouble(draw.choice(list(self._running.values())), draw)
+                self._trouble(draw.choice([*self._running.values()]), draw)
             self.plan.over.touch()
             for process in self._running.values():
                 process.join(_ENDS_S)
@@ -77,6 +77,7 @@ class Run:
         if draw.random() < 0.5:
             process.kill()
             process.join()
+            self._running = {n: each for n, each in self._running.items() if each is not process}
             self.kills += 1
             return
         os.kill(process.pid, signal.SIGSTOP)
