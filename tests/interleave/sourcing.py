@@ -12,6 +12,7 @@ import pyarrow as pa
 from plait import RestoreRefusedError, Table
 from plait.errors import (
     CommitRetriesExhaustedError,
+    IncompatibleConflictError,
     InstantNotFoundError,
     RepushError,
     RetryableConflictError,
@@ -177,6 +178,7 @@ def check(end: End) -> None:
     for name, outcome in end.outcomes.items():
         error = outcome.error
         ends = (*_MAY_END.get(name, ()), CommitRetriesExhaustedError)
+        ends += (IncompatibleConflictError,) if "t" in end.outcomes else ()  # a restore ends any
         fine = error is None or outcome.hurt or outcome.crashed or isinstance(error, ends)
         assert fine, f"{name}: {error!r}"
 
