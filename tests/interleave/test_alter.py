@@ -19,7 +19,7 @@ SHORT = [
     ("cow", ("reshape", "put")),
     ("mor", ("reshape", "compact")),
     ("mor", ("rename", "delete")),
-    ("cow", ("drop and add", "update")),
+    ("cow", ("rename and add", "update")),
     ("mor", ("check", "put bad")),
     ("cow", ("require", "put null")),
     ("cow", ("drop", "bring")),
@@ -36,7 +36,11 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize(("table_type", "actors"), EVERY if MORE else SHORT, ids=str)
+def _named(actors: str | tuple[str, ...]) -> str:
+    return actors if isinstance(actors, str) else "+".join(actors).replace(" ", "_")
+
+
+@pytest.mark.parametrize(("table_type", "actors"), EVERY if MORE else SHORT, ids=_named)
 def test_every_version_is_right_in_every_short_order_of_a_change_of_columns_and_another_client(
     table_type: str, actors: tuple[str, str]
 ) -> None:
@@ -46,7 +50,7 @@ def test_every_version_is_right_in_every_short_order_of_a_change_of_columns_and_
     assert MORE or len(report.traces) > 2
 
 
-@pytest.mark.parametrize(("table_type", "actors"), LONG, ids=str)
+@pytest.mark.parametrize(("table_type", "actors"), LONG, ids=_named)
 def test_every_version_is_right_in_random_orders_with_crashes_and_lost_replies(
     table_type: str, actors: tuple[str, ...]
 ) -> None:
