@@ -320,3 +320,16 @@ def altering(table_type: str, *names: str, events: bool = False) -> Scenario:
         oracle=Oracle(natural=(*NATURAL, SchemaError, PredicateError)),
     )
     return replace(made, events=CALL_EVENTS, events_max=2) if events else made
+
+
+LONG = [
+    ("cow", ("reshape", "put", "update", "compact")),
+    ("mor", ("rename", "add other", "bring", "delete", "compact")),
+    ("cow", ("check", "put bad", "require", "put null")),
+    ("mor", ("bring", "bring other", "drop and add", "update")),
+]
+
+
+def altering_scenarios() -> tuple[Scenario, ...]:
+    """Make the long ones anew."""
+    return tuple(altering(table_type, *names, events=True) for table_type, names in LONG)

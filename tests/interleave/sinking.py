@@ -200,6 +200,14 @@ def write_on(handle: TableHandle) -> object:
     return Table(handle).upsert(rows("next", 2, 9))
 
 
+LONG = ("abr", "acrx")
+
+
+def sinking_scenarios() -> tuple[Scenario, ...]:
+    """Make the long ones anew."""
+    return tuple(sinking(actors, events=True) for actors in LONG)
+
+
 # --- a rule that is left out -----------------------------------------------------------------
 
 

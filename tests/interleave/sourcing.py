@@ -219,6 +219,22 @@ def sourcing(table_type: str, actors: str, *, swapped: str = "", events: bool = 
     )
 
 
+LONG = [
+    ("mor", "abcs", ""),
+    ("cow", "ast", ""),
+    ("cow", "abu", "s"),
+    ("mor", "acu", "p"),
+    ("cow", "pu", "s"),
+    ("cow", "tu", "s"),
+]
+"""The type of a table, actors, and the repush that it had."""
+
+
+def sourcing_scenarios() -> tuple[Scenario, ...]:
+    """Make the long ones anew."""
+    return tuple(sourcing(kind, names, swapped=had, events=True) for kind, names, had in LONG)
+
+
 # --- rules that are left out -----------------------------------------------------------------
 
 

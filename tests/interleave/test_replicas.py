@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.interleave.sinking import sinking, without_the_definition_of_the_head
+from tests.interleave.sinking import LONG, sinking, without_the_definition_of_the_head
 from tests.scheduler import explore, explore_all, replay
 
 MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -25,7 +25,7 @@ def test_no_row_is_in_the_table_that_a_sink_lacks_in_every_short_order(actors: s
     assert len(report.traces) > 5
 
 
-@pytest.mark.parametrize("actors", ["abr", "acrx"])
+@pytest.mark.parametrize("actors", LONG)
 def test_no_row_is_in_the_table_that_a_sink_lacks_in_random_orders_with_crashes(
     actors: str,
 ) -> None:

@@ -10,22 +10,14 @@ import os
 
 import pytest
 
-from tests.interleave.sourcing import BROKEN, sourcing
+from tests.interleave.sourcing import BROKEN, LONG, sourcing
 from tests.scheduler import explore, explore_all, replay
 
 MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-SCENARIOS = [
-    ("mor", "abcs", ""),
-    ("cow", "ast", ""),
-    ("cow", "abu", "s"),
-    ("mor", "acu", "p"),
-    ("cow", "pu", "s"),
-    ("cow", "tu", "s"),
-]
 SHORT = [("au", "s"), ("au", "p"), ("as", ""), ("bs", ""), ("pu", "s"), ("st", "")]
 
 
-@pytest.mark.parametrize(("table_type", "actors", "swapped"), SCENARIOS)
+@pytest.mark.parametrize(("table_type", "actors", "swapped"), LONG)
 def test_no_row_is_lost_beside_a_repush_from_a_version_or_an_undo_in_random_orders(
     table_type: str, actors: str, swapped: str
 ) -> None:
