@@ -29,7 +29,7 @@ def test_no_row_is_in_the_table_that_a_sink_lacks_in_every_short_order(actors: s
 def test_no_row_is_in_the_table_that_a_sink_lacks_in_random_orders_with_crashes(
     actors: str,
 ) -> None:
-    report = explore(sinking(actors, events=True), range(150 if MORE else 6))
+    report = explore(sinking(actors, events=True), range(150 if MORE else 4))
     assert report.failure is None, str(report.failure)
 
 

@@ -23,11 +23,11 @@ def test_no_row_is_lost_beside_a_repush_from_a_version_or_an_undo_in_random_orde
 ) -> None:
     """With letters for a, b, c: writers; s: such a repush; t: an undo of a commit; u: of a swap."""
     made = sourcing(table_type, actors, swapped=swapped, events=True)
-    report = explore(made, range(150 if MORE else 5))
+    report = explore(made, range(150 if MORE else 4))
     assert report.failure is None, str(report.failure)
 
 
-@pytest.mark.parametrize(("actors", "swapped"), SHORT if MORE else SHORT[:2])
+@pytest.mark.parametrize(("actors", "swapped"), SHORT if MORE else SHORT[:1])
 def test_no_row_is_lost_beside_a_repush_from_a_version_or_an_undo_in_every_short_order(
     actors: str, swapped: str
 ) -> None:
