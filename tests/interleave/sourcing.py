@@ -224,8 +224,8 @@ LONG = [
     ("cow", "ast", ""),
     ("cow", "abu", "s"),
     ("mor", "acu", "p"),
-    ("cow", "pu", "s"),
-    ("cow", "tu", "s"),
+    ("cow", "ptu", "s"),
+    ("cow", "su", "p"),
 ]
 """The type of a table, actors, and the repush that it had."""
 
