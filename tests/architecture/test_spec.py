@@ -10,11 +10,9 @@ from scripts.spec import MODULE, PAGE, RULES, SPEC, models, module_of, without
 
 TEXT = MODULE.read_text(encoding="utf-8")
 ALL = {**models(), **{f"long/{name}": path for name, path in models("long").items()}}
-MODULES = {
-    name: module_of(path.read_text(encoding="utf-8")).stem for name, path in models().items()
-}
+MODULES = {name: module_of(path.read_text(encoding="utf-8")).stem for name, path in ALL.items()}
 """Of each model: the module that it is a model of."""
-MODELS = {name: path for name, path in ALL.items() if MODULES.get(name, "commit") == "commit"}
+MODELS = {name: path for name, path in ALL.items() if MODULES[name] == "commit"}
 
 
 def test_the_rules_that_the_specification_lists_are_those_in_its_text() -> None:
