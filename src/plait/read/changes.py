@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
-from plait.model.plan import LIVE, ChangeWindow
+from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.read.ahead import read_ahead
 from plait.read.changed import CHANGE_TYPES, BucketChange, Changed
@@ -88,7 +88,7 @@ class ChangeScan(Frames):
         self._columns = known_columns(columns, self._fields)
         self._store, self._where = store, where
         self._condition = Condition.of(where, self._fields)
-        self._places = _ONE_NUMBER if window.snapshot.spec.across else _ONE_CHANGE
+        self._places = _places(window)
         self._window = self._pruned(_in_order(window, self._places))
         self._reader = SliceReader.of(store, window.snapshot)
 
@@ -202,6 +202,16 @@ class ChangeScan(Frames):
             rows = rows.filter(pa.array(self._condition.matches(judged)))
         if rows.num_rows:
             yield rows
+
+
+def _places(window: ChangeWindow) -> Sequence[str]:
+    """Return what files have in common that are read together.
+
+    A row may have moved under an older layout, also where the last one has no other partition.
+    """
+    spec = window.snapshot.spec
+    moved = spec.keyed and spec.unique == UNIQUE_TABLE and not window.one_layout
+    return _ONE_NUMBER if spec.across or moved else _ONE_CHANGE
 
 
 def _in_order(window: ChangeWindow, places: Sequence[str]) -> ChangeWindow:
