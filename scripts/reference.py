@@ -34,6 +34,7 @@ INTERNAL = frozenset(
         "ChangeScan.store",
         "ChangeScan.where",
         "ChangeScan.window",
+        "Participant.spec",
         "Pinned.store",
         "Replication.require",
         "Replication.require_removals",

@@ -82,9 +82,10 @@ _SECRET = re.compile(
 )
 """A user before a server. The password may contain unencoded characters; a port is no user."""
 _SIGNED = re.compile(
-    r"([?&;][\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*=)[^&\s'\"]+", re.IGNORECASE
+    r"(?i)([?&;](?:user|username|uid|[\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*)=)"
+    r"[^&\s'\"]+"
 )
-"""A parameter of a URL that grants access to its holder, such as that of a signed link."""
+"""A user as a parameter of a URL, or what grants access to its holder, as that of a signed link."""
 _CONTAINER = re.compile(r"(abfss?|wasbs?)://[^:/@]+@", re.IGNORECASE)
 """The text before the @ is a container, not a user."""
 

@@ -87,7 +87,7 @@ def prepare_removals(
         OptionError, BadRecordError: as ``prepare``.
     """
     rows = open_rows(data)
-    for name in spec.placing:
+    for name in spec.partition_sources:
         if name not in rows.schema.names:
             message = f"the keys lack column {name!r}, which says where they are removed"
             hint = "add the columns of the partitions; delete(keys=...) looks in every partition"
@@ -102,8 +102,8 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
     if operation is not Operation.DELETE:
         return schema
     wanted = set(spec.key)
-    if set(spec.placing) <= set(names):
-        wanted |= set(spec.placing)
+    if set(spec.partition_sources) <= set(names):
+        wanted |= set(spec.partition_sources)
     return pa.schema([field for field in schema if field.name in wanted])
 
 
@@ -307,7 +307,7 @@ def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _Column
             found=str(given),
         )
     finite = pa.types.is_floating(field.type) and (
-        in_key or field.name == spec.ordering or field.name in spec.placing
+        in_key or field.name == spec.ordering or field.name in spec.partition_sources
     )
     strict = field.with_nullable(field.nullable and not in_key)
     return _ColumnCheck(strict, position, how, finite, in_key, demanding(strict))

@@ -106,7 +106,7 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     if operation is Operation.MERGE:
         return source_spec(spec, schema)
     check_known(schema.names, spec.schema.names)
-    placed = dict.fromkeys([*spec.placing, *spec.key, *filter(None, [spec.ordering])])
+    placed = dict.fromkeys([*spec.partition_sources, *spec.key, *filter(None, [spec.ordering])])
     for name in placed:
         if name not in schema.names:
             raise lacking_column(name, schema.names, "which a partial upsert needs")
@@ -138,10 +138,10 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
         SchemaError: a column has a type that no table can have.
     """
     names = list(schema.names)
-    for name in (*spec.placing, *spec.key):
+    for name in (*spec.partition_sources, *spec.key):
         if name not in names:
             raise lacking_column(name, names, "which a merge needs to match rows")
-    known, placed = spec.schema.arrow, {*spec.placing, *spec.key}
+    known, placed = spec.schema.arrow, {*spec.partition_sources, *spec.key}
     fields = []
     for name, given in zip(names, schema.types, strict=True):
         if name in placed:
@@ -316,7 +316,7 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
     when = None if clause.when is None else condition(parse_value(clause.when), sides)
     if not isinstance(clause, (Update, Insert)):
         return _BoundClause(when, None)
-    fixed = {*spec.key, *spec.placing}
+    fixed = {*spec.key, *spec.partition_sources}
     inserts = isinstance(clause, Insert)
     values = _defaults(clause, spec, sides)
     for name, value in ({} if clause.values is None else clause.values).items():
@@ -331,7 +331,7 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
 
 def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[str, Expression]:
     """Return what columns get that the clause does not name: the source's columns of that name."""
-    fixed = {*spec.key, *spec.placing}
+    fixed = {*spec.key, *spec.partition_sources}
     names = spec.schema.names if clause.values is None else []
     if isinstance(clause, Insert):
         names = [name for name in spec.schema.names if name in names or name in fixed]

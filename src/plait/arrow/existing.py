@@ -13,6 +13,7 @@ from plait.arrow.ingest import Group
 from plait.arrow.key_filter import KeyFilter
 from plait.arrow.output import Output, Staged
 from plait.expr import Predicate, from_json
+from plait.files.bounds import file_ranges
 from plait.files.data_file import NO_VERSION, LiveFile, bucket_spans, live_files, unmasked
 from plait.files.deletion import MaskWriter, load_mask, union
 from plait.files.footer import Range
@@ -45,6 +46,8 @@ class Existing:
     """Rows that are sorted by key in memory at once, where a file is in another order."""
     _files: pa.Table = field(init=False)
     _spans: dict[BucketId, tuple[int, int]] = field(init=False)
+    _ranges: tuple[BucketId, dict[str, Range]] | None = field(init=False, default=None)
+    """Of the first key column, by file of the bucket that was asked for last."""
     reader: SliceReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,9 +88,12 @@ class Existing:
     ) -> Source:
         """Return live rows of a file, sorted by key; see ``blocks``.
 
+        A file is not opened if its bounds say that no first key column lies ``within`` the range.
         One that is in another order is sorted, after the sieve has left rows out. If that wants
         few keys, they are looked up in the file's key index.
         """
+        if within is not None and not within.meets(self._range(file)):
+            return Source(iter(()), existing=True)
         ordered = file.order == KEY_ORDER
         wanted = None if ordered or sieve is None else sieve.hashes
         blocks = self.blocks(file, columns, hidden=hidden, within=within, keys=wanted)
@@ -96,6 +102,15 @@ class Existing:
         if not ordered:
             blocks = sorted_by_key(blocks, self.spec.key, self.sort_bytes)
         return Source(blocks, existing=True)
+
+    def _range(self, file: LiveFile) -> Range:
+        """Return what is known of the first key column in a file."""
+        bucket = (file.partition, file.bucket)
+        if self._ranges is None or self._ranges[0] != bucket:
+            start, stop = self._spans.get(bucket, (0, 0))
+            files = self._files.slice(start, stop - start)
+            self._ranges = bucket, file_ranges(files, self.spec.key[0], self.spec.schema)
+        return self._ranges[1].get(file.path, Range())
 
     def blocks(
         self,

@@ -254,7 +254,7 @@ def _partition_codes(
     """Return the partitions of a batch and the number of each row's; None if there is one."""
     if not spec.partition_by:
         return [()], None
-    if not set(spec.placing) <= set(batch.schema.names):
+    if not set(spec.partition_sources) <= set(batch.schema.names):
         return [None], None
     partitions: list[Partition] = [()]
     codes: Codes = np.zeros(batch.num_rows, dtype=np.int64)

@@ -42,7 +42,7 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
         {spec.schema.field_id(name) for name in spec.partition_columns if name not in spec.key}
         for spec in (old, new)
     ]
-    if places[0] == places[1] and not old.computed and not new.computed:
+    if places[0] == places[1] and not old.transforms_outside_key and not new.transforms_outside_key:
         return
     what = ""
     moved = old.buckets.id != new.buckets.id

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from plait.expr.ddl import type_of
 from plait.expr.parser import CHANGE, parsed, refused
+from plait.model.column_path import column_path
 from plait.model.steps import (
     AddCheck,
     AddColumn,
+    AllowNull,
     CommentColumn,
     DefaultColumn,
     DropCheck,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     RequireColumn,
     Step,
@@ -58,7 +59,7 @@ def parse_steps(text: str) -> tuple[Step, ...]:
         SchemaError: it is none of those that are supported.
 
     >>> parse_steps("ALTER COLUMN n TYPE bigint")
-    (WidenColumn(path='n', kind=DataType(int64)),)
+    (WidenColumn(path='n', data_type=DataType(int64)),)
     """
     for pattern, make in _CONSTRAINTS:
         match = pattern.fullmatch(text)
@@ -91,7 +92,7 @@ def _steps(action: exp.Expr) -> Iterator[Step]:
         case "drop":
             yield from (DropColumn(path) for path in _dropped(action))
         case "renamecolumn":
-            yield RenameColumn(_path(action.this), _path(action.args["to"]))
+            yield RenameColumn(_path(action.this), str(action.args["to"].name))
         case "altercolumn":
             yield _altered(action)
         case other:
@@ -117,7 +118,7 @@ def _added(column: exp.Expr) -> AddColumn:
                 message = f"{other} is not supported"
                 raise ValueError(message)
     if place is not None:
-        after = "" if place.this is None else _path(place.this)
+        after = "" if place.this is None else str(place.this.name)
     return AddColumn(_path(column.this), type_of(kind), nullable, default, comment, after)
 
 
@@ -141,7 +142,7 @@ def _altered(action: exp.Expr) -> Step:
     if given.get("default") is not None:
         return DefaultColumn(path, _value(given["default"]))
     if given.get("drop") and given.get("allow_null"):
-        return RelaxColumn(path)
+        return AllowNull(path)
     if given.get("drop"):
         return DefaultColumn(path, None)
     message = "expected TYPE, SET or DROP"
@@ -153,8 +154,8 @@ def _path(node: exp.Expr) -> str:
     if node.key == "dot":
         return f"{_path(node.this)}.{_path(node.expression)}"
     if node.key == "column":
-        return ".".join(part.name for part in node.parts)  # type: ignore[attr-defined]  # of a column
-    return str(node.name)
+        return column_path(part.name for part in node.parts)  # type: ignore[attr-defined]  # of a column
+    return column_path([str(node.name)])
 
 
 def _value(node: exp.Expr) -> object:

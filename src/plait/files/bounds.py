@@ -7,6 +7,7 @@ scan loads those that its predicate looks at, and no JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +18,10 @@ import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Bounds
-from plait.files.footer import bounded_columns
+from plait.files.footer import Range, bounded_columns
 from plait.model.plan import TableSpec
 from plait.model.schema import NO_NOTE, Schema
-from plait.model.value import array_of, is_plain
+from plait.model.value import array_of, is_plain, to_raw
 from plait.model.written import WRITTEN_FIELD, WRITTEN_ID, column_of
 
 _MIDNIGHT: Final = "T00:00:00.000000"
@@ -115,6 +116,20 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
             lower, upper = _of_floats_too(lower, upper)
         bounds[name] = Bounds(lower, upper, nulls, rows)
     return bounds
+
+
+def file_ranges(files: pa.Table, column: str, schema: Schema) -> dict[str, Range]:
+    """Return the range of a key column in each of these files (LIVE), by path.
+
+    Raises:
+        CorruptMetadataError: as ``file_bounds``.
+    """
+    bounds = file_bounds(files, [column], schema).get(column)
+    if bounds is None:
+        return {}
+    sides = ([to_raw(value) for value in side] for side in (bounds.lower, bounds.upper))
+    ranges = itertools.starmap(Range, zip(*sides, strict=True))
+    return dict(zip(files["path"].to_pylist(), ranges, strict=True))
 
 
 def _parsed(stats: pa.Array, number: int, kind: pa.DataType) -> tuple[pa.Array, ...]:

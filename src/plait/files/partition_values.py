@@ -51,7 +51,7 @@ def register_partition_function(name: str, function: PartitionFunction) -> None:
         field = parse_field(f"{name}(c)")
     except ValueError:
         field = None
-    if field is None or not field.is_own or field.transform != name:
+    if field is None or not field.is_custom or field.transform != name:
         message = f"{name!r} cannot be the name of a partition function"
         hint = f"use letters, digits and _, and none of {', '.join((*PERIODS, BUCKET, TRUNCATE))}"
         raise OptionError(message, hint=hint, key="name", value=name)
@@ -80,7 +80,7 @@ def require_function(name: str) -> PartitionFunction:
 
 def is_computable(field: PartitionField) -> bool:
     """Tell whether this process can compute a field."""
-    if field.is_own:
+    if field.is_custom:
         try:
             require_function(field.transform)
         except UnsupportedFeatureError:
@@ -98,7 +98,7 @@ def values_of(field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
     columns = [rows.column(name) for name in field.sources]
     if field.is_column:
         return columns[0]
-    if field.is_own:
+    if field.is_custom:
         return _own(field, columns)
     if field.transform == BUCKET:
         return _buckets(columns[0], field.size)

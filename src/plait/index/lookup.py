@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,12 @@ from plait.index.manifest import Manifest
 from plait.index.run_file import OpenRun, RunFile, RunFooter
 from plait.storage.port import Store
 
+T = TypeVar("T")
+R = TypeVar("R")
+_READERS: Final = 4
+"""Threads that read run files, each a stretch of 8 MiB at a time."""
+_ALONE: Final = 4
+"""Fewer files than this are not worth a thread."""
 _BLOCKS_KEPT: Final = 1 << 18
 """Directories of so many blocks are kept: 4 MiB, of a thousand million entries."""
 
@@ -66,17 +74,33 @@ def find_entries(
         CorruptMetadataError: a file is missing or damaged.
         StorageError: the store failed.
     """
-    found = []
-    for file in manifest.files:
-        ends = np.array([file.first, file.last], np.uint64)
-        low = int(np.searchsorted(wanted, ends[0], side="left"))
-        high = int(np.searchsorted(wanted, ends[1], side="right"))
-        if low == high:
-            continue
+    asked = [(file, part) for file in manifest.files if len(part := _within(wanted, file))]
+
+    def load(one: tuple[RunFile, Hashes]) -> tuple[RunFooter, IndexEntries]:
+        file, part = one
         with OpenRun(store.filesystem(), file, footers.find(file)) as source:
             footers.keep(source.footer)
-            entries = source.find(wanted[low:high])
-        numbers = places.numbers(source.footer.places)
+            return source.footer, source.find(part)
+
+    found = []
+    for footer, entries in _in_order(load, asked):
+        numbers = places.numbers(footer.places)
         if len(entries):
             found.append(IndexEntries(entries.hashes, numbers[entries.places], entries.versions))
     return IndexEntries.concat(found).newest()
+
+
+def _within(wanted: Hashes, file: RunFile) -> Hashes:
+    """Return those of sorted hashes that the range of a file has."""
+    ends = np.array([file.first, file.last], np.uint64)
+    low = int(np.searchsorted(wanted, ends[0], side="left"))
+    return wanted[low : int(np.searchsorted(wanted, ends[1], side="right"))]
+
+
+def _in_order(load: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """Load many items by some threads, few by the caller's; in their order."""
+    if len(items) < _ALONE:
+        yield from map(load, items)
+        return
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="plait-index") as pool:
+        yield from pool.map(load, items)

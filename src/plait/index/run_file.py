@@ -14,7 +14,6 @@ footer. So one read loads the footer, and one more the block of a key.
 
 from __future__ import annotations
 
-import itertools
 import json
 import struct
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ import xxhash
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import reading, writing
 from plait.files.hash import Hashes
-from plait.index.entries import Codes, IndexEntries
+from plait.index.entries import IndexEntries
 from plait.storage.port import check_path
 
 BLOCK: Final = 4096
@@ -226,13 +225,16 @@ class OpenRun:
         """
         found = []
         for start, stop in self._reached(wanted):
-            entries = IndexEntries.concat(self._stretches(start, stop))
-            ends = np.searchsorted(wanted, entries.hashes[[0, -1]])
-            asked = wanted[ends[0] : ends[1] + 1]
-            low = np.searchsorted(entries.hashes, asked, side="left")
-            count = np.searchsorted(entries.hashes, asked, side="right") - low
-            before = np.cumsum(count) - count
-            found.append(entries.take(np.arange(count.sum()) + np.repeat(low - before, count)))
+            for blocks in self._parts(start, stop):
+                # Only hashes are copied together; of the rest, what was found.
+                hashes = blocks.hashes()
+                ends = np.searchsorted(wanted, hashes[[0, -1]])
+                asked = wanted[ends[0] : ends[1] + 1]
+                low = np.searchsorted(hashes, asked, side="left")
+                count = np.searchsorted(hashes, asked, side="right") - low
+                before = np.cumsum(count) - count
+                at = np.arange(count.sum()) + np.repeat(low - before, count)
+                found.append(blocks.take(hashes, at))
         return IndexEntries.concat(found)
 
     def all(self) -> Iterator[IndexEntries]:
@@ -261,10 +263,11 @@ class OpenRun:
 
     def _stretches(self, start: int, stop: int) -> Iterator[IndexEntries]:
         for at in range(start, stop, _STRETCH):
-            yield self._read(at, min(at + _STRETCH, stop))
+            for blocks in self._parts(at, min(at + _STRETCH, stop)):
+                yield blocks.entries()
 
-    def _read(self, start: int, stop: int) -> IndexEntries:
-        """Read blocks that follow each other."""
+    def _parts(self, start: int, stop: int) -> Iterator[_Blocks]:
+        """Read blocks that follow each other; the shorter last one of a file stands alone."""
         path, count = self._file.path, self._file.entries
         begin, end = start * BLOCK, min(stop * BLOCK, count)
         with reading(path):
@@ -278,12 +281,11 @@ class OpenRun:
             block = view[low : low + BLOCK * ENTRY_BYTES]
             if xxhash.xxh64_intdigest(block) != int(self.footer.sums[number]):
                 raise _damaged(path, f"the checksum of block {number}", "another one")
-        whole = (end - begin) // BLOCK
-        parts = [_blocks(view[: whole * BLOCK * ENTRY_BYTES], whole, BLOCK)]
-        rest = (end - begin) % BLOCK
+        whole, rest = divmod(end - begin, BLOCK)
+        if whole:
+            yield _Blocks(view[: whole * BLOCK * ENTRY_BYTES], whole, BLOCK)
         if rest:
-            parts.append(_blocks(view[whole * BLOCK * ENTRY_BYTES :], 1, rest))
-        return IndexEntries.concat(parts)
+            yield _Blocks(view[whole * BLOCK * ENTRY_BYTES :], 1, rest)
 
     def _load_footer(self) -> RunFooter:
         file = self._file
@@ -313,23 +315,39 @@ class OpenRun:
         return RunFooter(file, places, firsts, sums)
 
 
-def _blocks(view: memoryview, count: int, entries: int) -> IndexEntries:
-    """Take blocks of one size apart."""
-    rows = np.frombuffer(view, np.uint8).reshape(count, entries * ENTRY_BYTES)
-    edges = [0, entries * 8, entries * 12, entries * 16]
-    columns = [
-        np.ascontiguousarray(rows[:, low:high]).reshape(-1)
-        for low, high in itertools.pairwise(edges)
-    ]
-    return IndexEntries(
-        columns[0].view("<u8").astype(np.uint64, copy=False),
-        _codes(columns[1]),
-        _codes(columns[2]),
-    )
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The bytes of some blocks of one size."""
 
+    view: memoryview
+    count: int
+    size: int
+    """Entries of a block."""
 
-def _codes(column: npt.NDArray[np.uint8]) -> Codes:
-    return column.view("<u4").astype(np.uint32, copy=False)
+    def hashes(self) -> Hashes:
+        """Return all hashes, block after block."""
+        wide = np.frombuffer(self.view, "<u8").reshape(self.count, 2 * self.size)
+        return wide[:, : self.size].reshape(-1).astype(np.uint64, copy=False)
+
+    def take(self, hashes: Hashes, at: npt.NDArray[np.generic]) -> IndexEntries:
+        """Return the entries at some positions; ``hashes`` are those of all."""
+        narrow = np.frombuffer(self.view, "<u4").reshape(self.count, 4 * self.size)
+        block, column = np.divmod(at, self.size)
+        places = narrow[block, 2 * self.size + column].astype(np.uint32, copy=False)
+        versions = narrow[block, 3 * self.size + column].astype(np.uint32, copy=False)
+        return IndexEntries(hashes[at], places, versions)
+
+    def entries(self) -> IndexEntries:
+        """Return all entries."""
+        narrow = np.frombuffer(self.view, "<u4").reshape(self.count, 4 * self.size)
+        places, versions = (
+            narrow[:, part * self.size : (part + 1) * self.size].reshape(-1) for part in (2, 3)
+        )
+        return IndexEntries(
+            self.hashes(),
+            places.astype(np.uint32, copy=False),
+            versions.astype(np.uint32, copy=False),
+        )
 
 
 def _damaged(path: str, expected: str, found: str) -> CorruptMetadataError:

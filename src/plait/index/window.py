@@ -12,6 +12,8 @@ FOLD_LAG_MAX = 32
 """After so many decisions their keys become a run."""
 LAG_MAX = 2048
 """An index that is so many decisions behind is made anew: to read them costs more."""
+ENTRIES_MAX = 1 << 22
+"""So many keys are held; of a commit with more, whole buckets are noted. It bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class ChangeReader:
         keys = pa.schema([schema.field(name) for name in spec.key])
         self._keys = decoder(keys) if spec.keyed else None
         self._key_check = RowCheck(keys, spec.key, spec.key)
-        self._elsewhere = [name for name in spec.placing if name not in spec.key]
+        self._elsewhere = [name for name in spec.partition_sources if name not in spec.key]
 
     def read(self, records: Sequence[Message]) -> ChangeSet:
         """Return what records change, in their order.

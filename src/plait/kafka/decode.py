@@ -120,7 +120,7 @@ class RowCheck:
     @classmethod
     def of(cls, spec: TableSpec) -> Self:
         """Check rows of a table."""
-        finite = {*spec.key, *spec.placing, *([spec.ordering] if spec.ordering else [])}
+        finite = {*spec.key, *spec.partition_sources, *([spec.ordering] if spec.ordering else [])}
         return cls(spec.schema.arrow, spec.key, sorted(finite))
 
     def refused(self, rows: pa.Table) -> Iterator[Undecodable]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import OffsetGapError, StreamError, TransactionClosedError
+from plait.errors import OffsetGapError, PlanStaleError, StreamError, TransactionClosedError
 from plait.kafka.changes import ChangeReader
 from plait.kafka.client import Clients
 from plait.kafka.control import ControlTopic
@@ -86,7 +86,7 @@ class SinkTask:
         self.table, self.settings = table, settings
         spec = table.handle.cache.refresh().table.spec
         self._operation = "upsert" if spec.keyed else "append"
-        self._changes = ChangeReader(spec, settings)
+        self._spec, self._changes = spec, ChangeReader(spec, settings)
         self.clients = Clients(settings.bootstrap, settings.client)
         require_rights(self.clients, settings)
         self._letters = DeadLetters(
@@ -258,7 +258,8 @@ class SinkTask:
             records = [record for record in records if (record.offset() or 0) >= at.number]
         if not records:
             return
-        changes = self._changes.read(records)
+        spec = lane.participant.spec or self._spec
+        changes = self._reader(spec).read(records)
         self._letters.take(records, changes.bad)
         end = SourceOffset((records[-1].offset() or 0) + 1, at.topic_id)
         try:
@@ -268,8 +269,9 @@ class SinkTask:
                 start=str(at),
                 end=str(end),
                 source=str(lane.source),
+                schema_id=spec.schema.id,
             )
-        except (OffsetGapError, TransactionClosedError):
+        except (OffsetGapError, PlanStaleError, TransactionClosedError):
             return  # the turn began anew meanwhile: ``wanted`` says from where
         except StreamError as error:
             self._lose(lane, error)
@@ -278,6 +280,12 @@ class SinkTask:
         self.counts.records += len(records)
         self.counts.bytes += changes.bytes
         self.counts.dead_letters += len(changes.bad)
+
+    def _reader(self, spec: TableSpec) -> ChangeReader:
+        """Return a reader for the columns of a turn: somebody may have altered the table."""
+        if spec.schema.id != self._spec.schema.id:
+            self._changes, self._spec = ChangeReader(spec, self.settings), spec
+        return self._changes
 
     def begin(self, source: SourcePartition, offset: SourceOffset) -> None:
         """Say that the next records of a partition begin at this offset."""

@@ -31,6 +31,8 @@ _ATTEMPTS = 3
 """To connect, in a session's time. A server that is starting may take a call and never answer it,
 and kazoo waits for an answer for the session's time divided by the hosts it was given."""
 _WAIT_S_MIN = 0.1
+_PAUSE_S = 0.05
+"""Before a read is made again, so that it does not spin until the loss is known."""
 _log = logging.getLogger(__name__)
 _client_log = logging.getLogger("plait.kazoo")
 _client_log.setLevel(logging.CRITICAL)  # each lost connection would be a warning to people
@@ -68,6 +70,7 @@ class Session:
             kazoo.handlers.threading.KazooTimeoutError,
             OSError,
         )
+        self._lost = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.SessionExpiredError)
         self._no_node = kazoo.exceptions.NoNodeError
         self._exists = kazoo.exceptions.NodeExistsError
         self._mutex = threading.Lock()
@@ -141,6 +144,18 @@ class Session:
         except self._errors as error:
             raise self._unavailable(error) from error
 
+    def _read(self, order: Callable[[], IAsyncResult]) -> object:
+        """Make a call that changes nothing, so that it is made again if the connection was lost."""
+        ends = self._clock.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._ask(order)
+            except LockUnavailableError as error:
+                lost = isinstance(error.__cause__, self._lost)
+                if not lost or self._clock.monotonic() >= ends:
+                    raise
+            self._clock.sleep(_PAUSE_S)
+
     def _unavailable(self, error: Exception | None) -> LockUnavailableError:
         what = f"{type(error).__name__} {error}".strip() if error else "no connection"
         message = f"ZooKeeper at {self._hosts} does not answer: {what}"
@@ -188,7 +203,7 @@ class Session:
     def children(self, folder: str) -> list[str]:
         """List the names below a node; none if it is not there."""
         try:
-            names = self._ask(lambda: self._client.get_children_async(folder))
+            names = self._read(lambda: self._client.get_children_async(folder))
         except self._no_node:
             return []
         return cast("list[str]", names)
@@ -197,7 +212,7 @@ class Session:
         """Read a node; None if it is not there. A change of it sets ``waker``, once."""
         watch = None if waker is None else (lambda _event: waker.set())
         try:
-            answer = self._ask(lambda: self._client.get_async(path, watch=watch))
+            answer = self._read(lambda: self._client.get_async(path, watch=watch))
         except self._no_node:
             return None
         data, stat = cast("tuple[bytes, ZnodeStat]", answer)

@@ -14,6 +14,7 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 
 from plait.errors import SchemaError
+from plait.model.column_path import column_path, path_parts
 from plait.model.numbering import numbered
 from plait.model.schema import (
     NO_NOTE,
@@ -28,12 +29,12 @@ from plait.model.schema import (
 )
 from plait.model.steps import (
     AddColumn,
+    AllowNull,
     ColumnStep,
     CommentColumn,
     DefaultColumn,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     RequireColumn,
     WidenColumn,
@@ -82,7 +83,7 @@ class Evolution:
                 return self._moved(step)
             case WidenColumn():
                 return self._widened(step)
-            case RelaxColumn():
+            case AllowNull():
                 self._refuse_use(step.path, "may not be null", ("record key",))
                 return self._with(self._edited(step.path, lambda f: f.with_nullable(nullable=True)))
             case RequireColumn():
@@ -112,8 +113,8 @@ class Evolution:
     # --- steps -----------------------------------------------------------------------------
 
     def _added(self, step: AddColumn) -> Evolution:
-        parent, _, name = step.path.rpartition(".")
-        default = _default_text(step.path, step.kind, step.default)
+        *parent, name = path_parts(step.path)
+        default = _default_text(step.path, step.data_type, step.default)
         if not step.nullable and default is None:
             message = f"column {step.path!r} is required, and rows that are there have no value"
             hint = "give it a default, or let it be null"
@@ -123,7 +124,7 @@ class Evolution:
             raise SchemaError(message, hint="let it be null", column=step.path)
         if not parent:
             check_column_name(name)
-        kind = storable_type(step.kind, step.path)
+        kind = storable_type(step.data_type, step.path)
         field, last_id = numbered(pa.field(name, kind, step.nullable), self.last_id)
 
         def added(siblings: Fields) -> Fields:
@@ -135,7 +136,7 @@ class Evolution:
         return changed if note == NO_NOTE else _with_note(changed, field, note)
 
     def _dropped(self, path: str) -> Evolution:
-        parent, _, name = path.rpartition(".")
+        *parent, name = path_parts(path)
         self._refuse_use(path, "cannot be dropped")
         self.find(path)
 
@@ -148,8 +149,11 @@ class Evolution:
         return self._with(self._siblings(parent, dropped))
 
     def _renamed(self, step: RenameColumn) -> Evolution:
-        parent, _, name = step.path.rpartition(".")
+        *parent, name = path_parts(step.path)
         self.find(step.path)
+        if "." in step.name:
+            message = f"invalid column name {step.name!r}: a dot divides a column from its parts"
+            raise SchemaError(message, hint="use another name", column=step.path)
         if not parent:
             check_column_name(step.name)
 
@@ -165,7 +169,7 @@ class Evolution:
         return replace(changed, uses=uses)
 
     def _moved(self, step: MoveColumn) -> Evolution:
-        parent, _, name = step.path.rpartition(".")
+        *parent, name = path_parts(step.path)
         field = self.find(step.path)
 
         def moved(siblings: Fields) -> Fields:
@@ -174,7 +178,7 @@ class Evolution:
         return self._with(self._siblings(parent, moved))
 
     def _widened(self, step: WidenColumn) -> Evolution:
-        field, kind = self.find(step.path), storable_type(step.kind, step.path)
+        field, kind = self.find(step.path), storable_type(step.data_type, step.path)
         if field.type == kind:
             return self
         if not is_wider(kind, field.type):
@@ -196,7 +200,7 @@ class Evolution:
 
     def _required(self, path: str) -> Evolution:
         self.find(path)
-        if path not in self.schema.names:
+        if len(path_parts(path)) > 1:
             message = f"{path!r} is part of a column, and only whole columns become required"
             raise SchemaError(message, hint="require the column", column=path)
         return self._with(self._edited(path, lambda f: f.with_nullable(nullable=False)))
@@ -204,7 +208,7 @@ class Evolution:
     # --- how ---------------------------------------------------------------------------------
 
     def _refuse_use(self, path: str, what: str, uses: Sequence[str] | None = None) -> None:
-        use = self.uses.get(path.partition(".")[0])  # a function may look into a struct
+        use = self.uses.get(path_parts(path)[0])  # a function may look into a struct
         if use is None or (uses is not None and use not in uses):
             return
         message = f"column {path!r} {what}, because it is the {use} of the table"
@@ -222,22 +226,23 @@ class Evolution:
         note = self.schema.notes.get(id_of(field), NO_NOTE)
         return _with_note(self, field, replace(note, **changes))  # type: ignore[arg-type]  # its fields
 
-    def _siblings(self, parent: str, change: Callable[[Fields], Fields]) -> Fields:
-        """Return all fields, with those below a path changed; "" for the columns themselves."""
+    def _siblings(self, parent: Sequence[str], change: Callable[[Fields], Fields]) -> Fields:
+        """Return all fields, with those below a path changed; none for the columns themselves."""
         if not parent:
             return change(list(self.schema.arrow))
+        path = column_path(parent)
 
         def inside(field: pa.Field) -> pa.Field:
             if not _T.is_struct(field.type):
-                message = f"{parent!r} of type {type_name(field.type)} has no members"
-                raise SchemaError(message, hint="only a struct has some", column=parent)
+                message = f"{path!r} of type {type_name(field.type)} has no members"
+                raise SchemaError(message, hint="only a struct has some", column=path)
             return field.with_type(pa.struct(change(list(field.type.fields))))
 
-        return self._edited(parent, inside)
+        return self._edited(path, inside)
 
     def _edited(self, path: str, change: Callable[[pa.Field], pa.Field]) -> Fields:
         """Return all fields, with the one at a path changed."""
-        return _edit(list(self.schema.arrow), path.split("."), path, change)
+        return _edit(list(self.schema.arrow), path_parts(path), path, change)
 
 
 def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
@@ -308,9 +313,6 @@ def _require_free(name: str, siblings: Fields, path: str) -> None:
     if not name:
         message = f"{path!r} leaves the name of a column empty"
         raise SchemaError(message, hint="give it a name", column=path)
-    if "." in name:
-        message = f"invalid column name {name!r}: a dot divides a column from its parts"
-        raise SchemaError(message, hint="use another name", column=path)
     if name.lower() in (each.name.lower() for each in siblings):
         message = f"there is a column {name!r} already"
         hint = "column names must differ in more than case"

@@ -38,7 +38,7 @@ class PartitionField:
         return self.transform == COLUMN
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether a registered function computes it."""
         return self.transform not in (COLUMN, *PERIODS, *_SIZED)
 
@@ -66,7 +66,7 @@ class PartitionField:
         Raises:
             ValueError: the transform does not take columns of this type.
         """
-        if self.is_own:
+        if self.is_custom:
             return pa.string()
         kind = schema.field(self.sources[0]).type
         is_time = pa.types.is_timestamp(kind)
@@ -154,7 +154,9 @@ def sources_of(fields: Collection[PartitionField]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for field in fields for name in field.sources))
 
 
-def decides(fields: Collection[PartitionField], key: Sequence[str], field: PartitionField) -> bool:
+def determines(
+    fields: Collection[PartitionField], key: Sequence[str], field: PartitionField
+) -> bool:
     """Tell whether rows that agree in some fields and the record key agree in another field."""
     fixed = {*key, *(name for each in fields if each.is_column for name in each.sources)}
     return field in fields or set(field.sources) <= fixed

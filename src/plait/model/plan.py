@@ -10,7 +10,7 @@ from plait.errors import InvariantError, redacted
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.compression import Compression
-from plait.model.partitioning import PartitionField, decides, parse_field, sources_of
+from plait.model.partitioning import PartitionField, determines, parse_field, sources_of
 from plait.model.schema import Schema
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 
@@ -77,7 +77,7 @@ class TableSpec:
         return tuple(map(parse_field, self.partition_by))
 
     @property
-    def placing(self) -> tuple[str, ...]:
+    def partition_sources(self) -> tuple[str, ...]:
         """The columns from which the partition of a row is computed."""
         return sources_of(self.fields)
 
@@ -87,10 +87,10 @@ class TableSpec:
         return sources_of([field for field in self.fields if field.is_column])
 
     @property
-    def computed(self) -> tuple[PartitionField, ...]:
+    def transforms_outside_key(self) -> tuple[PartitionField, ...]:
         """Transforms that can put rows with the same record key into different partitions."""
         own = (each for each in self.fields if not each.is_column)
-        return tuple(each for each in own if not decides((), self.key, each))
+        return tuple(each for each in own if not determines((), self.key, each))
 
     @property
     def keyed(self) -> bool:

@@ -25,7 +25,7 @@ class SinkSchema:
     def of(cls, spec: TableSpec) -> SinkSchema:
         """Return the schema of a table's rows."""
         plain = [pa.field(f.name, f.type, f.nullable) for f in spec.schema.arrow]
-        key = dict.fromkeys((*spec.placing, *spec.key))
+        key = dict.fromkeys((*spec.partition_sources, *spec.key))
         return cls(pa.schema(plain), tuple(key), spec.ordering)
 
     @staticmethod

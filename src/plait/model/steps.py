@@ -13,7 +13,7 @@ class AddColumn:
     """A column that no row has yet: each row has its default, or null."""
 
     path: str
-    kind: pa.DataType
+    data_type: pa.DataType
     nullable: bool = True
     default: object = None
     """Of rows that are there, and of rows that come without the column."""
@@ -51,11 +51,11 @@ class WidenColumn:
     """A column gets a type that has every value of its type."""
 
     path: str
-    kind: pa.DataType
+    data_type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
-class RelaxColumn:
+class AllowNull:
     """A column that was required may be null."""
 
     path: str
@@ -106,7 +106,7 @@ ColumnStep: TypeAlias = (
     | RenameColumn
     | MoveColumn
     | WidenColumn
-    | RelaxColumn
+    | AllowNull
     | RequireColumn
     | CommentColumn
     | DefaultColumn

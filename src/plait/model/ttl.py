@@ -58,7 +58,12 @@ class Ttl:
     @classmethod
     def of(cls, value: Ttl | str | None) -> Ttl | None:
         """Return a time to live from its text, or as it is; raise OptionError for other text."""
-        return cls.parse(value) if isinstance(value, str) else value
+        if value is None or isinstance(value, Ttl):
+            return value
+        if not isinstance(value, str):
+            message = f"not a time to live: {str(value)[:100]!r}"
+            raise OptionError(message, hint=_HINT, key="ttl", value=str(value)[:100])
+        return cls.parse(value)
 
     def checked(self, exact: float | None = None) -> Ttl:
         """Return it if its values make sense; raise OptionError."""

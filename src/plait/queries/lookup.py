@@ -180,7 +180,7 @@ def _partitions_of(wanted: WantedKeys, spec: TableSpec) -> Points | None:
         texts = [partition_text(())]
         places = np.zeros(len(wanted), np.int64)
         return Points(np.arange(len(wanted)), places, np.full(len(wanted), ANY), texts)
-    if not set(spec.placing) <= set(spec.key) or not all(map(is_computable, spec.fields)):
+    if not set(spec.partition_sources) <= set(spec.key) or not all(map(is_computable, spec.fields)):
         return None
     batch = pa.Table.to_batches(wanted.rows.combine_chunks())
     if not batch:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
@@ -167,6 +168,9 @@ class Queries:
         >>> found.equal, found.missing, found.changed
         (False, 1, 1)
         """
+        if not isinstance(other, (Scan, Queries)):
+            message = f"cannot compare a table with {type(other).__name__}"
+            raise OptionError(message, hint="pass a Table or a Scan", key="other")
         theirs = other if isinstance(other, Scan) else other.scan(columns, where)
         return compare(self.scan(columns, where), theirs, limit=limit, spark=spark)
 

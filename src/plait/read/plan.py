@@ -124,7 +124,7 @@ def _by_partition(
 
     Conditions on partition columns alone are decided here for good; the rest is given back.
     """
-    if not set(spec.placing) & set(condition.columns):
+    if not set(spec.partition_sources) & set(condition.columns):
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
     flags = judge_partitions(encoded.dictionary, condition, spec)
@@ -147,7 +147,7 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
     flags = may_match(condition.predicate, known, len(texts))
     for at, field in enumerate(spec.fields):
         # A function of one's own may be another one in each process, so no file is skipped by it.
-        judged = field.is_ordered or field.is_own
+        judged = field.is_ordered or field.is_custom
         named = None if judged else _values_asked(field, condition.predicate, spec)
         if named is not None:
             flags = flags & np.array([each[at] in named for each in partitions], np.bool_)

@@ -53,7 +53,7 @@ def wanted_where(where: Where) -> Wants:
             return Wanted()
         looked_at = condition.columns
         by_partition = None
-        if set(spec.placing) & set(looked_at):
+        if set(spec.partition_sources) & set(looked_at):
 
             def by_partition(texts: pa.Array) -> Flags:
                 return judge_partitions(texts, condition, spec)

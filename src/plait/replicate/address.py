@@ -93,11 +93,12 @@ def _located(name: str, address: str) -> str:
 
 
 def _divided(text: str) -> tuple[str, str]:
-    name, _, address = text.partition("=")
+    name, _, address = str(text).partition("=")
     if not (is_sink_name(name) and address):
-        message = f"not a sink: {redacted(text)!r}"
+        shown = redacted(str(text))
+        message = f"not a sink: {shown!r}"
         hint = "use NAME=ADDRESS, such as eu=s3://bucket/flights"
-        raise OptionError(message, hint=hint, key="sink", value=redacted(text))
+        raise OptionError(message, hint=hint, key="sink", value=shown)
     return name, address
 
 

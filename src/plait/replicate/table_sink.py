@@ -43,8 +43,8 @@ class TableSink:
         """
         table = Table.open(self.uri, storage_options=dict(self.storage_options) or None)
         spec = table.handle.cache.known().table.spec
-        if spec.computed:
-            message = f"table {self.name} keeps rows apart by {spec.computed[0].text}"
+        if spec.transforms_outside_key:
+            message = f"table {self.name} keeps rows apart by {spec.transforms_outside_key[0].text}"
             hint = "have its columns in the record key, or partition by a column"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)
         own = SinkSchema.of(spec)

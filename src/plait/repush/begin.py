@@ -179,7 +179,7 @@ class _Look:
         """Return the source, whose rows fit the table as it is at a version."""
         if self.wanted is None:
             return None
-        found = self._elsewhere or self.wanted.found(self.handle, state)
+        found = self._elsewhere or self.wanted.find(self.handle, state)
         if not self.wanted.address.own:
             self._elsewhere = found
         found.require_fits(state.table.spec)

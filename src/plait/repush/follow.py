@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from plait.errors import InvariantError, RepushRefusedError
 from plait.model.instant import Operation
-from plait.model.partitioning import decides
+from plait.model.partitioning import determines
 from plait.model.plan import TableSpec
 from plait.model.written import WRITTEN_FIELD
 from plait.queries.pins import pin, pin_changes
@@ -121,12 +121,12 @@ class _Replay:
     @property
     def moves(self) -> bool:
         """Whether an update may put a row into another partition of the new layout."""
-        return not all(decides(self.old.fields, self.old.key, each) for each in self.new.fields)
+        return not all(determines(self.old.fields, self.old.key, each) for each in self.new.fields)
 
     @property
     def merges(self) -> bool:
         """Whether rows that the old layout tells apart may be one in the new."""
-        return not all(decides(self.new.fields, self.new.key, each) for each in self.old.fields)
+        return not all(determines(self.new.fields, self.new.key, each) for each in self.old.fields)
 
     def run(self, scan: ChangeScan) -> int:
         """Replay everything; return how many rows there were."""
@@ -143,7 +143,7 @@ class _Replay:
 
     def _remove(self, rows: pa.RecordBatch) -> int:
         gone = self._of(rows, _REMOVES if self.moves or self.merges else _DELETES)
-        names = list(dict.fromkeys((*self.new.placing, *self.new.key)))
+        names = list(dict.fromkeys((*self.new.partition_sources, *self.new.key)))
         if gone.num_rows:
             self.writer.remove(gone.select(names))
         return int(gone.num_rows)

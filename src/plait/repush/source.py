@@ -18,7 +18,7 @@ from plait.errors import (
     TableNotFoundError,
 )
 from plait.model.layout import TableLayout
-from plait.model.partitioning import decides, parse_field
+from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableSpec
 from plait.model.repush import OpenRepush
 from plait.model.repush_source import (
@@ -57,7 +57,7 @@ class WantedSource:
     since: int | None = None
     """Changes after this version are carried over; None: those after the repush begins."""
 
-    def found(self, handle: TableHandle, state: TableState) -> FoundSource:
+    def find(self, handle: TableHandle, state: TableState) -> FoundSource:
         """Look at the source as it is now.
 
         Raises:
@@ -175,7 +175,7 @@ def same_identity(old: TableSpec, layout: TableLayout) -> bool:
     if not old.keyed:
         return True
     now, then = (
-        {field for field in map(parse_field, texts) if not decides((), old.key, field)}
+        {field for field in map(parse_field, texts) if not determines((), old.key, field)}
         for texts in (old.partition_by, layout.partition_by)
     )
     return now == then

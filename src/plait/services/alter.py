@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -16,12 +18,12 @@ from plait.model.sink_schema import SinkSchema
 from plait.model.steps import (
     AddCheck,
     AddColumn,
+    AllowNull,
     CommentColumn,
     DefaultColumn,
     DropCheck,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     RequireColumn,
     Step,
@@ -34,6 +36,15 @@ from plait.state.state import TableState
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
+
+_TEXTS: Final[Mapping[str, type]] = {
+    "path": str,
+    "name": str,
+    "comment": str,
+    "predicate": str,
+    "after": type(None),
+}
+"""What must be text in a step, and what it may be besides."""
 
 
 class Alteration:
@@ -57,7 +68,7 @@ class Alteration:
     def add(
         self,
         column: str,
-        kind: str | pa.DataType,
+        data_type: str | pa.DataType,
         *,
         nullable: bool = True,
         default: object = None,
@@ -68,13 +79,13 @@ class Alteration:
 
         Args:
             column: its name.
-            kind: its type, as SQL or as an Arrow type.
+            data_type: its type, as SQL or as an Arrow type.
             nullable: whether it may be null; if not, it needs a default.
             default: the value of rows that are there, and of rows that come without the column.
             comment: what it means.
             after: the column behind which it comes; "" for the first place, None for the last.
         """
-        step = AddColumn(column, _type(kind), nullable, default, comment, after)
+        step = AddColumn(column, _type(data_type), nullable, default, comment, after)
         return self._with(step)
 
     def drop(self, column: str) -> Alteration:
@@ -89,17 +100,17 @@ class Alteration:
         """Put a column behind another; "" for the first place."""
         return self._with(MoveColumn(column, after))
 
-    def widen(self, column: str, kind: str | pa.DataType) -> Alteration:
+    def widen(self, column: str, data_type: str | pa.DataType) -> Alteration:
         """Give a column a type that has every value of its type.
 
         Whole numbers become longer, ``float`` becomes ``double``, ``date`` becomes
         ``timestamp_ntz``, and a decimal gets more digits, before the point or behind it.
         """
-        return self._with(WidenColumn(column, _type(kind)))
+        return self._with(WidenColumn(column, _type(data_type)))
 
     def allow_null(self, column: str) -> Alteration:
         """Let a column be null that was required."""
-        return self._with(RelaxColumn(column))
+        return self._with(AllowNull(column))
 
     def require(self, column: str) -> Alteration:
         """Let a column never be null: rows that are there are looked at first."""
@@ -172,6 +183,11 @@ class Alteration:
         return alter(self._handle, self._steps)
 
     def _with(self, step: Step) -> Alteration:
+        for each in dataclasses.fields(step):
+            given = getattr(step, each.name)
+            if each.name in _TEXTS and not isinstance(given, (str, _TEXTS[each.name])):
+                message = f"{each.name}={given!r} is not a text"
+                raise SchemaError(message, hint="pass a str", found=str(given)[:100])
         return Alteration(self._handle, (*self._steps, step))
 
 
@@ -240,12 +256,12 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     return (table or state.table).spec.schema
 
 
-def _type(kind: str | pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.DataType):
-        return kind
-    fields = list(parse_ddl(f"c {kind}"))
+def _type(data_type: str | pa.DataType) -> pa.DataType:
+    if isinstance(data_type, pa.DataType):
+        return data_type
+    fields = list(parse_ddl(f"c {data_type}"))
     if len(fields) != 1 or not fields[0].nullable or fields[0].metadata:
-        message = f"expected one type, found {kind[:100]!r}"
+        message = f"expected one type, found {data_type[:100]!r}"
         hint = "give a type alone, such as 'int'; nullable=, default= and comment= say the rest"
-        raise SchemaError(message, hint=hint, found=kind[:100])
+        raise SchemaError(message, hint=hint, found=data_type[:100])
     return fields[0].type

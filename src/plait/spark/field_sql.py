@@ -24,7 +24,7 @@ def field_sql(field: PartitionField, source: str, kind: pa.DataType) -> str | No
         return f"if({source} IS NULL, NULL, cast(pmod(xxhash64({source}), {field.size}L) AS int))"
     if field.transform == TRUNCATE:
         return _truncated(field.size, source, kind)
-    if field.is_own:
+    if field.is_custom:
         return None
     if pa.types.is_date32(kind):
         return _FIRST_DAY[field.transform].format(source)

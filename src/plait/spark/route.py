@@ -55,7 +55,7 @@ class Route:
             wanted: the most tasks that are of use.
             files: the table's files (LIVE); none if the table is new.
         """
-        named = bool(spec.partition_by) and set(spec.placing) <= set(columns)
+        named = bool(spec.partition_by) and set(spec.partition_sources) <= set(columns)
         by_partition = named and all(_field(spec, each) is not None for each in spec.fields)
         count = max(1, spec.buckets.count)
         if not by_partition:
@@ -94,7 +94,7 @@ class Route:
             hashes = key_hashes(typed(rows, self.spec, names), names)
             tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
         if self.by_partition:
-            placing = typed(rows, self.spec, self.spec.placing)
+            placing = typed(rows, self.spec, self.spec.partition_sources)
             columns = [values_of(field, placing) for field in self.spec.fields]
             values = pa.RecordBatch.from_arrays(columns, names=list(self.spec.partition_by))
             tasks += self._shares(values, self.shift)

@@ -181,7 +181,7 @@ class SparkStaging:
         """
         old, request = self._plan.spec, plan.request
         deletes = request.operation is Operation.DELETE and bool(old.partition_by)
-        named = any(set(old.placing) <= set(frame.columns) for frame in self._frames)
+        named = any(set(old.partition_sources) <= set(frame.columns) for frame in self._frames)
         require_restageable(self._plan, plan, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
@@ -335,7 +335,7 @@ class SparkStaging:
         groups = rest.files.group_by(["partition", "bucket"]).aggregate([]).num_rows
         wanted = min(tasks_wanted(spark, into_files=True), groups)
         spec = self._plan.spec
-        route = Route.plan(spec, columns=spec.placing, wanted=wanted, files=rest.files)
+        route = Route.plan(spec, columns=spec.partition_sources, wanted=wanted, files=rest.files)
         work = StageRest(self._plan, route, PackedSnapshot.pack(rest))
         return [report.status for report in run(counting(spark, route.tasks), work)]
 

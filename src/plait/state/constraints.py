@@ -8,6 +8,7 @@ from typing import assert_never
 
 from plait.errors import PredicateError, SchemaError
 from plait.expr.checks import bound_check, checked_columns, renamed_check
+from plait.model.column_path import path_parts
 from plait.model.schema import Check, Schema
 from plait.model.steps import (
     AddCheck,
@@ -63,13 +64,13 @@ def checks_after(before: Schema, step: ColumnStep, schema: Schema) -> Schema:
 
 def _after(check: Check, before: Schema, step: ColumnStep, schema: Schema) -> Check:
     if isinstance(step, (DropColumn, RenameColumn)):
-        column = step.path.partition(".")[0]
+        column, *members = path_parts(step.path)
         if column in checked_columns(check, before.arrow):
-            if isinstance(step, DropColumn) or column != step.path:
+            if isinstance(step, DropColumn) or members:
                 message = f"{step.path!r} stays, because the constraint {check.name!r} looks at it"
                 hint = f"drop the constraint first: {check.predicate}"
                 raise SchemaError(message, hint=hint, column=step.path, constraint=check.name)
-            check = renamed_check(check, step.path, step.name)
+            check = renamed_check(check, column, step.name)
     try:
         bound_check(check, schema.arrow)
     except PredicateError as error:

@@ -262,7 +262,7 @@ def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
 
 def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.ordering is None else [spec.ordering]
-    strange = {*spec.key, *spec.placing, *ordering} - set(spec.schema.names)
+    strange = {*spec.key, *spec.partition_sources, *ordering} - set(spec.schema.names)
     if strange:
         message = f"columns {sorted(strange)}"
         raise ValueError(message)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from plait.errors import SchemaError
+from plait.model.column_path import column_path, path_parts
 from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
@@ -39,10 +40,8 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
         if isinstance(step, (AddCheck, DropCheck)):
             evolution = replace(evolution, schema=with_check(before, step))
             continue
-        if isinstance(step, RenameColumn) and step.path in evolution.uses:
-            renamed = with_name(renamed, step.path, step.name)
-        elif isinstance(step, RenameColumn):
-            _require_free_of_use(step, evolution)
+        if isinstance(step, RenameColumn):
+            renamed = _renamed(renamed, step, evolution.uses)
         evolution = evolution.taking(step)
         evolution = replace(evolution, schema=checks_after(before, step, evolution.schema))
     first = table.spec.schema
@@ -82,13 +81,17 @@ def with_name(table: TableDef, old: str, new: str) -> TableDef:
     return replace(table, spec=spec, ttl=ttl, options=options)
 
 
-def _require_free_of_use(step: RenameColumn, evolution: Evolution) -> None:
-    """Refuse another name for a part of a column that a partition function looks into."""
-    use = evolution.uses.get(step.path.partition(".")[0])
-    if use is not None:
-        message = f"{step.path!r} keeps its name, because its column is the {use} of the table"
+def _renamed(table: TableDef, step: RenameColumn, uses: Mapping[str, str]) -> TableDef:
+    """Return the definition after another name; a function may look into a column's parts."""
+    column, *parts = path_parts(step.path)
+    if column not in uses:
+        return table
+    if parts:
+        why = f"its column is the {uses[column]} of the table"
+        message = f"{step.path!r} keeps its name, because {why}"
         hint = "rename columns, or parts that the table's layout does not need"
         raise SchemaError(message, hint=hint, column=step.path)
+    return with_name(table, column, step.name)
 
 
 def named_as_in(table: TableDef, schema: Schema) -> TableDef:
@@ -144,11 +147,13 @@ def schemas_with(table: TableDef, request: WriteRequest) -> Mapping[int, Schema]
 
 
 def _lacking(schema: Schema, request: WriteRequest) -> tuple[AddColumn, ...]:
-    return tuple(each for each in request.brings or () if not _has(list(schema.arrow), each.path))
+    return tuple(
+        each for each in request.brings or () if not _has(list(schema.arrow), path_parts(each.path))
+    )
 
 
-def _has(fields: Sequence[pa.Field], path: str) -> bool:
-    name, _, rest = path.partition(".")
+def _has(fields: Sequence[pa.Field], path: Sequence[str]) -> bool:
+    name, *rest = path
     found = next((each for each in fields if each.name == name), None)
     return found is not None and (not rest or _has(parts_of(found.type), rest))
 
@@ -158,24 +163,24 @@ def brought(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:
     there = {field.name: field.type for field in known.arrow}
     for field in given:
         if field.name in there:
-            yield from _members(field.name, field.type, there[field.name])
+            yield from _members((field.name,), field.type, there[field.name])
         else:
-            yield AddColumn(field.name, field.type)
+            yield AddColumn(column_path([field.name]), field.type)
 
 
-def _members(path: str, given: pa.DataType, known: pa.DataType) -> Iterator[AddColumn]:
+def _members(path: Sequence[str], given: pa.DataType, known: pa.DataType) -> Iterator[AddColumn]:
     if _T.is_struct(given) and _T.is_struct(known):
         there = {child.name: child.type for child in known.fields}
         for child in given.fields:
-            at = f"{path}.{child.name}"
+            at = (*path, child.name)
             if child.name in there:
                 yield from _members(at, child.type, there[child.name])
             else:
-                yield AddColumn(at, child.type)
+                yield AddColumn(column_path(at), child.type)
     elif _T.is_list(known) and hasattr(given, "value_type"):
-        yield from _members(f"{path}.element", given.value_type, known.value_type)
+        yield from _members((*path, "element"), given.value_type, known.value_type)
     elif _T.is_map(known) and _T.is_map(given):
-        yield from _members(f"{path}.value", given.item_type, known.item_type)
+        yield from _members((*path, "value"), given.item_type, known.item_type)
 
 
 def uses_of(table: TableDef) -> dict[str, str]:
@@ -186,5 +191,5 @@ def uses_of(table: TableDef) -> dict[str, str]:
         uses[table.ttl.by] = "time to live"
     if spec.ordering is not None:
         uses[spec.ordering] = "ordering column"
-    uses |= dict.fromkeys(spec.placing, "partition")
+    uses |= dict.fromkeys(spec.partition_sources, "partition")
     return uses | dict.fromkeys(spec.key, "record key")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
 from plait.errors import OffsetGapError, StreamError, TableError, TransactionClosedError
 from plait.model.decision import Span
+from plait.model.plan import TableSpec
 from plait.stream.heard import Heard, Undecided
 from plait.stream.messages import (
     Acknowledgement,
@@ -21,7 +22,7 @@ from plait.stream.messages import (
 )
 from plait.stream.own_name import OwnName
 from plait.stream.transport import Endpoint
-from plait.stream.writer_turn import WriterTurn
+from plait.stream.writer_turn import Parts, WriterTurn
 from plait.txn.table_handle import TableHandle
 
 _ASK_S = 1.0
@@ -101,25 +102,22 @@ class Participant:
         return self._turn is not None
 
     @property
+    def spec(self) -> TableSpec | None:
+        """The layout and the columns of the turn that has begun; None if none has."""
+        return None if self._turn is None else self._turn.plan.spec
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The sources whose offsets the coordinator has told, in order of their names."""
         return tuple(sorted(self._offsets))
 
     def offset(self, source: str = "") -> str:
-        """Return the offset at which to read a source next; "" is its beginning.
-
-        Raises:
-            StreamError: as ``poll``.
-        """
+        """Return the offset at which to read a source next, "" for its beginning; see ``poll``."""
         self._own.require()
         return self._offsets.get(source, "")
 
     def committed(self, source: str = "") -> str:
-        """Return how far a source is in the table, as the coordinator last told.
-
-        Raises:
-            StreamError: as ``poll``.
-        """
+        """Return how far a source is in the table, as was last told; see ``poll``."""
         self._own.require()
         return self._heard.committed.get(source, "")
 
@@ -150,27 +148,27 @@ class Participant:
         end: str,
         source: str = "",
         removals: object = None,
+        schema_id: int | None = None,
     ) -> None:
         """Add the rows of a source between two offsets.
 
         In a stream of upserts, ``removals`` are keys to remove before these rows are added, as by
         ``Writer.remove``. Rows and removals of one call are committed together.
 
+        ``schema_id`` is that of ``spec``, for which the rows were made.
+
         Raises:
+            PlanStaleError: a turn with another schema has begun; make the rows again.
             OffsetGapError: ``start`` is not where this writer is; read again from ``offset``.
             TransactionClosedError: no coordinator has begun a turn yet.
             OptionError: the stream's operation takes no removals. Everything undecided is dropped.
             SchemaError: the rows do not fit the table. Everything undecided is dropped.
         """
         removed = [] if removals is None else [(True, removals)]
-        self._take(Span(source, start, end), [*removed, (False, data)])
+        self._take(Span(source, start, end), [*removed, (False, data)], schema_id)
 
     def remove(self, keys: object, *, start: str, end: str, source: str = "") -> None:
-        """Remove keys between two offsets of a source, as ``Writer.remove`` does.
-
-        Raises:
-            OffsetGapError, TransactionClosedError, OptionError, SchemaError: as ``write``.
-        """
+        """Remove keys between two offsets of a source, as ``Writer.remove``; see ``write``."""
         self._take(Span(source, start, end), [(True, keys)])
 
     def hurry(self) -> None:
@@ -200,7 +198,7 @@ class Participant:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _take(self, span: Span, parts: Sequence[tuple[bool, object]]) -> None:
+    def _take(self, span: Span, parts: Parts, schema_id: int | None = None) -> None:
         """Add rows and removals, which the flag tells, of a source."""
         self.poll()
         turn = self._turn
@@ -214,6 +212,7 @@ class Participant:
                 "continue from Participant.offset; rows that were not committed must be read again"
             )
             raise OffsetGapError(message, hint=hint, expected=expected, given=start, source=source)
+        turn.require_schema(schema_id)
         try:
             turn.take(span, parts)
         except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from plait.arrow.engine import ArrowStaging
 from plait.arrow.task import Announcer, Task
@@ -18,6 +19,9 @@ from plait.stream.messages import Progress, Report, Turn
 from plait.stream.status_file import StatusFile
 from plait.txn.table_handle import TableHandle
 from plait.write.run_files import RunStaging
+
+Parts: TypeAlias = Sequence[tuple[bool, object]]
+"""Rows, or keys to remove where the flag is set, in order."""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,17 @@ class WriterTurn:
         files = ArrowStaging(plan, announce, task=Task(label), store=handle.store)
         return cls(turn, plan, files, large)
 
-    def take(self, span: Span, parts: Sequence[tuple[bool, object]]) -> None:
+    def require_schema(self, schema_id: int | None) -> None:
+        """Refuse rows that were made for another schema than the turn's: columns would be lost.
+
+        Raises:
+            PlanStaleError: so it is.
+        """
+        if schema_id not in (None, self.turn.schema_id):
+            message = f"rows of schema {schema_id} came in a turn of schema {self.turn.schema_id}"
+            raise PlanStaleError(message, hint="make the rows again, with Participant.spec")
+
+    def take(self, span: Span, parts: Parts) -> None:
         """Take rows and removals, which the flag tells, of a source."""
         for removes, data in parts:
             (self.work.remove if removes else self.work.write)(data)

@@ -20,7 +20,7 @@ from plait.expr.ddl import parse_ddl
 from plait.files.partition_values import require_function
 from plait.locks.identity import FORMAT_VERSION
 from plait.model.bucket import BucketSpec
-from plait.model.changing import refuse_defining
+from plait.model.changeable import refuse_defining
 from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
@@ -230,7 +230,7 @@ def _partition_field(schema: Schema, text: str) -> str:
     field = replace(field, sources=names)
     if field.is_column:
         _check_plain(schema.arrow.field(names[0]), "partition")
-    elif field.is_own:
+    elif field.is_custom:
         require_function(field.transform)
     try:
         field.kind(schema.arrow)

@@ -15,7 +15,7 @@ from plait.files.hash import Hashes
 from plait.index.entries import IndexEntries, Places
 from plait.index.lookup import find_entries
 from plait.index.manifest import Manifest, load_hinted, load_newest
-from plait.index.window import LAG_MAX, KeyWindow
+from plait.index.window import ENTRIES_MAX, LAG_MAX, KeyWindow
 from plait.model.bucket import BucketId, partition_parse, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR
 from plait.model.decision import Decision
@@ -178,13 +178,17 @@ class _Adding:
     def _with_keys(self, window: KeyWindow, decision: Decision) -> KeyWindow:
         changes, parts = decision.changes, [window.entries]
         whole, told = dict(window.whole), set[BucketId]()
+        room = ENTRIES_MAX - len(window.entries)
         for row in changes.touched.to_pylist():
             bucket = partition_parse(row["partition"]), int(row["bucket"])
             told.add(bucket)
-            part = self._entries(window, decision, bucket, row["keys"])
+            part = None
+            if row["key_count"] <= room:
+                part = self._entries(window, decision, bucket, row["keys"])
             if part is None:
                 whole[bucket] = decision.version
             else:
+                room -= len(part)
                 parts.append(part)
         for bucket in _buckets(changes.added):
             if bucket not in told:

@@ -25,8 +25,8 @@ def require_puts_in_order(table: TableDef) -> None:
         message = "replicas need a record key: without it, a batch cannot be sent again"
         hint = "create the table with record_key=[...]"
         raise OptionError(message, hint=hint, key="replicas", value="")
-    if table.spec.computed:
-        message = f"replicas cannot keep rows apart by {table.spec.computed[0].text}"
+    if table.spec.transforms_outside_key:
+        message = f"replicas cannot keep rows apart by {table.spec.transforms_outside_key[0].text}"
         hint = "have its columns in the record key, or partition by a column"
         raise OptionError(message, hint=hint, key="replicas", value="")
     if table.policy not in _ORDERED:

@@ -44,7 +44,7 @@ from plait.txn.table_handle import TableHandle
 
 def partitions_of(rows: pa.Table, spec: TableSpec) -> tuple[Partition, ...]:
     """Return the partitions of rows that have the columns for it; () if they lack one."""
-    names = list(spec.placing)
+    names = list(spec.partition_sources)
     if not names or not set(names) <= set(rows.column_names):
         return ()
     distinct = rows.select(names).group_by(names).aggregate([]).combine_chunks()
@@ -150,7 +150,7 @@ def merge_request(
         message = "merge needs a record key, but the table has none"
         hint = "create the table with record_key=[...], or use update and append"
         raise OptionError(message, hint=hint, key="operation", value="merge")
-    allowed = ({*spec.key}, {*spec.key, *spec.placing})
+    allowed = ({*spec.key}, {*spec.key, *spec.partition_sources})
     if on is not None and set(names_of(on, "on")) not in allowed:
         message = f"merge matches rows by the record key, not by {on!r}"
         names = ", ".join(spec.key)

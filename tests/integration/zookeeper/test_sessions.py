@@ -70,6 +70,15 @@ def test_a_session_that_ends_is_a_loss_for_good(zookeeper: ZooKeeper) -> None:
         assert "ended" in str(held.lost)
 
 
+def test_who_holds_it_is_told_although_the_connection_breaks(zookeeper: ZooKeeper) -> None:
+    lock = zookeeper.lock("asked")
+    asker, session = provider(lock), session_in_use(lock)
+    for _ in range(20):
+        assert session.wait(60)
+        session._client._connection._socket.shutdown(socket.SHUT_RDWR)
+        assert asker.holder() is None
+
+
 def test_a_waiter_whose_session_ends_queues_up_again(zookeeper: ZooKeeper) -> None:
     held_in, waits_in = zookeeper.lock("again", session="31s"), zookeeper.lock("again")
     granted = threading.Event()

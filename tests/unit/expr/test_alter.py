@@ -9,11 +9,11 @@ from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.model.steps import (
     AddColumn,
+    AllowNull,
     CommentColumn,
     DefaultColumn,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     Step,
     WidenColumn,
@@ -40,7 +40,7 @@ UNDERSTOOD: dict[str, tuple[Step, ...]] = {
     "RENAME COLUMN s.x TO w": (RenameColumn("s.x", "w"),),
     "ALTER COLUMN a TYPE bigint": (WidenColumn("a", pa.int64()),),
     "ALTER COLUMN a COMMENT 'hi'": (CommentColumn("a", "hi"),),
-    "ALTER COLUMN a DROP NOT NULL": (RelaxColumn("a"),),
+    "ALTER COLUMN a DROP NOT NULL": (AllowNull("a"),),
     "ALTER COLUMN a SET DEFAULT 5": (DefaultColumn("a", "5"),),
     "ALTER COLUMN a DROP DEFAULT": (DefaultColumn("a", None),),
     "ALTER COLUMN `a` FIRST": (MoveColumn("a", ""),),

@@ -15,11 +15,11 @@ from plait.model.evolution import Evolution, is_wider
 from plait.model.schema import ColumnNote, Schema, id_of, ids_in
 from plait.model.steps import (
     AddColumn,
+    AllowNull,
     CommentColumn,
     DefaultColumn,
     DropColumn,
     MoveColumn,
-    RelaxColumn,
     RenameColumn,
     Step,
     WidenColumn,
@@ -141,7 +141,7 @@ def test_a_renamed_column_keeps_its_id_its_place_and_its_use() -> None:
         WidenColumn("price", pa.decimal128(10, 3)),
         WidenColumn("price", pa.decimal128(9, 2)),
         WidenColumn("day", pa.timestamp("us")),
-        RelaxColumn("id"),
+        AllowNull("id"),
         DefaultColumn("n", "x"),
         DefaultColumn("tags", {}),
     ],

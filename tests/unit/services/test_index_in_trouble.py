@@ -12,6 +12,7 @@ from plait import Table
 from plait.index.manifest import list_manifests
 from plait.queries.lookup import look_up
 from plait.timeline import paths
+from plait.txn import key_window
 
 _NAMES = map(str, itertools.count())
 _IDS = list(range(20))
@@ -136,6 +137,26 @@ def test_overwrites_leave_no_run_each() -> None:
     table.build_index()
     assert table.index_status().lag == 0
     as_a_scan(table, again(table))
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_commit_of_more_keys_than_are_held_costs_time_and_no_row(
+    table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded: buckets of it are read whole until they are in a run."""
+    table = make(table_type)
+    monkeypatch.setattr(key_window, "ENTRIES_MAX", 6)
+    reader = again(table)
+    for first in (0, 4, 8):
+        table.upsert(pa.table({"id": range(first, first + 4), "p": ["z"] * 4}))
+        known = key_window.load_known(reader.handle, reader.handle.cache.refresh(), newest=True)
+        assert known is not None
+        assert len(known.window.entries) <= 6
+        as_a_scan(reader, again(table))
+    table.build_index()
+    assert table.index_status().lag == 0
+    as_a_scan(reader, again(table))
+    assert not table.verify_index().missing
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -213,7 +213,7 @@ def _source(table: Table, wanted: NewLayout) -> RepushSource | None:
         return None if opened is None else opened.source
     if is_over(table.handle, state, wanted.commit_id):
         return None
-    found = wanted.source.found(table.handle, state)
+    found = wanted.source.find(table.handle, state)
     found.require_fits(state.table.spec)
     return found.source
 

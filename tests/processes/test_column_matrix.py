@@ -1,10 +1,17 @@
-"""Each cell of the matrix of column changes and work in flight (RFC 0027)."""
+"""Each cell of the matrix of column changes and work in flight, on a disk (RFC 0027).
+
+The work is that of this process, and another process changes the columns meanwhile.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,42 +19,47 @@ import pytest
 from plait import RetryableConflictError, Table, Update
 from plait.errors import BadRecordError
 from plait.model.clauses import Clauses
-from plait.services.alter import Alteration
 from plait.txn.beside import BESIDE, ColumnChange, Upshot, WorkInFlight
 from plait.write.request import merge_request
 from plait.write.writer import Writer
+from tests.processes.altering import SCHEMA, rows
 
+pytestmark = pytest.mark.processes
 _NAMES = itertools.count()
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("v", pa.int32()),
-        pa.field("w", pa.int32(), nullable=False),
-        pa.field("o", pa.string()),
-    ]
-)
-
-ALTERS: dict[ColumnChange, Callable[[Alteration], Alteration]] = {
-    ColumnChange.ADD: lambda change: change.add("n", "int", default=9, after=""),
-    ColumnChange.DROP: lambda change: change.drop("w"),
-    ColumnChange.RENAME: lambda change: change.rename("w", "x"),
-    ColumnChange.RENAME_KEY: lambda change: change.rename("id", "key"),
-    ColumnChange.MOVE: lambda change: change.move("w", after=""),
-    ColumnChange.WIDEN: lambda change: change.widen("v", "bigint"),
-    ColumnChange.RELAX: lambda change: change.allow_null("w"),
-    ColumnChange.REQUIRE: lambda change: change.require("v"),
-    ColumnChange.CHECK: lambda change: change.add_check("small", "v IS NOT NULL AND v < 100"),
-    ColumnChange.NOTE: lambda change: change.default("v", 3).comment("w", "a word"),
-}
 
 
-def rows(*ids: int, v: int | None = 0) -> pa.Table:
-    data = {"id": ids, "v": [v] * len(ids), "w": [1] * len(ids), "o": ["o"] * len(ids)}
-    return pa.table(data, schema=SCHEMA)
+class Alterer:
+    """Another process, which changes columns when it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.processes.altering"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.folder = folder
+
+    def change(self, table: Table, change: ColumnChange) -> None:
+        """Have it make a change, and wait until that is committed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"uri": str(table.describe()["uri"]), "change": change.value}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        assert int(self._process.stdout.readline()) > 0
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
 
 
-def make(kind: str) -> Table:
-    uri = f"memory://beside-{next(_NAMES)}"
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alterer]:
+    process = Alterer(tmp_path_factory.mktemp("tables"))
+    yield process
+    process.close()
+
+
+def make(other: Alterer, kind: str) -> Table:
+    uri = str(other.folder / str(next(_NAMES)))
     table = Table.create(uri, SCHEMA, record_key="id", buckets=2, table_type=kind)
     table.append(rows(1, 2, 3))
     return table
@@ -96,14 +108,6 @@ def begun(table: Table, work: WorkInFlight, stack: ExitStack, *, v: int | None) 
         block.delete(where="id = 1")
 
 
-def change_it(table: Table, change: ColumnChange) -> None:
-    if change is ColumnChange.BROUGHT:
-        more = rows(9).append_column("b", pa.array(["theirs"]))
-        again(table).append(more, evolve="add")
-    else:
-        assert ALTERS[change](again(table).alter()).commit()
-
-
 def keys(table: Table) -> dict[int, object]:
     """Return ``v`` by key, whatever the key is called; 9 came with the change."""
     found = again(table).scan().to_arrow()
@@ -131,12 +135,14 @@ def name_of(value: object) -> str:
 
 
 @pytest.mark.parametrize(("change", "work"), WRITES, ids=name_of)
-def test_a_write_comes_to_what_the_matrix_says(change: ColumnChange, work: WorkInFlight) -> None:
+def test_a_write_comes_to_what_the_matrix_says(
+    other: Alterer, change: ColumnChange, work: WorkInFlight
+) -> None:
     """INV-05, INV-07: everything or nothing, and what is there is under the new columns."""
     kind = ("cow", "mor")[(list(WorkInFlight).index(work) + list(ColumnChange).index(change)) % 2]
-    table, stack, outcome = make(kind), ExitStack(), BESIDE[change, work]
+    table, stack, outcome = make(other, kind), ExitStack(), BESIDE[change, work]
     begun(table, work, stack, v=7)
-    change_it(table, change)
+    other.change(table, change)
     if outcome is Upshot.AGAIN:
         with pytest.raises(RetryableConflictError):
             stack.close()
@@ -145,9 +151,9 @@ def test_a_write_comes_to_what_the_matrix_says(change: ColumnChange, work: WorkI
         stack.close()
         assert keys(table) == AFTER[work]
     if outcome is Upshot.JUDGED:
-        table, stack = make(kind), ExitStack()
+        table, stack = make(other, kind), ExitStack()
         begun(table, work, stack, v=None)
-        change_it(table, change)
+        other.change(table, change)
         with pytest.raises(BadRecordError):
             stack.close()
         assert keys(table) == BEFORE
@@ -160,30 +166,29 @@ def test_a_write_comes_to_what_the_matrix_says(change: ColumnChange, work: WorkI
 
 
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)
-def test_another_change_counts_too(change: ColumnChange) -> None:
+def test_another_change_counts_too(other: Alterer, change: ColumnChange) -> None:
     """Both are taken from the newest columns, and no id is given out twice."""
-    table, other = make("cow"), ExitStack()
+    table = make(other, "cow")
     client = again(table)
     client.handle.cache.refresh()
-    change_it(table, change)
+    other.change(table, change)
     assert BESIDE[change, WorkInFlight.ALTER] is Upshot.BOTH
     assert client.alter().add("late", "int", default=1).commit()
     schema = again(table).handle.cache.refresh().table.spec.schema
     assert schema.names[-1] == "late"
     assert len({schema.field_id(name) for name in schema.names}) == len(schema.names)
-    other.close()
 
 
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)
 def test_a_compaction_and_a_reader_go_on_under_the_columns_that_they_began_with(
-    change: ColumnChange,
+    other: Alterer, change: ColumnChange
 ) -> None:
     """INV-04, INV-15."""
-    table = make("mor")
+    table = make(other, "mor")
     table.upsert(rows(1, 2, v=5))
     scan = again(table).scan()
     plan = again(table).plan_compact(full=True)
-    change_it(table, change)
+    other.change(table, change)
     again(table).compact(plan)
     found = scan.to_arrow()
     assert found.schema.names == SCHEMA.names
