@@ -131,7 +131,7 @@ CHECKS = (
     Check("s3", 209, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3"))),
     Check("zookeeper", 137, pytest("-m", "zookeeper and not spark", *marked("zookeeper"))),
     Check("kafka", 468, pytest("-m", "kafka and not spark", *marked("kafka"))),
-    Check("histories", 138, ("python", "scripts/histories.py", "--seeds", "600", "--covered")),
+    Check("histories", 138, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
     Check("crashes", 177, ("python", "scripts/certificate.py", "--check")),
     Check("mutants", 339, ("python", "scripts/mutants.py", "--short")),
     Check("doctests", 5, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
