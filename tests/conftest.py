@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
 from tests.services.postgresql import PostgreSql, lacking
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
+from tests.support.suites import require_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +28,6 @@ FAILED = pytest.StashKey[bool]()
 GUARD = pytest.StashKey[threading.Timer]()
 HERE = Path(__file__).parent
 SLOW = [HealthCheck.too_slow]
-SUITES = frozenset({"processes", "spark", "s3", "zookeeper", "kafka"})
-"""Markers whose tests ``scripts/check.py`` runs by themselves: those of files that name them."""
 
 os.environ.update(QUICK_SPARK)  # for each session that a test starts, also in processes of its own
 settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
@@ -40,20 +38,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts processes of its own by its folder; refuse what check.py would not find."""
     for item in items:
-        for marker in {mark.name for mark in item.iter_markers()} & SUITES:
-            if not says(item.path, marker):
-                message = (
-                    f"{item.nodeid} is marked {marker}, but its file does not say mark.{marker}"
-                )
-                raise pytest.UsageError(message)
+        require_found(item)
         if item.path.is_relative_to(HERE / "processes"):
             item.add_marker(pytest.mark.processes)
-
-
-@cache
-def says(file: Path, marker: str) -> bool:
-    """Tell whether a file names a marker."""
-    return f"mark.{marker}" in file.read_text("utf-8")
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
