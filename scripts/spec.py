@@ -89,6 +89,13 @@ RULES = (
     Rule("open_only", "repush", "FilesAreThere"),
     Rule("over_first", "repush", "CanGoOn"),
     Rule("base_kept", "repush", "CanGoOn"),
+    Rule("alter_seen", "alter", "ChecksHold"),
+    Rule("brought_seen", "alter", "RowsAreRight"),
+    Rule("by_ids", "alter", "RowsAreRight"),
+    Rule("names_meant", "alter", "RowsAreRight"),
+    Rule("from_head", "alter", "EveryChangeCounts"),
+    Rule("ids_stay_taken", "alter", "OneColumnAnId"),
+    Rule("read_again", "alter", "ChecksHold"),
     Rule("arbitrate", "noputif", "INV_01"),
     Rule("copy_first", "noputif", "INV_03"),
 )

@@ -35,7 +35,7 @@ from plait.testing.wrapper import is_metadata
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.definition import set_properties
-from plait.txn.matrix import REWRITES
+from plait.txn.matrix import REWRITES, SWAPS
 from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome, Problem
@@ -353,7 +353,7 @@ def _buckets(facts: list[Fact]) -> Iterator[Problem]:
         known = {place for place, kind in live.values() if kind == BASE}
         beside = known if fact.operation in REWRITES else set()
         live.update({p: (at, LOG if at in beside else kind) for p, at, kind in fact.added})
-        if fact.operation is Operation.RESTORE:
+        if fact.operation in (Operation.RESTORE, *SWAPS):  # an undo of a swap is one
             for path, _, _ in fact.added:
                 removed.pop(path, None)
         bases = Counter(p for p, kind in live.values() if kind == BASE and not p.endswith("/-1"))

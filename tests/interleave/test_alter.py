@@ -1,0 +1,64 @@
+"""Changes of columns beside writers: every short order, random long ones, rules left out.
+
+INV-04, INV-07, INV-08, and RFC 0027: every version shows its own columns and rows, no row breaks a
+constraint of its version, an id is never given out twice, and nobody is refused without need.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.interleave.altering import LONG, PARTS, altering
+from tests.interleave.altering import VERIFIED as MORE
+from tests.interleave.altering_faults import LEFT_OUT, LeftOut
+from tests.scheduler import explore, explore_all, replay
+
+SHORT = [
+    ("cow", ("reshape", "put")),
+    ("mor", ("reshape", "compact")),
+    ("mor", ("rename", "delete")),
+    ("cow", ("rename and add", "update")),
+    ("mor", ("check", "put bad")),
+    ("cow", ("require", "put null")),
+    ("cow", ("drop", "bring")),
+    ("cow", ("bring", "bring same")),
+    ("mor", ("bring", "bring other")),
+    ("cow", ("add", "drop and add")),
+]
+EVERY = list(itertools.product(("cow", "mor"), itertools.combinations(PARTS, 2)))
+
+
+def _named(actors: str | tuple[str, ...]) -> str:
+    return actors if isinstance(actors, str) else "+".join(actors).replace(" ", "_")
+
+
+@pytest.mark.parametrize(("table_type", "actors"), EVERY if MORE else SHORT, ids=_named)
+def test_every_version_is_right_in_every_short_order_of_a_change_of_columns_and_another_client(
+    table_type: str, actors: tuple[str, str]
+) -> None:
+    switches = 2 if MORE and (table_type, actors) in SHORT else 1
+    report = explore_all(altering(table_type, *actors), switches=switches)
+    assert report.failure is None, str(report.failure)
+    assert report.complete
+    assert MORE or len(report.traces) > 2
+
+
+@pytest.mark.parametrize(("table_type", "actors"), LONG, ids=_named)
+def test_every_version_is_right_in_random_orders_with_crashes_and_lost_replies(
+    table_type: str, actors: tuple[str, ...]
+) -> None:
+    report = explore(altering(table_type, *actors, events=True), range(200 if MORE else 5))
+    assert report.failure is None, str(report.failure)
+
+
+@pytest.mark.parametrize("rule", LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_a_rule_that_is_left_out_is_found_and_the_sound_code_passes_the_same(
+    rule: LeftOut,
+) -> None:
+    with rule.put_in():
+        failure = explore_all(altering("cow", *rule.actors), switches=1).failure
+    assert failure is not None, "the scheduler does not see it"
+    assert {problem.promise for problem in failure.problems} & {"check", "liveness"}, str(failure)
+    assert replay(altering("cow", *rule.actors), failure.schedule) is None
