@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -111,6 +111,10 @@ stress-replicas: ## The dual write: four sinks in trouble, writers killed (ARGS=
 stress-repush: ## Repushes on Spark, killed 50 times beside four writers; half an hour (ARGS="--rows 100000 --arrow")
 	$(call ready,$(ALL))
 	@$(PY) -m tests.processes.repushes $(ARGS)
+
+stress-unique: ## Keys unique across partitions: eight processes move them, killed and stopped (ARGS="--keys 1000 --type cow")
+	$(call ready,test)
+	@$(PY) -m tests.processes.moves $(ARGS)
 
 bench: ## The benchmarks beside their peers
 	$(call ready,bench test)

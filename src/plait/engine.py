@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from plait.errors import OptionError
@@ -100,6 +102,19 @@ class Reaching(Protocol):
 
     def reach(self) -> frozenset[Partition] | None:
         """Return these partitions; None: maybe any."""
+        ...
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A staging whose keys any partition may have, and that can tell which keys they are."""
+
+    def keys_asked(self) -> tuple[npt.NDArray[np.uint64], frozenset[Partition]] | None:
+        """Return the hashes of the keys that came, and the partitions that may get their rows.
+
+        Sorted, each once. None: they are too many to be looked up one by one, or all rows of the
+        table are looked at.
+        """
         ...
 
 

@@ -98,7 +98,8 @@ class Table(Writes, Queries, Repushing, Services):
                 column decides, then the order of commits. Or the name of your own policy, an
                 entry point in ``plait.policies``.
             isolation: ``snapshot``; or ``serializable``, which also checks what a commit read.
-            unique: ``partition``: keys are unique in each partition.
+            unique: ``partition``: keys are unique in each partition. ``table``: in all of them, so
+                an upsert whose partition changed moves the row.
             failed_writes: when the files of dead writers are deleted. ``lazy``: by recovery and
                 ``clean``. ``eager``, for a single writer: before the next writer begins.
             concurrency: ``multi_writer``; or ``single_writer``, which refuses a second live writer.

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from plait.arrow import existing, merge
 from plait.arrow import operations as steps
-from plait.arrow.engine import ArrowStaging
 from plait.arrow.merge import DuplicateRule
 from plait.arrow.operations import BucketOperations
+from plait.arrow.staging import ArrowStaging
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed

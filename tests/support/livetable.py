@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from plait.arrow.engine import ArrowStaging
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.expr import parse_where, to_json
 from plait.files.data_file import live_files

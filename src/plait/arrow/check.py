@@ -82,12 +82,14 @@ def prepare_removals(
 ) -> Iterator[pa.RecordBatch]:
     """Return the keys of removals in the table's types, with the columns of their partitions.
 
+    Where keys are unique in all partitions, they need no partition, and have none.
+
     Raises:
         SchemaMismatchError: a column of the key or of the partitions is missing.
         OptionError, BadRecordError: as ``prepare``.
     """
     rows = open_rows(data)
-    for name in spec.partition_sources:
+    for name in () if spec.across else spec.partition_sources:
         if name not in rows.schema.names:
             message = f"the keys lack column {name!r}, which says where they are removed"
             hint = "add the columns of the partitions; delete(keys=...) looks in every partition"
@@ -102,7 +104,7 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
     if operation is not Operation.DELETE:
         return schema
     wanted = set(spec.key)
-    if set(spec.partition_sources) <= set(names):
+    if not spec.across and set(spec.partition_sources) <= set(names):
         wanted |= set(spec.partition_sources)
     return pa.schema([field for field in schema if field.name in wanted])
 

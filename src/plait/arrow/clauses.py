@@ -316,8 +316,8 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
     when = None if clause.when is None else condition(parse_value(clause.when), sides)
     if not isinstance(clause, (Update, Insert)):
         return _BoundClause(when, None)
-    fixed = {*spec.key, *spec.partition_sources}
     inserts = isinstance(clause, Insert)
+    fixed = _fixed_columns(spec, sides, inserts=inserts)
     values = _defaults(clause, spec, sides)
     for name, value in ({} if clause.values is None else clause.values).items():
         if name not in spec.schema.names:
@@ -331,7 +331,7 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
 
 def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[str, Expression]:
     """Return what columns get that the clause does not name: the source's columns of that name."""
-    fixed = {*spec.key, *spec.partition_sources}
+    fixed = _fixed_columns(spec, sides, inserts=isinstance(clause, Insert))
     names = spec.schema.names if clause.values is None else []
     if isinstance(clause, Insert):
         names = [name for name in spec.schema.names if name in names or name in fixed]
@@ -347,6 +347,15 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
         for name in names
         if name in sides[SOURCE].names
     }
+
+
+def _fixed_columns(spec: TableSpec, sides: Schemas, *, inserts: bool) -> set[str]:
+    """Return the columns that a clause cannot set: those that say which row it is, and where.
+
+    A row that a key names in all partitions may move to that of the source's row.
+    """
+    moves = spec.across and not inserts and {SOURCE, TARGET} <= sides.keys()
+    return {*spec.key} if moves else {*spec.key, *spec.partition_sources}
 
 
 def _is_source(formula: Expression, column: str) -> bool:

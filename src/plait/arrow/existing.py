@@ -73,6 +73,10 @@ class Existing:
         start, stop = self._spans.get(bucket, (0, 0))
         return list(live_files(self._files.slice(start, stop - start)))
 
+    def numbered(self, number: int) -> list[BucketId]:
+        """Return the buckets with a number that have files, one a partition at most."""
+        return [bucket for bucket in self._spans if bucket[1] == number]
+
     def without_files(self, groups: Iterable[Group]) -> set[Group]:
         """Return those of these buckets that have no file."""
         return {group for group in groups if group not in self._spans}

@@ -195,12 +195,12 @@ def _removals_first(came: Sequence[Arrival], spec: TableSpec) -> list[Arrival]:
 
 
 def identities(rows: pa.RecordBatch, spec: TableSpec) -> Codes:
-    """Return a number for each row, the same for rows with one key in one partition."""
+    """Return a number for each row, the same for rows with one key where keys are unique."""
     encoded = keys.encode(rows, spec.key)
     order = keys.sort_order(encoded)
     numbers: Codes = np.empty(len(order), dtype=np.int64)
     numbers[order] = np.cumsum(keys.starts(keys.take(encoded, order))) - 1
-    partitions, codes = _partition_codes(rows, spec)
+    partitions, codes = _places(rows, spec)
     return numbers if codes is None else _dense(numbers * len(partitions) + codes)[1]
 
 
@@ -225,8 +225,11 @@ class Chunk:
 
 
 def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
-    """Order rows by group, and by key within a group."""
-    partitions, codes = _partition_codes(batch, spec)
+    """Order rows by group, and by key within a group.
+
+    Where a key names a row in all partitions, groups name none: rows of one key come together.
+    """
+    partitions, codes = _places(batch, spec)
     if spec.keyed:
         count = spec.buckets.count
         buckets = bucket_of(key_hashes(batch, spec.buckets.hashed), count).astype(np.int64)
@@ -248,7 +251,11 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     return Chunk(batch, spans)
 
 
-def _partition_codes(
+def _places(batch: pa.RecordBatch, spec: TableSpec) -> tuple[list[Partition | None], Codes | None]:
+    return ([None], None) if spec.across else partition_codes(batch, spec)
+
+
+def partition_codes(
     batch: pa.RecordBatch, spec: TableSpec
 ) -> tuple[list[Partition | None], Codes | None]:
     """Return the partitions of a batch and the number of each row's; None if there is one."""

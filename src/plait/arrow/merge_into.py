@@ -66,7 +66,7 @@ _Side: TypeAlias = dict[str, tuple[pa.Table, Indices]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Merged:
+class Merged:
     """What clauses made of joined rows. All positions are numbers of keys, in key order."""
 
     rows: JoinedRows
@@ -74,7 +74,8 @@ class _Merged:
     inserted: Chosen
 
     @classmethod
-    def of(cls, joined_rows: JoinedRows, merging: Merging, schema: pa.Schema) -> _Merged:
+    def of(cls, joined_rows: JoinedRows, merging: Merging, schema: pa.Schema) -> Merged:
+        """Ask the clauses about joined rows."""
         old, new = combined(joined_rows.old), combined(joined_rows.new)
         rows = replace(joined_rows, old=old, new=new)
         is_old, is_new = rows.old_at >= 0, rows.new_at >= 0
@@ -160,7 +161,7 @@ class MergeStage:
         kind = LOG if masks and files else BASE
         written = self.output.spec.written and bool(files) and not masks
 
-        def changed(merged: _Merged) -> bool:
+        def changed(merged: Merged) -> bool:
             staged.inserted += len(merged.inserted.changed)
             staged.updated += len(merged.updated.changed)
             staged.deleted += len(merged.updated.deleted)
@@ -191,7 +192,7 @@ class MergeStage:
 
     def _merged(
         self, bucket: BucketId, files: Sequence[LiveFile], *, masks: bool
-    ) -> Iterator[_Merged]:
+    ) -> Iterator[Merged]:
         spec = self.output.spec
         names, within, sieve = spec.copied, None, None
         if masks:  # what does not meet anything need not be read
@@ -209,7 +210,7 @@ class MergeStage:
             if len(rows.repeated):
                 sample = rows.new.select(list(spec.key)).take(pa.array(rows.repeated))
                 raise twice_error(sample, partition_text(bucket[0]))
-            yield _Merged.of(rows, self.merging, spec.schema.arrow)
+            yield Merged.of(rows, self.merging, spec.schema.arrow)
 
     def _winners(self, incoming: Sequence[Source]) -> Source:
         """Return the row that an upsert takes, of all that came in with one key."""
@@ -219,7 +220,7 @@ class MergeStage:
             SortedBatch(rows) for each in rounds for rows in kept_rows(each, limits.slice)
         )
 
-    def _note(self, merged: _Merged, digest: KeyDigest, lookups: Lookups) -> None:
+    def _note(self, merged: Merged, digest: KeyDigest, lookups: Lookups) -> None:
         """Collect the keys that were touched, and those that came in and were not."""
         key = list(self.output.spec.key)
         if len(merged.touched):

@@ -152,7 +152,7 @@ class BucketOperations:
             staged.touched = deletion.keys.row(bucket)
         return deletion.lookups.into(staged, bucket) if bucket in groups else staged
 
-    def everywhere(self, done: Mapping[BucketId, Staged]) -> Iterator[Staged]:
+    def everywhere(self, done: Mapping[BucketId, Staged]) -> Iterator[tuple[int, Staged]]:
         """Note the keys that name no partition: they were looked for in every one.
 
         Also in those that have no file yet, which no bucket's own work can say.
@@ -166,7 +166,7 @@ class BucketOperations:
             staged = lookup.lookups.anywhere(number)
             gone = sum(work.deleted for bucket, work in done.items() if bucket[1] == number)
             staged.unchanged = max(0, staged.unchanged - gone)
-            yield staged
+            yield number, staged
 
     def _demote(self, bucket: BucketId) -> None:
         """Write our base file anew as a log: since it was written, others gave the bucket one."""

@@ -85,6 +85,8 @@ class Output:
     task: str
     """Tells the writers of one instant apart."""
     announce_new: Announce
+    spill: str | None = None
+    """Where to make temporary directories; None: where the system keeps temporary files."""
     written: set[str] = field(default_factory=set)
     """Every file opened so far, whether or not it is of use in the end."""
     named: bool = False
@@ -282,14 +284,19 @@ class KeyDigest:
 
     def add(self, rows: pa.Table) -> None:
         """Take the keys of rows."""
-        if self._whole or not rows.num_rows:
+        if not self._whole and rows.num_rows:
+            self.add_hashes(key_hashes(rows, self.output.spec.key))
+
+    def add_hashes(self, hashes: Hashes) -> None:
+        """Take hashes of keys."""
+        if self._whole:
             return
-        self._count += rows.num_rows
+        self._count += len(hashes)
         if self._count > max(_KEYS_MIN, self.output.limits.buffer // _BUFFER_A_HASH):
             self._whole = True
             self._parts.clear()
         else:
-            self._parts.append(key_hashes(rows, self.output.spec.key))
+            self._parts.append(hashes)
 
     def row(self, bucket: BucketId) -> pa.Table:
         """Return the row of TOUCHED; many keys go into a file."""

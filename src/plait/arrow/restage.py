@@ -152,7 +152,7 @@ def removes_in_partitions(came: StagedInput, *, deletes: bool) -> bool:
     """
     if deletes:
         return any(group[0] for group in came.groups)
-    return any(_removes(came, group) for group in came.groups)
+    return any(group[0] is not None and _removes(came, group) for group in came.groups)
 
 
 def _removes(came: StagedInput, group: Group) -> bool:

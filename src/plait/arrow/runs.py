@@ -203,6 +203,24 @@ class RunSink:
                 if len(self.runs[order.group]) > FAN_IN:
                     self._fold(order.group)
 
+    def beside(self) -> RunSink:
+        """Return another sink in a directory of its own, for rows of which each key has one."""
+        return RunSink(self.key, None, self.limits, self.directory)
+
+    def keep(self, group: Group, rows: pa.Table) -> None:
+        """Write a run of rows that are sorted by key.
+
+        Raises:
+            StorageError: the local disk is full or not there.
+        """
+        with self._explained():
+            with _RunFile(self._new_path(), rows.schema) as file:
+                within = key_range(rows.to_batches(), self.key[0])
+                run = file.write(sliced(rows, self.limits.block), within)
+            self.runs.setdefault(group, []).append(run)
+            if len(self.runs[group]) > FAN_IN:
+                self._fold(group)
+
     def spill_removals(self, orders: Sequence[FlushBatch]) -> list[tuple[FlushBatch, Run]]:
         """Write a run of the keys that each bucket removes; it comes before the bucket's rows.
 
@@ -307,6 +325,13 @@ class Incoming:
         order = self.kept.get(group)
         sources += [] if order is None else pieces(order)
         return [_as_copied(each) for each in sources] if written else sources
+
+    def rows(self, group: Group) -> int:
+        """Count the rows and removals that came for a bucket, repeated ones too."""
+        order = self.kept.get(group)
+        removed = () if order is None else order.removals
+        kept = 0 if order is None else order.rows + sum(keys.num_rows for _, keys in removed)
+        return kept + sum(run.rows for run in self.sink.runs.get(group, ()))
 
     def forget(self, group: Group) -> None:
         """Free the memory of a bucket: nobody will ask for it again."""

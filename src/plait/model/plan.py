@@ -15,6 +15,7 @@ from plait.model.schema import Schema
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 
 COW, MOR = "cow", "mor"
+UNIQUE_PARTITION, UNIQUE_TABLE = "partition", "table"
 
 LIVE = pa.schema(
     [
@@ -65,6 +66,8 @@ class TableSpec:
     """Whether files that copy rows say which version wrote each (``model/written.py``)."""
     compression: Compression = field(default=Compression(), compare=False)
     """Of new files: readers take any."""
+    unique: str = field(default=UNIQUE_PARTITION, compare=False)
+    """Where keys are unique: in their partition, or in the table (RFC 0030)."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -96,6 +99,16 @@ class TableSpec:
     def keyed(self) -> bool:
         """Whether rows have an identity."""
         return self.buckets.keyed
+
+    @property
+    def across(self) -> bool:
+        """Whether a key names one row in all partitions, and does not say in which it is.
+
+        Where the key decides the partition, it is unique in the table by being so in that.
+        """
+        if self.unique != UNIQUE_TABLE or not self.keyed:
+            return False
+        return not all(determines((), self.key, each) for each in self.fields)
 
     @property
     def copied(self) -> list[str]:

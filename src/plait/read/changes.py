@@ -39,6 +39,8 @@ ADDED_COLUMNS: Final = pa.schema(
 
 _ONE_CHANGE: Final = ("at", "partition", "bucket")
 """Files (CHANGED) with the same values here are of one commit and bucket."""
+_ONE_NUMBER: Final = ("at", "bucket")
+"""The same where a key names one row in all partitions: one that moves is in two of them."""
 _FILE_BYTES: Final = 1 << 20
 """Opening a file counts like reading so much of it."""
 _GROUP_BYTES: Final = 32 << 20
@@ -86,7 +88,8 @@ class ChangeScan(Frames):
         self._columns = known_columns(columns, self._fields)
         self._store, self._where = store, where
         self._condition = Condition.of(where, self._fields)
-        self._window = self._pruned(window)
+        self._places = _ONE_NUMBER if window.snapshot.spec.across else _ONE_CHANGE
+        self._window = self._pruned(_in_order(window, self._places))
         self._reader = SliceReader.of(store, window.snapshot)
 
     @property
@@ -133,7 +136,7 @@ class ChangeScan(Frames):
         costs = files["bytes"].to_numpy() + _FILE_BYTES
         shares: list[pa.Table] = []
         start, size = 0, 0
-        for low, high in bucket_spans(files, _ONE_CHANGE):
+        for low, high in bucket_spans(files, self._places):
             cost = int(costs[low:high].sum())
             if size and size + cost > size_bytes:
                 shares.append(files.slice(start, low - start))
@@ -159,7 +162,7 @@ class ChangeScan(Frames):
         plan = plan_scan(live, where=predicate)
         in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
         flags = in_plan.to_numpy()
-        spans = bucket_spans(files, _ONE_CHANGE)
+        spans = bucket_spans(files, self._places)
         kept = np.repeat([flags[a:b].any() for a, b in spans], [b - a for a, b in spans])
         return replace(window, files=files.filter(pa.array(kept, pa.bool_())))
 
@@ -177,7 +180,7 @@ class ChangeScan(Frames):
         names = [name for name in spec.schema.names if name in asked]
         # A file of which no column is wanted still tells how many rows there are.
         names = names or spec.schema.names[:1]
-        for low, high in bucket_spans(files, _ONE_CHANGE):
+        for low, high in bucket_spans(files, self._places):
             work = BucketChange.of(files.slice(low, high - low))
             for changed in work.rows(self._reader, spec.key, names):
                 yield from self._shown(changed, work)
@@ -199,6 +202,14 @@ class ChangeScan(Frames):
             rows = rows.filter(pa.array(self._condition.matches(judged)))
         if rows.num_rows:
             yield rows
+
+
+def _in_order(window: ChangeWindow, places: Sequence[str]) -> ChangeWindow:
+    """Put the files that are read together next to each other; they are by partition."""
+    if places == _ONE_CHANGE:
+        return window
+    order = [(name, "ascending") for name in (*places, "partition", "version", "path")]
+    return replace(window, files=window.files.sort_by(order).combine_chunks())
 
 
 def _of_table(where: Where, fields: pa.Schema, window: ChangeWindow) -> Predicate | None:

@@ -47,6 +47,10 @@ class TableSink:
             message = f"table {self.name} keeps rows apart by {spec.transforms_outside_key[0].text}"
             hint = "have its columns in the record key, or partition by a column"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)
+        if spec.across:
+            message = f"table {self.name} has one row a key in all partitions, this one may not"
+            hint = "create it with unique='partition'"
+            raise OptionError(message, hint=hint, key="replicas", value=self.name)
         own = SinkSchema.of(spec)
         if own.key != schema.key or schema.ordering not in (None, own.ordering):
             message = f"table {self.name} is keyed by {own.key} and ordered by {own.ordering}"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.engine import ArrowStaging
 from plait.arrow.ingest import split
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.errors import OptionError
 from plait.files.data_file import LiveFile, bucket_pairs, files_in, live_files
@@ -90,6 +90,10 @@ def repair_from_replica(
         RetryableConflictError: somebody else changed one of the buckets meanwhile.
     """
     _require_alike(handle, replica)
+    if handle.cache.known().table.spec.across:
+        message = "a row of the replica may have moved to another partition of this table since"
+        hint = "restore a version that does not need the damaged files, or repair them from a copy"
+        raise OptionError(message, hint=hint, key="replicas", value="unique='table'")
     planned = _Repair.of(handle, handle.cache.refresh(), replica)
     if not planned.damaged or dry_run:
         return ReplicaRepairReport(planned.listed(), 0, None)

@@ -57,6 +57,7 @@ class Route:
         """
         named = bool(spec.partition_by) and set(spec.partition_sources) <= set(columns)
         by_partition = named and all(_field(spec, each) is not None for each in spec.fields)
+        by_partition = by_partition and not spec.across  # a key may be in any of them
         count = max(1, spec.buckets.count)
         if not by_partition:
             # Each task gets as many buckets as the others.

@@ -30,8 +30,8 @@ from pyspark.sql import datasource as ds
 
 from plait.arrow.check import prepare
 from plait.arrow.clauses import rows_spec
-from plait.arrow.engine import ArrowStaging
 from plait.arrow.merge_into import Merging
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer
 from plait.errors import OptionError, StorageError, TableError
 from plait.files.data_file import RUN, data_path

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from plait.arrow.check import prepare_removals
 from plait.arrow.clauses import check_again, rows_spec
-from plait.arrow.engine import ArrowStaging
 from plait.arrow.existing import Existing, Matching
 from plait.arrow.merge_into import Merging
 from plait.arrow.restage import require_restageable
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.errors import (
     OptionError,
@@ -122,6 +122,11 @@ class SparkStaging:
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer for each engine", key="data", value="")
+        if plan.spec.across and request.overwrite == "partitions":
+            message = "partitions='dynamic' with Spark is not possible where keys are unique in "
+            message += "the table: a task does not know which partitions others replace"
+            hint = "use overwrite(where=...), or write Arrow data"
+            raise OptionError(message, hint=hint, key="partitions", value="dynamic")
         by_predicate = request.operation in (Operation.DELETE, Operation.UPDATE)
         if by_predicate and request.predicate is not None:
             message = f"{request.operation} by predicate does not take rows"

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from plait.arrow.engine import ArrowStaging, sum_rows
+from plait.arrow.engine import sum_rows
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer, Task
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes

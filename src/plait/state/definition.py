@@ -10,7 +10,7 @@ from plait.model.compression import Compression
 from plait.model.contract import OPTIONS, Contract, Options
 from plait.model.layout import FormerLayout, TableLayout
 from plait.model.partitioning import is_plain_name
-from plait.model.plan import TableSpec
+from plait.model.plan import UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
 from plait.model.replicas import addresses_of
 from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import Schema
@@ -24,6 +24,7 @@ from plait.timeline.features import (
     REPLICAS,
     REPUSH,
     TTL,
+    UNIQUE,
     WRITTEN,
 )
 from plait.timeline.paths import is_index
@@ -39,7 +40,6 @@ class TableDef:
     options: Options
     policy: str
     isolation: str
-    unique: str
     ttl: Ttl | None = None
     """When rows may disappear; None: never."""
     former: tuple[FormerLayout, ...] = ()
@@ -60,6 +60,11 @@ class TableDef:
     """The name of the record index; None: the table has none (RFC 0028)."""
     dropped_indexes: tuple[str, ...] = ()
     """The names of record indexes that are over, oldest first."""
+
+    @property
+    def unique(self) -> str:
+        """Where keys are unique."""
+        return self.spec.unique
 
     @property
     def layout(self) -> TableLayout:
@@ -122,6 +127,7 @@ class TableDef:
             TTL: self.ttl is not None,
             WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
             REPLICAS: self.replicas,
+            UNIQUE: self.unique == UNIQUE_TABLE,
         }
         return tuple(name for name, needed in told.items() if needed)
 
@@ -194,16 +200,17 @@ class TableDef:
                 layout.ordering,
                 layout.table_type,
             )
-            spec = laid_out(spec, options)
+            unique = str(value["unique"])
+            if unique not in (UNIQUE_PARTITION, UNIQUE_TABLE):
+                raise ValueError(unique)
+            spec = replace(laid_out(spec, options), unique=unique)
             _check_spec(spec)
             repush = value.get("repush")
             repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
             if not all(map(is_repush_directory, repushed)):
                 raise ValueError(repushed)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
-            policy, isolation, unique = (
-                str(value[name]) for name in ("policy", "isolation", "unique")
-            )
+            policy, isolation = (str(value[name]) for name in ("policy", "isolation"))
             lifetime = None if ttl is None else Ttl.from_dict(ttl)
             return cls(
                 spec,
@@ -212,7 +219,6 @@ class TableDef:
                 options,
                 policy,
                 isolation,
-                unique,
                 lifetime,
                 tuple(map(FormerLayout.from_dict, _items(value.get("former_layouts", [])))),
                 None if repush is None else OpenRepush.from_dict(repush),

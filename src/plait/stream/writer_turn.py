@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from plait.arrow.engine import ArrowStaging
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer, Task
 from plait.errors import CorruptMetadataError, PlanStaleError
 from plait.model.changes import Digest, WriteStatus

@@ -28,12 +28,12 @@ from plait.state.evolving import definition_with
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.commit_queue import CommitQueue
-from plait.txn.conflict import Conflict, Intent, conflict_error, lays_out, touched_buckets
+from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.manifests import Manifests
 from plait.txn.matrix import SERVICES, Verdict, action_of
 from plait.txn.publish import Lost, Won, free_time, publish
-from plait.txn.refusal import Refused, retries_exhausted
+from plait.txn.refusal import Refused, conflict_error, retries_exhausted
 from plait.txn.reservation import ReservationQueue, publish_reservation
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.tokens import sealed

@@ -7,13 +7,12 @@ nobody's way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
-from plait.errors import ConflictError, IncompatibleConflictError, RetryableConflictError
 from plait.expr import from_json, may_match
 from plait.files.partition_values import known_of
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
@@ -31,10 +30,11 @@ from plait.model.decision import (
     ReadSet,
     Scope,
 )
-from plait.model.instant import Instant, Operation
+from plait.model.instant import Operation
 from plait.model.plan import COW, TableSpec
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import (
+    ARRIVING,
     DATA,
     FILE_GROUP,
     KEY,
@@ -86,6 +86,8 @@ class Intent:
     """The table's own policy, where it is none of Plait's."""
     looked: frozenset[tuple[Partition | None, int]] = frozenset()
     """Buckets in which keys were looked up that count as read; no partition: in every one."""
+    arrives: bool = False
+    """Whether keys that name one row in all partitions may have come in."""
     copies: bool = False
     """Whether files that we write may have rows of files that we replace."""
 
@@ -102,7 +104,10 @@ class Intent:
         looked, buckets = looked_places(changes), touched_buckets(changes)
         replaces = spec is not None and spec.table_type == COW and changes.removed.num_rows > 0
         copies = replaces and operation in DATA
-        return cls(operation, scope, buckets, spec, looked=looked, copies=copies, **table)
+        arrives = spec is not None and spec.across and operation in ARRIVING
+        return cls(
+            operation, scope, buckets, spec, looked=looked, arrives=arrives, copies=copies, **table
+        )
 
     @property
     def computed(self) -> bool:
@@ -146,6 +151,21 @@ class Intent:
         if not self.looked:
             return frozenset()
         return frozenset(b for b in buckets if b in self.looked or (None, b[1]) in self.looked)
+
+    def elsewhere(self, theirs: Decision, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+        """Return those of their buckets in which a key of ours may have come in too.
+
+        It would be in two partitions then, though neither commit touched a bucket of the other.
+        """
+        if not self.arrives or theirs.operation not in ARRIVING:
+            return frozenset()
+        numbers = {number for _, number in self.buckets}
+        return frozenset(bucket for bucket in buckets if bucket[1] in numbers)
+
+    def numbered(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
+        """Return ours under the numbers of some buckets, if keys are unique across partitions."""
+        numbers = {number for _, number in buckets} if self.arrives else ()
+        return frozenset(bucket for bucket in self.buckets if bucket[1] in numbers)
 
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
         if self.spec is None:
@@ -238,12 +258,13 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
         return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
     shared = meeting(ours, theirs.scope, buckets)
     own = ours.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
+    looked = ours.looked_into(buckets) | ours.elsewhere(theirs, buckets)
     if shared is not None and not own and (cell.apart is cell.same or compare is None):
-        return Conflict(theirs, cell.same, shared, "both wrote the same place")
-    looked = ours.looked_into(buckets)
+        redone = shared | looked | ours.numbered(looked)
+        return Conflict(theirs, cell.same, redone, "both wrote the same place")
     if own and shared is not None:
         return _by_rule(ours, theirs, shared, looked, compare)
-    return _by_keys(theirs, cell, shared, looked, compare)
+    return _by_keys(ours, theirs, cell, shared, looked, compare=compare)
 
 
 def _by_place(ours: Intent, theirs: Decision, cell: Cell) -> Conflict | None:
@@ -278,15 +299,17 @@ def _by_rule(
         verdicts.append(Verdict.RETRY)
     hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
     reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {ours.policy!r}"
-    redone = shared | close.keys()
+    redone = shared | _redone(ours, close)
     return Conflict(theirs, strictest(verdicts), redone, reason, keys=tuple(hashes[:_SAMPLE]))
 
 
 def _by_keys(
+    ours: Intent,
     theirs: Decision,
     cell: Cell,
     shared: frozenset[BucketId] | None,
     looked: frozenset[BucketId],
+    *,
     compare: Compare | None,
 ) -> Conflict | None:
     """Judge where both wrote, and where they wrote what we looked up."""
@@ -294,7 +317,7 @@ def _by_keys(
     met = {b: UNKNOWN if compare is None else compare(b) for b in written | looked}
     close = {bucket: each for bucket, each in met.items() if not each.apart}
     if close:
-        redone = written | close.keys()
+        redone = written | _redone(ours, close)
         hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
         reason = _reason(close.values())
         return Conflict(theirs, cell.same, redone, reason, keys=tuple(hashes[:_SAMPLE]))
@@ -303,9 +326,16 @@ def _by_keys(
     return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)
 
 
+def _redone(ours: Intent, close: Mapping[BucketId, KeyOverlap]) -> frozenset[BucketId]:
+    """Return where keys met; also where ours came in, if theirs did so in other partitions."""
+    return frozenset(close) | ours.numbered(b for b, met in close.items() if met.elsewhere)
+
+
 def _reason(close: Collection[KeyOverlap]) -> str:
     if not all(each.known for each in close):
         return "it may have written any key of the bucket"
+    if any(each.elsewhere for each in close):
+        return "both wrote the same keys, in different partitions"
     if all(each.looked for each in close):
         return "it wrote keys that ours looked up"
     return "both wrote the same keys"
@@ -348,46 +378,3 @@ def _within(buckets: frozenset[BucketId], partitions: frozenset[Partition]) -> f
 
 def _places(scope: Scope, buckets: frozenset[BucketId]) -> frozenset[Partition]:
     return frozenset(scope.partitions) | frozenset(partition for partition, _ in buckets)
-
-
-def conflict_error(
-    ours: Instant, conflicts: list[Conflict], read_set: ReadSet | None = None
-) -> ConflictError:
-    """Say who was first, where, and what it means: the worst of them first.
-
-    Args:
-        ours: which attempt it was.
-        conflicts: what it met.
-        read_set: what its rows were computed from; the same rows written again lose an update.
-    """
-    order = list(Verdict)
-    conflicts = sorted(conflicts, key=lambda each: -order.index(each.verdict))
-    first = conflicts[0]
-    theirs = first.theirs
-    groups = sorted({b for c in conflicts for b in c.buckets}, key=str)
-    shown = [f"{partition_path(p)}/{bucket}" for p, bucket in groups]
-    retry = first.verdict is not Verdict.INCOMPATIBLE
-    message = (
-        f"version {theirs.version} ({theirs.operation} by {theirs.instant}) was first"
-        + (f" in {', '.join(shown[:_SAMPLE])}" if shown else "")
-        + (f" and {len(shown) - _SAMPLE} more" if len(shown) > _SAMPLE else "")
-    )
-    kind = RetryableConflictError if retry else IncompatibleConflictError
-    hint = "run the write again, or use on_conflict='retry'"
-    if not retry:
-        hint = "check the table before you write again"
-    elif read_set is not None and read_set.explicit:
-        hint = (
-            f"its rows depend on a read of version {read_set.version}; read and compute them again"
-        )
-    return kind(
-        f"{message}: {first.reason}",
-        hint=hint,
-        ours=str(ours),
-        theirs=str(theirs.instant),
-        version=theirs.version,
-        versions=[c.theirs.version for c in conflicts],
-        file_groups=shown,
-        verdict=first.verdict.value,
-        operation=theirs.operation.value,
-    )

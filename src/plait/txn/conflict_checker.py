@@ -13,7 +13,7 @@ from plait.errors import (
     UndoneError,
 )
 from plait.model.bucket import BucketId
-from plait.model.changes import Digest, WriteStatus
+from plait.model.changes import Changes, Digest, WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
 from plait.model.instant import Instant, Operation
@@ -213,12 +213,30 @@ class ConflictChecker:
 
         def compare(bucket: BucketId) -> KeyOverlap:
             try:
-                return keys.met(status.changes, decision.changes, bucket)
+                return compared(keys, intent, status.changes, decision, bucket)
             except CorruptMetadataError:
                 # Files of ours go when somebody rolls us back: that stands in the same window.
                 return UNKNOWN
 
         return decide(intent, decision, compare)
+
+
+def compared(
+    keys: Keys, intent: Intent, ours: Changes, theirs: Decision, bucket: BucketId
+) -> KeyOverlap:
+    """Compare our keys with those that others wrote in a bucket.
+
+    Where a key names one row in all partitions, also with those that we wrote in other partitions.
+
+    Raises:
+        CorruptMetadataError, StorageError: a file cannot be read.
+    """
+    here = frozenset([bucket])
+    far = bool(intent.elsewhere(theirs, here))
+    if far and not (here & intent.buckets or intent.looked_into(here)):
+        return keys.met_elsewhere(ours, theirs.changes, bucket)
+    met = keys.met(ours, theirs.changes, bucket)
+    return keys.met_elsewhere(ours, theirs.changes, bucket) if far and met.apart else met
 
 
 def _evolved(ours: Intent, theirs: Decision, conflict: Conflict | None) -> bool:

@@ -26,7 +26,7 @@ from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.order import check_order, recorded_order
 from plait.model.partitioning import COLUMN, PartitionField, parse_field
-from plait.model.plan import COW, MOR, TableSpec
+from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.model.sums import Sums
 from plait.model.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
@@ -85,11 +85,7 @@ class Definition:
         _one_of("table_type", self.table_type, (COW, MOR))
         _check_policy(self.policy)
         _one_of("isolation", self.isolation, ("snapshot", "serializable"))
-        if self.unique == "table":
-            message = "unique='table' needs an index of all keys, which does not exist yet"
-            hint = "keys are unique in each partition; without partition_by, in the table"
-            raise OptionError(message, hint=hint, key="unique", value="table")
-        _one_of("unique", self.unique, ("partition",))
+        _one_of("unique", self.unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
         places = tuple(_partition_field(made, text) for text in self.partition_by)
         _no_twice("record_key", key)
@@ -102,7 +98,11 @@ class Definition:
             self._buckets(made, key, places),
             self._ordering(made, key),
             self.table_type,
+            unique=self.unique,
         )
+        if self.unique == UNIQUE_TABLE and not key:
+            message = "unique='table' requires a record key"
+            raise OptionError(message, hint="add record_key", key="unique", value=self.unique)
         options = Options.of(self.properties)
         _check_order(options, spec)
         spec = laid_out(spec, options)
@@ -114,7 +114,6 @@ class Definition:
             options,
             self.policy,
             self.isolation,
-            self.unique,
             None if self.ttl is None else fitting_ttl(self.ttl, spec),
         )
         return with_replicas(table, self.replicas)

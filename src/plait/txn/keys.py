@@ -13,7 +13,7 @@ from plait.files.data_file import live_files, unmasked, with_masks
 from plait.files.hash import Hashes, in_both, key_hashes, sorted_once
 from plait.files.reader import Schemas
 from plait.files.sidecar import decode_hashes, load_sidecar
-from plait.model.bucket import BucketId, partition_text
+from plait.model.bucket import BucketId, partition_parse, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR, Changes
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
@@ -32,6 +32,8 @@ class KeyOverlap:
     hashes: Hashes
     looked: bool = False
     """Whether we only looked these keys up."""
+    elsewhere: bool = False
+    """Whether they wrote these keys in another partition than we."""
 
     @property
     def apart(self) -> bool:
@@ -53,6 +55,7 @@ class Keys:
     spec: TableSpec
     schemas: Mapping[int, Schema]
     _loaded: dict[tuple[int, BucketId, bool], Hashes | None] = field(default_factory=dict)
+    _arrived: dict[tuple[int, BucketId], Hashes] = field(default_factory=dict)
     _alive: list[Changes] = field(default_factory=list)
     """What the cache knows by ``id``."""
 
@@ -67,6 +70,33 @@ class Keys:
         if not written.apart:
             return written
         return replace(_meet(self.of(ours, bucket, lookups=True), others), looked=True)
+
+    def met_elsewhere(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
+        """Compare keys that we wrote under a bucket's number, in any partition, with theirs in it.
+
+        Raises:
+            CorruptMetadataError, StorageError: as ``met``.
+        """
+        others = self.arrived(theirs, bucket)
+        parts = [_NOBODY]
+        if len(others):
+            parts += [self.arrived(ours, each) for each in _numbered(ours, bucket[1])]
+        shared = in_both(sorted_once(np.concatenate(parts)), others)
+        return KeyOverlap(known=True, hashes=shared, elsewhere=True)
+
+    def arrived(self, changes: Changes, bucket: BucketId) -> Hashes:
+        """Load the keys that a bucket may have rows of since some changes, and no others.
+
+        Where changes do not say which keys they touched, those of the files that they added.
+        """
+        place = id(changes), bucket
+        if place not in self._arrived:
+            known = self.of(changes, bucket)
+            if known is None:
+                added = _of_bucket(changes.added, bucket)
+                known = sorted_once(self._of_files(added, changes.masked))
+            self._arrived[place] = known
+        return self._arrived[place]
 
     def of(self, changes: Changes, bucket: BucketId, *, lookups: bool = False) -> Hashes | None:
         """Load the keys that changes wrote in a bucket, or looked up there.
@@ -129,6 +159,11 @@ def _looked_in(lookups: pa.Table, bucket: BucketId) -> pa.Table:
     place = pc.equal(lookups["partition"], partition_text(bucket[0]))
     here = pc.fill_null(place, True)  # noqa: FBT003 - arrow's fill value: in every partition
     return lookups.filter(pc.and_(here, pc.equal(lookups["bucket"], bucket[1])))
+
+
+def _numbered(changes: Changes, number: int) -> set[BucketId]:
+    rows = changes.touched.filter(pc.equal(changes.touched["bucket"], number))
+    return {(partition_parse(text), number) for text in rows["partition"].to_pylist()}
 
 
 def _of_bucket(table: pa.Table, bucket: BucketId) -> pa.Table:

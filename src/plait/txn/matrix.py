@@ -95,6 +95,8 @@ KINDS: Final[Mapping[Operation, Kind]] = {
     Operation.CREATE: Kind.RESET,
 }
 DATA: Final = tuple(op for op, kind in KINDS.items() if kind in (Kind.ROWS, Kind.PLACE))
+ARRIVING: Final = tuple(op for op in DATA if op not in (Operation.UPDATE, Operation.DELETE))
+"""Operations by which a key may come into a partition."""
 REWRITES: Final = tuple(op for op, kind in KINDS.items() if kind is Kind.REWRITE)
 SERVICES: Final = (*REWRITES, Operation.EXPIRE)
 """Services that have records and files as writers do. They make no writer fail (INV-15)."""

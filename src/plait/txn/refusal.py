@@ -7,11 +7,19 @@ from plait.errors import (
     CommitRetriesExhaustedError,
     ConflictError,
     ContractError,
+    IncompatibleConflictError,
+    RetryableConflictError,
     RolledBackError,
     StreamError,
 )
+from plait.model.bucket import partition_path
 from plait.model.contract import Contract
+from plait.model.decision import ReadSet
 from plait.model.instant import Instant
+from plait.txn.conflict import Conflict
+from plait.txn.matrix import Verdict
+
+_SAMPLE = 5
 
 
 class AlreadyCommitted(Exception):  # noqa: N818 - control flow, not an error: the result is there
@@ -88,4 +96,47 @@ def retries_exhausted(
     hint = "increase commit.retries or commit.deadline, or write less at once"
     return CommitRetriesExhaustedError(
         message, hint=hint, conflict=last, attempts=attempts, elapsed_ms=int(elapsed_s * 1000)
+    )
+
+
+def conflict_error(
+    ours: Instant, conflicts: list[Conflict], read_set: ReadSet | None = None
+) -> ConflictError:
+    """Say who was first, where, and what it means: the worst of them first.
+
+    Args:
+        ours: which attempt it was.
+        conflicts: what it met.
+        read_set: what its rows were computed from; the same rows written again lose an update.
+    """
+    order = list(Verdict)
+    conflicts = sorted(conflicts, key=lambda each: -order.index(each.verdict))
+    first = conflicts[0]
+    theirs = first.theirs
+    groups = sorted({b for c in conflicts for b in c.buckets}, key=str)
+    shown = [f"{partition_path(p)}/{bucket}" for p, bucket in groups]
+    retry = first.verdict is not Verdict.INCOMPATIBLE
+    message = (
+        f"version {theirs.version} ({theirs.operation} by {theirs.instant}) was first"
+        + (f" in {', '.join(shown[:_SAMPLE])}" if shown else "")
+        + (f" and {len(shown) - _SAMPLE} more" if len(shown) > _SAMPLE else "")
+    )
+    kind = RetryableConflictError if retry else IncompatibleConflictError
+    hint = "run the write again, or use on_conflict='retry'"
+    if not retry:
+        hint = "check the table before you write again"
+    elif read_set is not None and read_set.explicit:
+        hint = (
+            f"its rows depend on a read of version {read_set.version}; read and compute them again"
+        )
+    return kind(
+        f"{message}: {first.reason}",
+        hint=hint,
+        ours=str(ours),
+        theirs=str(theirs.instant),
+        version=theirs.version,
+        versions=[c.theirs.version for c in conflicts],
+        file_groups=shown,
+        verdict=first.verdict.value,
+        operation=theirs.operation.value,
     )

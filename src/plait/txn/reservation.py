@@ -151,4 +151,6 @@ def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: flo
 
 
 def _meets(intent: Intent, reserved: Reserved) -> bool:
+    if intent.numbered(reserved.buckets):
+        return True  # keys of theirs may come in there
     return meeting(intent, reserved.scope, frozenset(reserved.buckets)) is not None

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.arrow.check import input_schema
-from plait.arrow.engine import ArrowStaging, sum_rows
+from plait.arrow.engine import sum_rows
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.errors import RetryableConflictError
 from plait.files.data_file import REMOVALS, parse_path, reading

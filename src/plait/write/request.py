@@ -146,6 +146,10 @@ def merge_request(
         message = "a merge needs clauses"
         hint = "for example matched=[Update()], not_matched=[Insert()]"
         raise OptionError(message, hint=hint, key="matched", value="[]")
+    if clauses.by_source and spec.across:
+        message = "not_matched_by_source is not possible where keys are unique in the table"
+        hint = "delete(where=...) or update(..., where=...) in the same transaction()"
+        raise OptionError(message, hint=hint, key="not_matched_by_source", value="given")
     if not spec.keyed:
         message = "merge needs a record key, but the table has none"
         hint = "create the table with record_key=[...], or use update and append"

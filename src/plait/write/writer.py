@@ -35,6 +35,7 @@ from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.bringing import bring
+from plait.write.locating import located
 from plait.write.replication import (
     ReplicatedStaging,
     Replication,
@@ -281,6 +282,7 @@ class Writer:
         if self._staging is None:
             message = "a writer that began no staging stages"
             raise InvariantError(message)
+        snapshot = located(self._handle, snapshot, self._staging)
         status = self._staging.stage(snapshot, buckets)
         if self._replicated is not None:
             txn.ledger = self._replicated.ledger

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import RolledBackError, Table
-from plait.arrow.engine import ArrowStaging
+from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer, Task
 from plait.errors import ReplicationError
 from plait.files.digest import digest_of

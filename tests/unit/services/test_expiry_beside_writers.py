@@ -206,7 +206,7 @@ def test_a_query_that_cannot_be_run_again_keeps_the_expired_rows_until_the_next_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """INV-15: an executor's rows may not come again; the writer commits all the same."""
-    from plait.arrow.engine import ArrowStaging
+    from plait.arrow.staging import ArrowStaging
 
     stage = ArrowStaging.stage
 

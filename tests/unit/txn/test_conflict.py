@@ -25,7 +25,7 @@ from plait.model.decision import (
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
-from plait.txn.conflict import Compare, Intent, conflict_error, decide
+from plait.txn.conflict import Compare, Intent, decide
 from plait.txn.keys import KeyOverlap
 from plait.txn.matrix import (
     DATA,
@@ -38,6 +38,7 @@ from plait.txn.matrix import (
     Kind,
     Verdict,
 )
+from plait.txn.refusal import conflict_error
 
 A0: BucketId = (("a",), 0)
 A1: BucketId = (("a",), 1)

@@ -94,14 +94,18 @@ def _numbers(entries: Hashes) -> pa.RecordBatch:
 def check_keys(store: Store, snapshot: Snapshot, findings: Findings) -> None:
     """Look for keys that are live twice, bucket by bucket (INV-08).
 
+    Where keys are unique in the table, buckets with one number are looked at together.
+
     Hashes of the keys are sorted, so many at a time as fit into memory; where two are the same,
     the keys themselves are compared. A key in the wrong bucket is found too: nobody would look
     for it there.
     """
-    by = [(name, "ascending") for name in ("partition", "bucket", "version", "path")]
+    across = snapshot.spec.across
+    places = ("bucket", "partition") if across else ("partition", "bucket")
+    by = [(name, "ascending") for name in (*places, "version", "path")]
     files = _live(snapshot.files.sort_by(by), findings)
     reader = SliceReader.of(store, snapshot)
-    for _, group in groupby(files, key=lambda file: (file.partition, file.bucket)):
+    for _, group in groupby(files, key=lambda f: (() if across else f.partition, f.bucket)):
         _Bucket(reader, snapshot, list(group), findings).check()
 
 

@@ -29,6 +29,7 @@ from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
 from plait.txn.conflict import Compare, Intent, decide
+from plait.txn.conflict_checker import compared
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
 from plait.txn.policy import require_policy
@@ -71,7 +72,9 @@ class Windows:
                 read_set=decision.read_set,
             )
             for theirs in self._window(decision.base, decision.version):
-                compare = None if table is None else self._compare(decision, theirs, table, path)
+                compare = None
+                if table is not None:
+                    compare = self._compare(ours, decision.changes, theirs, table, path)
                 conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
                 if conflict is not None:
                     message = (
@@ -110,7 +113,7 @@ class Windows:
         limit = max(0, decision.base - read_set.version)
         try:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
-                compare = functools.partial(keys.met, decision.changes, theirs.changes)
+                compare = functools.partial(compared, keys, ours, decision.changes, theirs)
                 conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
                 if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
@@ -121,14 +124,18 @@ class Windows:
         except (FormatError, StorageError) as error:
             self.findings.note(path, f"its keys can no longer be compared: {error.message}")
 
-    def _compare(self, ours: Decision, theirs: Decision, table: TableDef, path: str) -> Compare:
+    def _compare(
+        self, intent: Intent, ours: Changes, theirs: Decision, table: TableDef, path: str
+    ) -> Compare:
         """Return how to compare keys; what is held of a decision does not name its files."""
 
         def compare(bucket: BucketId) -> KeyOverlap:
             keys = Keys(self.store, table.spec, table.schemas)
             try:
                 whole = Timeline(self.store).find(theirs.version)
-                return UNKNOWN if whole is None else keys.met(ours.changes, whole.changes, bucket)
+                if whole is None:
+                    return UNKNOWN
+                return compared(keys, intent, ours, whole, bucket)
             except (FormatError, StorageError) as error:
                 self.findings.note(path, f"its keys can no longer be compared: {error.message}")
                 return APART
