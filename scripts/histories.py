@@ -1,6 +1,6 @@
 """Run random concurrent histories against a table in plain Python, or run one again.
 
-    python scripts/histories.py --seeds 600 --covered
+    python scripts/histories.py --seeds 400 --covered
     python scripts/histories.py --minutes 30
     python scripts/histories.py --seed 1234
     python scripts/histories.py --seed 12 --upkeep

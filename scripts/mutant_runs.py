@@ -5,6 +5,7 @@ Everything heavy that is not ours is imported once; each run is a fork that impo
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import resource
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 from scripts.mutation import Mutant
 
@@ -130,6 +132,9 @@ class Copy:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(root / "src", self.source, ignore=ignored)
         self.scratch.mkdir()
+        # Compiled once for all runs. A hash tells of a change; a time may be that of another text.
+        checked = PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(self.source, quiet=1, invalidation_mode=checked)
 
     @contextmanager
     def changed(self, path: str, text: str) -> Iterator[None]:
@@ -195,7 +200,6 @@ def _run_here(copy: Copy, tests: Sequence[str], cpu_s: int, note: Path) -> int:
     os.chdir(copy.root)
     os.environ["PYTHONPATH"] = str(copy.source)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(copy.scratch / "hypothesis")
-    sys.dont_write_bytecode = True
     sys.path.insert(0, str(copy.source))
     files = sorted({test.partition("::")[0] for test in tests})
     options = [

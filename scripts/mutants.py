@@ -171,19 +171,23 @@ def judge(
 def short(copy: Copy, chosen: Sequence[Chosen]) -> int:
     """Put in the chosen few, and see each die by its own test."""
     require_pass(copy, sorted({each.tests for each in chosen}))
-    died = 0
+    wrong = list[str]()
     for each in chosen:
         source = (PACKAGE / each.path).read_text("utf-8")
         if source.count(each.before) != 1:
-            print(f"{each.path}: {shown(each.before)!r} is not there once; choose another")
+            wrong.append(
+                f"ERROR {each.path}: {shown(each.before)!r} is not there once; choose another"
+            )
             continue
         with copy.changed(each.path, source.replace(each.before, each.after)):
             run = Run.of(copy, [each.tests], seconds=10)
-        died += run.failed
-        word = "died" if run.failed else "SURVIVED"
-        print(f"{word}: {each.path}: {shown(each.before)} -> {shown(each.after)}", flush=True)
-    print(f"{died} of {len(chosen)} mutants died")
-    return 0 if died == len(chosen) else 1
+        change = f"{each.path}: {shown(each.before)} -> {shown(each.after)}"
+        print(f"{'died' if run.failed else 'SURVIVED'}: {change}", flush=True)
+        if not run.failed:
+            wrong.append(f"SURVIVED {each.tests}: {change}")
+    # Once more, at the end: of a long output the end is what is seen.
+    print(*wrong, f"{len(chosen) - len(wrong)} of {len(chosen)} mutants died", sep="\n")
+    return 1 if wrong else 0
 
 
 def require_known(every: dict[str, list[Mutant]], equivalent: dict[str, str]) -> None:

@@ -3,8 +3,9 @@
 Every model must hold: no invariant is violated in any order of any step. And every rule must be
 needed: with it left out, the model that is named for it must break the invariant that is named.
 So a model that is too small to show anything fails as well. ``--long`` checks the large models,
-which take many minutes. What was found stands in docs/spec/model.md; ``--write`` brings that up to
-date, and without it a page that says something else fails.
+which take many minutes: some are those of the same name with more keys, versions or actors. What
+was found stands in docs/spec/model.md; ``--write`` brings that up to date, and without it a page
+that says something else fails.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ RULES = (
     Rule("dead_are_ended", "single", "Alone"),
     Rule("masks_followed", "rows", "RowsAreRight"),
     Rule("removals_followed", "rows", "RowsAreRight"),
-    Rule("each_rewrite", "rows", "RowsAreRight"),
-    Rule("head_masks", "rows", "OneRowAKey"),
+    Rule("each_rewrite", "rewrites", "RowsAreRight"),
+    Rule("head_masks", "rows", "MaskedStays"),
     Rule("writers_go_on", "rows", "WritersGoOn"),
     Rule("masks_carried", "rows", "MaskedStays"),
     Rule("carried_again", "rows", "OneRowAKey"),
@@ -114,7 +115,9 @@ def main() -> int:
         print(f"not checked: {missing}")
         return 1 if os.environ.get("CI") == "true" else 0
     if given.long:
-        return 0 if check_models(replace(tlc, heap=LONG_HEAP), models("long"), LONG_S) else 1
+        large = replace(tlc, heap=LONG_HEAP)
+        chosen = {n: p for n, p in models("long").items() if not given.names or n in given.names}
+        return 0 if check_models(large, chosen, LONG_S, jit=True) else 1
     wanted = set(given.names)
     chosen = {name: path for name, path in models().items() if not wanted or name in wanted}
     rules = [rule for rule in RULES if not wanted or rule.name in wanted]
@@ -131,14 +134,16 @@ def models(folder: str = "models") -> dict[str, Path]:
     return {path.stem: path for path in sorted(place.glob("*.cfg"))}
 
 
-def check_models(tlc: Tlc, chosen: dict[str, Path], limit_s: float) -> list[str] | None:
+def check_models(
+    tlc: Tlc, chosen: dict[str, Path], limit_s: float, *, jit: bool = False
+) -> list[str] | None:
     """Check that each model holds; give the rows of the page, None if one does not."""
     rows = ["| model | actors and events | states |", "|---|---|---|"]
     fine = True
     for name, path in chosen.items():
         config = path.read_text(encoding="utf-8")
         module = module_of(config)
-        result = run(tlc, [module], module.stem, config, limit_s=limit_s)
+        result = run(tlc, [module], module.stem, config, limit_s=limit_s, jit=jit)
         verdict = "holds" if result.complete else f"FAILED: {result.broken or 'did not end'}"
         report(name, result, verdict)
         if not result.complete:

@@ -19,6 +19,7 @@ from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
 from tests.services.postgresql import PostgreSql, lacking
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
+from tests.support.suites import require_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +36,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts processes of its own by its folder."""
+    """Mark what starts processes of its own by its folder; refuse what check.py would not find."""
     for item in items:
+        require_found(item)
         if item.path.is_relative_to(HERE / "processes"):
             item.add_marker(pytest.mark.processes)
 

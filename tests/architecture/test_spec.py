@@ -28,12 +28,12 @@ def test_every_rule_of_a_module_is_shown_to_be_needed(module: str) -> None:
     assert shown == set(re.findall(r'Rule\("(\w+)"\)', text))
 
 
-@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("name", ALL)
 def test_a_model_sets_every_constant_of_its_module(name: str) -> None:
     text = (SPEC / f"{MODULES[name]}.tla").read_text(encoding="utf-8")
     declared = text.split("CONSTANTS", 1)[1].split("\n\n(*", 1)[0].split("VARIABLES", 1)[0]
     constants = re.findall(r"^  (\w+),? +\\\*", declared, re.MULTILINE)
-    config = models()[name].read_text(encoding="utf-8")
+    config = ALL[name].read_text(encoding="utf-8")
     assert sorted(constants) == sorted(re.findall(r"^  (\w+) = ", config, re.MULTILINE))
 
 

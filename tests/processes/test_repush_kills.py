@@ -1,22 +1,27 @@
 """A repush is killed again and again beside processes that write: no update is lost.
 
-``make stress-repush`` does the same on Spark with 5,000,000 rows and 50 kills.
+``make soak`` kills more often, and ``make stress-repush`` does the same on Spark with 5,000,000
+rows and 50 kills.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.processes.repushes.run import Run, planned
 
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+WRITERS, KILLS = (4, 16) if SOAK else (2, 5)
+
 
 def test_writers_lose_no_update_beside_a_repush_that_is_killed(tmp_path: Path) -> None:
     """INV-01 to INV-10, INV-15: and no writer meets an error because of it."""
-    plan = planned(tmp_path, rows=400, writers=4, per_task=50, spark=False)
-    seen = Run(tmp_path, plan, kills=16, seed=7, span_s=1.0).carry_out()
-    assert seen["kills"] == 16
+    plan = planned(tmp_path, rows=400, writers=WRITERS, per_task=50, spark=False)
+    seen = Run(tmp_path, plan, kills=KILLS, seed=7, span_s=1.0).carry_out()
+    assert seen["kills"] == KILLS
 
 
 @pytest.mark.spark

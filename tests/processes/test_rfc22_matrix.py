@@ -7,11 +7,15 @@ are none of columns, and they are made again at the end. Each service runs besid
 cells of its own. In each cell a writer is killed when its files are there, and what it left must be
 ended and deleted by whom the policy names, when it says. A reader follows the changes, whose
 commits are decided in another order than they began.
+
+Where no service runs, half of the cells are played: those in which, with each of the first three
+axes, every pair of values of the last three occurs. ``make soak`` plays the other half too.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -78,6 +82,16 @@ def _beside() -> Iterator[Cell]:
 CELLS = [Cell(*place, *others) for place in PLACES for others in OTHERS] + list(_beside())
 HOLDS = [cell for cell in CELLS if cell.writers == "single" or cell.rollback == "lazy"]
 REFUSED = [cell for cell in CELLS if cell not in HOLDS]
+
+
+def _is_played(cell: Cell) -> bool:
+    """Tell whether a cell is in the short form: two of its last axes tell the third, by place."""
+    turn = PLACES.index(cell[:3]) + OTHERS.index(cell[3:6]).bit_count()
+    whole = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+    return whole or cell.service != ALONE or turn % 2 == 0
+
+
+PLAYED = [cell for cell in HOLDS if _is_played(cell)]
 ROUNDS = 2
 RETAINED = 5
 """Versions that the reader may lag behind the cleaner."""
@@ -388,7 +402,7 @@ def place() -> Iterator[Path]:
         yield Path(found)
 
 
-@pytest.mark.parametrize("cell", HOLDS, ids=name_of)
+@pytest.mark.parametrize("cell", PLAYED, ids=name_of)
 def test_rfc22(place: Path, cell: Cell) -> None:
     """INV-03 to INV-08 in each cell of the matrix."""
     play(place, cell)

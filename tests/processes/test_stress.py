@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
+COMMITS = 80 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 40
+
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type: str) -> None:
     """INV-01 to INV-10, judged by journals and by the timeline, each by itself."""
     seen = Stress(
-        str(tmp_path / "t"), tmp_path, processes=6, commits=80, table_type=table_type, seed=1
+        str(tmp_path / "t"), tmp_path, processes=6, commits=COMMITS, table_type=table_type, seed=1
     ).run()
     assert seen["commits"]
     assert seen["rebased"], "no two ever met: the test showed nothing"
@@ -32,7 +35,7 @@ def test_writers_lose_no_update_beside_services_that_are_killed(
         tmp_path,
         processes=5,
         services=2,
-        commits=60,
+        commits=COMMITS,
         table_type=table_type,
         policy=policy,
         awaits=("archives", "carried", "compactions" if table_type == "mor" else "clusterings"),
