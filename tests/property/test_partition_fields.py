@@ -76,6 +76,7 @@ MOST = dict.fromkeys(KINDS) | {"at": (1 << 63) - 1, "local": (1 << 63) - 1, "day
 @given(st.lists(field_texts(), min_size=1, max_size=3), st.lists(ROW, min_size=1, max_size=8))
 @example(["year(at)", "day(at)", "hour(at)"], [LEAST, MOST])
 @example(["month(local)", "hour(local)", "year(day)"], [LEAST, MOST])
+@example(["truncate(2, s)", "truncate(1, b)"], [dict.fromkeys(KINDS) | {"s": "abc", "b": b"ab"}])
 @example(["truncate(7, tiny)"], [dict.fromkeys(KINDS) | {"tiny": n} for n in (-128, 127)])
 def test_what_a_partition_says_of_a_source_holds_for_every_row(
     texts: list[str], rows: list[dict[str, object]]

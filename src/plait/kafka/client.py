@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from plait.errors import OptionError, StorageError, TableNotFoundError
 from plait.kafka.access import GROUP, TOPIC, Right
-from plait.kafka.library import library, require_allowed, translated, unreachable
+from plait.kafka.library import (
+    ASKED_OF_CLIENTS,
+    library,
+    require_allowed,
+    translated,
+    unreachable,
+)
 from plait.ports import SystemClock
 
 if TYPE_CHECKING:
@@ -312,8 +318,7 @@ def _configured() -> Iterator[None]:
 
 def _silent(bootstrap: str) -> StorageError:
     message = f"no broker at {bootstrap} answered within {_ASK_S:.0f} s"
-    hint = "see whether they are up, and what they ask of clients: TLS, a password"
-    return StorageError(message, hint=hint)
+    return StorageError(message, hint=ASKED_OF_CLIENTS)
 
 
 def _names_of(operations: Sequence[AclOperation] | None) -> frozenset[str]:

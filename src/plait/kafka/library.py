@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plait.errors import MissingDependencyError, StorageError
 from plait.kafka.access import CLUSTER, GROUP, TOPIC, Right, access_denied
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
+
+ASKED_OF_CLIENTS: Final = (
+    "see whether the brokers are up, and what they ask of clients: TLS, a password, rights"
+)
 
 
 class _Library:
@@ -146,5 +150,4 @@ def unreachable(error: Exception, *what: str, hint: str = "") -> StorageError:
     """Return the error for a request that brokers did not answer, or refused."""
     reason = error.args[0] if error.args else error
     message = f"could not {' '.join(what)}: {reason}"
-    hint = hint or "see whether the brokers are up, and what they allow"
-    return StorageError(message, hint=hint)
+    return StorageError(message, hint=hint or ASKED_OF_CLIENTS)

@@ -13,7 +13,7 @@ from plait.errors import OptionError, StorageError
 from plait.kafka.client import Clients
 from plait.kafka.json_rows import json_objects, require_plain
 from plait.kafka.json_values import JsonDecoder
-from plait.kafka.library import require_usable, translated
+from plait.kafka.library import ASKED_OF_CLIENTS, require_usable, translated
 from plait.model.sink_schema import SinkSchema
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TopicSession:
         if left or self._errors:
             reason = self._errors[0] if self._errors else f"{left} records were not acknowledged"
             message = f"topic {self.topic!r} did not take a batch: {reason}"
-            raise StorageError(message, hint="see whether the brokers are up, and what they allow")
+            raise StorageError(message, hint=ASKED_OF_CLIENTS)
 
     def held(self) -> Iterator[pa.RecordBatch]:
         """Return the last row of each key; the values of all keys are in memory meanwhile."""
