@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -40,6 +41,8 @@ class Run:
     kills: int = 0
     stops: int = 0
     _running: dict[int, BaseProcess] = field(default_factory=dict)
+    _stopped: dict[int, float] = field(default_factory=dict)
+    """By process: when it is to go on."""
 
     def carry_out(self, kind: str, policy: str, *, index: bool) -> dict[str, object]:
         """Run it; return what was seen.
@@ -65,6 +68,7 @@ class Run:
                     self.disturb(disturbed)
                     disturbed += 1
             self.plan.over.touch()
+            self._go_on(math.inf)
             for process in self._running.values():
                 process.join(_ENDS_S)
                 assert process.exitcode == 0, f"a writer ended with {process.exitcode}"
@@ -81,20 +85,26 @@ class Run:
 
     def _trouble(self, process: BaseProcess, draw: random.Random) -> None:
         """Kill a writer, or stop it for a while, maybe until others take it for dead."""
+        self._go_on(time.monotonic())
         if process.pid is None or not process.is_alive():
             return
         if draw.random() < 0.5:
             process.kill()
             process.join()
+            self._stopped.pop(process.pid, None)
             self._running = {n: each for n, each in self._running.items() if each is not process}
             self.kills += 1
-            return
-        os.kill(process.pid, signal.SIGSTOP)
-        try:
-            time.sleep(draw.choice([0.1, 0.5, TIMEOUT_S * self.plan.slowness + 0.5]))
-        finally:
-            os.kill(process.pid, signal.SIGCONT)
-        self.stops += 1
+        elif process.pid not in self._stopped:
+            os.kill(process.pid, signal.SIGSTOP)
+            lasts = draw.choice([0.1, 0.5, TIMEOUT_S * self.plan.slowness + 0.5])
+            self._stopped[process.pid] = time.monotonic() + lasts
+            self.stops += 1
+
+    def _go_on(self, now: float) -> None:
+        """Let those go on whose stop is over by some time."""
+        for pid in [pid for pid, until in self._stopped.items() if until <= now]:
+            os.kill(pid, signal.SIGCONT)
+            del self._stopped[pid]
 
     def judge(self) -> dict[str, object]:
         """Follow the change feed commit by commit, and compare versions with it (INV-08)."""
