@@ -1,8 +1,8 @@
 """A table in plain Python: what each operation means when nobody else is there.
 
 It shares nothing with the code under test. Rows have an identity: partition and record key, or
-the key alone where there are no partitions or it is unique in all of them. In a table without a key each row has an id of its
-own, so that a row can be told from others there too.
+the key alone where there are no partitions or it is unique in all of them. In a table without a
+key each row has an id of its own, so that a row can be told from others there too.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import RetryableConflictError, Table
+from plait.txn.conflict_checker import ConflictChecker
 
 _NAMES = itertools.count()
 each_type = pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -87,3 +88,20 @@ def test_another_row_that_is_gone_since_the_read_is_no_conflict(kind: str) -> No
     with table.writer("upsert", read_from=scan) as writer:
         writer.write(rows((3, "y", 3)))
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+@each_type
+def test_verify_finds_a_row_that_was_read_and_came_back_into_another_partition(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-07: the commit of a client that did not look back."""
+    table = made(kind)
+    table.upsert(rows((1, "x", 1), (2, "x", 2)))
+    scan = table.scan()
+    table.delete(keys=pa.table({"id": pa.array([2])}))
+    monkeypatch.setattr(ConflictChecker, "earlier", lambda *_, **__: [])
+    with table.writer("upsert", read_from=scan) as writer:
+        writer.write(rows((2, "y", 3)))
+    (problem,) = table.verify().problems
+    assert problem.invariant == "INV-07"
+    assert "lost the update of version 2" in problem.message

@@ -77,7 +77,8 @@ class Keys:
         """Compare keys that we wrote under a bucket's number, in any partition, with theirs in it.
 
         Args:
-            ours, theirs: the changes.
+            ours: what we changed.
+            theirs: what they changed.
             bucket: theirs.
             gone: whether keys that they took away count too; where they do not say which, any may.
 
