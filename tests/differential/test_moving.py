@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from plait.txn.conflict import Intent
 from plait.txn.keys import Keys
-from tests.differential.clauses import CLAUSES
 from tests.differential.draw import draw
 from tests.differential.evidence import Evidence, run
 from tests.differential.judge import judge
-from tests.differential.program import Block, Do, History, Look, Shape, Turn, Write
+from tests.differential.moving import draw_moving
+from tests.differential.program import Do, History, Shape, Write
 from tests.differential.shrink import Difference, differences, shrink
-from tests.scheduler.points import Strategy
 
 SHARE = 40
 CALLS_MAX = 12
 """A client with one operation makes fewer calls before it publishes."""
 SEEDS = tuple(seed for seed in range(300) if draw(seed)[0].shape.keyed)[:240]
-
-
-def drawn(seed: int) -> tuple[History, Strategy]:
-    """Give the history of a seed on such a table; merges move rows, and leave the rest alone."""
-    history, strategy = draw(seed)
-    shape = replace(history.shape, partitioned=True, unique=True)
-    clients = tuple(tuple(_turned(turn) for turn in turns) for turns in history.clients)
-    return replace(history, shape=shape, clients=clients), strategy
-
-
-def _turned(turn: Turn) -> Turn:
-    if isinstance(turn, Write):
-        return replace(turn, do=_done(turn.do))
-    if isinstance(turn, Block):
-        parts = (each if isinstance(each, Look) else _done(each) for each in turn.parts)
-        return replace(turn, parts=tuple(parts))
-    return turn
-
-
-def _done(do: Do) -> Do:
-    if do.kind == "append":  # an insert, which no row that moves lets through
-        return replace(do, kind="upsert")
-    if do.kind != "merge":
-        return do
-    kept = [name for name in do.clauses if CLAUSES[name].part != "not_matched_by_source"]
-    moves = ["move" if name == "take" else name for name in kept]
-    return replace(do, clauses=tuple(moves or ["move"]))
 
 
 def moves(evidence: Evidence) -> int:
@@ -64,7 +35,7 @@ def test_every_history_of_moves_leaves_what_its_operations_mean(begin: int) -> N
     """INV-07, INV-08, INV-10."""
     moved = 0
     for seed in SEEDS[begin : begin + SHARE]:
-        history, strategy = drawn(seed)
+        history, strategy = draw_moving(seed)
         evidence = run(history, strategy)
         found = judge(evidence)
         text = shrink(Difference(seed, history, evidence.schedule, tuple(found))) if found else ""
@@ -93,7 +64,7 @@ def test_a_rule_of_moves_that_is_left_out_is_found(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    assert any(judge(run(*drawn(seed))) for seed in SEEDS)
+    assert any(judge(run(*draw_moving(seed))) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
