@@ -101,6 +101,7 @@ RULES = (
     Rule("buckets_meet", "unique", "RowsAreRight"),
     Rule("keys_meet", "unique", "OneRowAKey"),
     Rule("whole_number", "unique", "OneRowAKey"),
+    Rule("taken_seen", "unique", "RowsAreRight"),
     Rule("one_decision", "unique", "OneRowAKey"),
     Rule("rolled_back_ends", "unique", "FilesAreThere"),
     Rule("left_named", "unique", "NoOrphans"),

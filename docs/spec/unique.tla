@@ -1,11 +1,12 @@
 ------------------------------- MODULE unique -------------------------------
 (* Keys that name one row in all partitions (RFC 0030), beside each other. Each *)
 (* writer has one operation: it puts keys into a partition, wherever they were, *)
-(* inserts them, or deletes one. A put adds one to what it found. All keys have *)
-(* one bucket number, so a bucket is a partition, and a writer stages the whole *)
-(* of each bucket in which a row comes or goes. A commit meets another one in   *)
-(* two ways: in a bucket that both wrote, and by a key that both brought,       *)
-(* wherever. Anybody may pause for ever. commit.tla describes publishing.       *)
+(* inserts them, or deletes one. A put adds one to what it found, or to what    *)
+(* an older version had, if it names that as what it read. All keys have one    *)
+(* bucket number, so a bucket is a partition, and a writer stages the whole of  *)
+(* each bucket in which a row comes or goes. A commit meets another one in two  *)
+(* ways: in a bucket that both wrote, and by a key that both brought, wherever. *)
+(* Anybody may pause for ever. commit.tla describes publishing.                 *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
@@ -33,19 +34,22 @@ Start == [p \in Places |-> [k \in Keys |-> IF p = 1 /\ k = 1 THEN 1 ELSE 0]]
 \* there. `due` says what the operations give, one after the other.
 Create == [kind |-> "create", by |-> 0, touched |-> {}, brought |-> {}, rows |-> Start, due |-> Start]
 
-Idle == [pc |-> "idle", op |-> [kind |-> "none", keys |-> {}, place |-> 1], base |-> 0,
+Idle == [pc |-> "idle", op |-> [kind |-> "none", keys |-> {}, place |-> 1, read |-> 0], base |-> 0,
          touched |-> {}, buckets |-> <<>>]
 Greatest(numbers) == CHOOSE n \in numbers : \A m \in numbers : m <= n
 
 -----------------------------------------------------------------------------
 (* Staging: the rows of a version, joined with what came in.                   *)
 
-Ops == [kind : {"put", "insert"}, keys : SUBSET Keys \ {{}}, place : Places]
-       \cup [kind : {"delete"}, keys : {{k} : k \in Keys}, place : {1}]
+\* `read` is the version from which its rows were computed; 0 for none.
+Ops == [kind : {"put"}, keys : SUBSET Keys \ {{}}, place : Places, read : 0..(Newest - 1)]
+       \cup [kind : {"insert"}, keys : SUBSET Keys \ {{}}, place : Places, read : {0}]
+       \cup [kind : {"delete"}, keys : {{k} : k \in Keys}, place : {1}, read : {0}]
 
 \* The rows after an operation that looks for its keys in some partitions.
 After(rows, op, looked) ==
-  LET found(k) == Greatest({rows[p][k] : p \in looked} \cup {0})
+  LET from == IF op.read = 0 THEN rows ELSE log[op.read].rows
+      found(k) == Greatest({from[p][k] : p \in (IF op.read = 0 THEN looked ELSE Places)} \cup {0})
   IN  [p \in Places |-> [k \in Keys |->
         IF k \notin op.keys THEN rows[p][k]
         ELSE IF op.kind # "delete" /\ p = op.place THEN found(k) + 1
@@ -116,13 +120,27 @@ Elsewhere(s) ==
   /\ \E u \in Since(s), p, q \in Places, k \in Keys :
        <<p, k>> \in log[u].brought /\ <<q, k>> \in Brought(s.op)
 
-Meets(s) == Here(s) # {} \/ Elsewhere(s)
+\* Whether somebody touched a key since it was read, before what it rests on; without the rule,
+\* where it writes too, or by bringing the key.
+Behind(s) ==
+  /\ s.op.read # 0
+  /\ \E u \in (s.op.read + 1)..s.base, p \in Places, k \in s.op.keys :
+       /\ <<p, k>> \in log[u].touched
+       /\ Rule("taken_seen") \/ p \in DOMAIN s.buckets \/ <<p, k>> \in log[u].brought
+
+Meets(s) == Here(s) # {} \/ Elsewhere(s) \/ Behind(s)
 
 \* Somebody was first: what was staged is staged again, on the head.
 Redo(w) ==
   LET s == writer[w]
-  IN  /\ s.pc = "ready" /\ ~RolledBack(w) /\ Meets(s)
+  IN  /\ s.pc = "ready" /\ ~RolledBack(w) /\ Meets(s) /\ s.op.read = 0
       /\ Try(w, s.op, IF Rule("whole_number") THEN Places ELSE Here(s) \cup {s.op.place})
+
+\* Rows that were computed from what was read are not staged again.
+Refuse(w) ==
+  /\ writer[w].pc = "ready" /\ Meets(writer[w]) /\ writer[w].op.read # 0
+  /\ writer' = [writer EXCEPT ![w].pc = "over"]
+  /\ UNCHANGED <<log, named, files>>
 
 Commit(w) ==
   LET s == writer[w]
@@ -132,7 +150,7 @@ Commit(w) ==
       /\ log' = Append(log, [kind |-> "write", by |-> w, touched |-> s.touched,
                              brought |-> Brought(s.op),
                              rows |-> [p \in Places |-> IF p \in in THEN s.buckets[p] ELSE Last.rows[p]],
-                             due |-> After(Last.due, s.op, Places)])
+                             due |-> After(Last.due, [s.op EXCEPT !.read = 0], Places)])
       /\ writer' = [writer EXCEPT ![w].pc = "done"]
       /\ UNCHANGED <<named, files>>
 
@@ -158,7 +176,7 @@ Init ==
   /\ writer = [w \in Writers |-> Idle]
   /\ named = [w \in Writers |-> {}]
   /\ files = [w \in Writers |-> {}]
-Next == \E w \in Writers : Stage(w) \/ Redo(w) \/ Commit(w) \/ RollBack(w) \/ Sweep(w)
+Next == \E w \in Writers : Stage(w) \/ Redo(w) \/ Refuse(w) \/ Commit(w) \/ RollBack(w) \/ Sweep(w)
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------

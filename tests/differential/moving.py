@@ -30,6 +30,8 @@ def _turned(turn: Turn) -> Turn:
 
 
 def _done(do: Do) -> Do:
+    if do.derive == "bump":  # its rows may have a key of those that were read, in another place
+        do = replace(do, derive="sum")
     if do.kind == "append":  # an insert, which no row that moves lets through
         return replace(do, kind="upsert")
     if do.kind != "merge":
