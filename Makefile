@@ -112,8 +112,9 @@ stress-repush: ## Repushes on Spark, killed 50 times beside four writers; half a
 	$(call ready,$(ALL))
 	@$(PY) -m tests.processes.repushes $(ARGS)
 
-stress-unique: ## Keys unique across partitions: eight processes move them, killed and stopped (ARGS="--keys 1000 --type cow")
-	$(call ready,test)
+stress-unique: ## Keys unique across partitions: eight processes move them, killed and stopped (ARGS="--store s3 --lock zookeeper")
+	$(call ready,$(ALL))
+	@$(PY) -m tests.services.jars
 	@$(PY) -m tests.processes.moves $(ARGS)
 
 bench: ## The benchmarks beside their peers

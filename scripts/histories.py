@@ -4,11 +4,13 @@
     python scripts/histories.py --minutes 30
     python scripts/histories.py --seed 1234
     python scripts/histories.py --seed 12 --upkeep
+    python scripts/histories.py --seed 12 --moving
 
 Each seed is a table, clients with their operations, and a schedule; see docs/spec/histories.md.
-Every third seed also stands for a history with restores and services, the one of --upkeep. A
-history that does not end as it should is made small and printed as a test. The exit code is 1 if
-there is one, or with --covered if some combination was never exercised.
+Every third seed also stands for a history with restores and services, the one of --upkeep, and
+the next one for a history of a table with unique keys, the one of --moving. A history that does
+not end as it should is made small and printed as a test. The exit code is 1 if there is one, or
+with --covered if some combination was never exercised.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ import pyarrow as pa  # noqa: E402 - the tests' modules are not installed
 from plait.ports import SystemClock  # noqa: E402
 from tests.differential.counts import Counts  # noqa: E402
 from tests.differential.draw import draw  # noqa: E402
+from tests.differential.moving import draw_moving  # noqa: E402
 from tests.differential.shrink import Difference, check, shrink  # noqa: E402
 from tests.differential.upkeep import draw_upkeep  # noqa: E402
 
 FOUND_MAX = 3
 """After so many differences the run ends."""
-UPKEEP = 3
-"""One of so many seeds also stands for a history with restores and services."""
-DRAWINGS = {False: draw, True: draw_upkeep}
+KINDS = (draw_upkeep, draw_moving, None)
+"""Of so many seeds in turn: what each also stands for."""
 
 
 def main() -> int:
@@ -48,10 +50,12 @@ def main() -> int:
     parser.add_argument("--covered", action="store_true", help="fail if a combination is missing")
     parser.add_argument("--seed", type=int, help="run this one again")
     parser.add_argument("--upkeep", action="store_true", help="of those with restores and services")
+    parser.add_argument("--moving", action="store_true", help="of those of unique keys that move")
     asked = parser.parse_args()
     pa.set_cpu_count(1)  # tables of three rows need no thread pool
     if asked.seed is not None:
-        found = check(asked.seed, drawing=DRAWINGS[asked.upkeep])
+        drawing = draw_upkeep if asked.upkeep else draw_moving if asked.moving else draw
+        found = check(asked.seed, drawing=drawing)
         print("no difference" if found is None else shrink(found))
         return 0 if found is None else 1
     counts, differences = explore(seeds(asked.first, asked.seeds, asked.minutes * 60))
@@ -84,11 +88,11 @@ def explore(found: Iterator[int]) -> tuple[Counts, list[Difference]]:
     clock = SystemClock()
     began, counts, differences = clock.monotonic(), Counts(), []
     for seed in found:
-        for upkeep in (False,) if seed % UPKEEP else (False, True):
-            drawn = seed // UPKEEP if upkeep else seed  # so that each kind goes through all shapes
-            difference = check(drawn, counts=counts, drawing=DRAWINGS[upkeep])
-            if difference is not None:
-                differences.append(difference)
+        also = KINDS[seed % len(KINDS)]
+        found_of = [check(seed, counts=counts)]
+        if also is not None:  # so that each kind goes through all shapes
+            found_of.append(check(seed // len(KINDS), counts=counts, drawing=also))
+        differences += [each for each in found_of if each is not None]
         if len(differences) >= FOUND_MAX:
             break
     counts.seconds = clock.monotonic() - began

@@ -42,6 +42,7 @@ CLAUSES = {
         lambda s, t: s[2] > t[2],
         lambda s, t: (t[0], t[1], s[2], t[3]),
     ),
+    "move": Clause(Update(), _always, lambda s, _t: s),
     "drop": Clause(Delete(), _always, lambda _s, _t: None),
     "drop_low": Clause(Delete(when="t.v < 30"), lambda _s, t: t[2] < 30, lambda _s, _t: None),
     "new": Clause(Insert(), _always, lambda s, _t: s, "not_matched"),
@@ -58,6 +59,8 @@ CLAUSES = {
         "not_matched_by_source",
     ),
 }
+DRAWN = tuple(name for name in CLAUSES if name != "move")
+"""Those that any table takes: a row goes to the partition of the source's where keys are unique."""
 PARTS = ("matched", "not_matched", "not_matched_by_source")
 
 SETS: dict[str, tuple[dict[str, object], Callable[[Row], Row]]] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.differential.clauses import CLAUSES, SETS
+from tests.differential.clauses import DRAWN, SETS
 from tests.differential.program import (
     UNKEYED,
     WRITES,
@@ -278,7 +278,7 @@ class Draw:
         if kind == "delete_keys":
             return Do(kind, self._rows(), placed=self.chance(50))
         if kind == "merge":
-            names = {self.one(tuple(CLAUSES)) for _ in range(self.one((1, 2, 2, 3)))}
+            names = {self.one(DRAWN) for _ in range(self.one((1, 2, 2, 3)))}
             return Do(kind, self._rows(), clauses=tuple(sorted(names)))
         rows = self._rows(new=kind in ("append", "insert"))
         if kind == "upsert" and self.chance(20):

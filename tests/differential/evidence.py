@@ -334,6 +334,7 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         buckets=shape.buckets if shape.keyed else None,
         policy=shape.policy,
         isolation=shape.isolation,
+        unique="table" if shape.unique else "partition",
         contract=Contract(lock="none"),
         properties=properties,
         ttl=Ttl("t", 86_400),

@@ -311,10 +311,16 @@ class _Judge:
             yield Problem("first committer wins", f"{what}: row {at} was changed by version {by}")
         if self.shape.policy == "file_group" and self.shape.keyed and self.shape.buckets == 1:
             every = set().union(*self.states[version.began : number + 1])
-            beside = {at for at in every if at[:-1] in {mine_[:-1] for mine_ in mine}}
-            for at, by in self._changed_by_others(beside, version.began, number):
-                found = f"row {at} of its bucket was changed by version {by}"
-                yield Problem("first committer wins", f"{what}: {found}")
+            places = {place for at in mine for place in self._places(at, number)}
+            for at, by in self._changed_by_others(every, version.began, number):
+                if places & self._places(at, by):
+                    found = f"row {at} of its bucket was changed by version {by}"
+                    yield Problem("first committer wins", f"{what}: {found}")
+
+    def _places(self, at: Ident, number: int) -> set[object]:
+        """The partitions in which a version changed a row, of a table that has some."""
+        rows = (self.states[number - 1].get(at), self.states[number].get(at))
+        return {row[1] if self.shape.partitioned else None for row in rows if row is not None}
 
     def _named(self, told: Told, window: range) -> set[Ident]:
         """The rows that were asked for by key."""

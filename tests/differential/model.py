@@ -1,8 +1,8 @@
 """A table in plain Python: what each operation means when nobody else is there.
 
 It shares nothing with the code under test. Rows have an identity: partition and record key, or
-the key alone where there are no partitions. In a table without a key each row has an id of its
-own, so that a row can be told from others there too.
+the key alone where there are no partitions or it is unique in all of them. In a table without a
+key each row has an id of its own, so that a row can be told from others there too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ran:
 
 def ident(shape: Shape, row: Row) -> Ident:
     """Tell a row from others."""
-    return (row[1], row[0]) if shape.partitioned else (row[0],)
+    return (row[1], row[0]) if shape.partitioned and not shape.unique else (row[0],)
 
 
 def holds(where: Where | None, row: Row) -> bool:
@@ -125,8 +125,8 @@ def _skip(shape: Shape, rows: Rows, do: Do) -> Effects:
 
 
 def _delete_keys(shape: Shape, rows: Rows, do: Do) -> Effects:
-    """Delete by key: in every partition, unless the partition is given too."""
-    placed = do.placed and shape.partitioned
+    """Delete by key: in every partition, unless the partition is given too and matters."""
+    placed = do.placed and shape.partitioned and not shape.unique
     gone = {(row[1], row[0]) if placed else row[0] for row in do.rows}
     for at, row in rows.items():
         if ((row[1], row[0]) if placed else row[0]) in gone:

@@ -82,6 +82,8 @@ class Shape(Shown):
     """Whether the table records an order of its rows."""
     told: bool = True
     """Whether decisions tell the bounds of files."""
+    unique: bool = False
+    """Whether a key names one row in all partitions."""
 
     @property
     def strict(self) -> bool:

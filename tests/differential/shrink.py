@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from plait.errors import DuplicateKeyError
 from tests.differential.counts import Counts
 from tests.differential.draw import draw
 from tests.differential.evidence import run
@@ -105,7 +106,10 @@ def shrink(found: Difference, broken: Broken = nullcontext) -> Difference:
     def better(history: History, strategy: Strategy) -> bool:
         nonlocal best, left
         left -= 1
-        tried = _try(history, strategy, broken, found.seed)
+        try:
+            tried = _try(history, strategy, broken, found.seed)
+        except DuplicateKeyError:
+            return False  # it begins with rows that no table can have
         if tried is None or not promises & {each.promise for each in tried.findings}:
             return False
         best = tried

@@ -127,7 +127,7 @@ def _places_apart() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_keys_elsewhere() -> Iterator[None]:
     """Keys are compared in one partition only."""
-    with mock.patch.object(Keys, "met_elsewhere", Keys.met):
+    with mock.patch.object(Keys, "met_elsewhere", lambda self, *given, **_: self.met(*given)):
         yield
 
 

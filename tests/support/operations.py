@@ -68,6 +68,7 @@ class Case:
     concurrency: str = "multi_writer"
     grace: str = "0s"
     ttl: str | None = None
+    unique: str = "partition"
     interval: int = 4
     """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
     done: Callable[[Table], bool] | None = None
@@ -83,8 +84,9 @@ class Case:
         return make(*self._how)
 
     @property
-    def _how(self) -> tuple[tuple[str, ...], str, str, str, str | None, int]:
-        return self.key, self.table_type, self.concurrency, self.grace, self.ttl, self.interval
+    def _how(self) -> tuple[tuple[str, ...], str, str, str, str | None, str, int]:
+        kept = self.grace, self.ttl, self.unique, self.interval
+        return self.key, self.table_type, self.concurrency, *kept
 
 
 OLD = frozenset(range(10))
@@ -107,6 +109,11 @@ def change(table: Table) -> object:
         writer.remove(rows(0, 9, 10, 11, 50))
         writer.write(rows(9, 11))
     return writer.result
+
+
+def move(table: Table) -> object:
+    """Upsert rows into another partition; two of their keys are in one that is there."""
+    return table.upsert(rows(*sorted(NEW), day="b"))
 
 
 def upsert_elsewhere(table: Table) -> object:
@@ -185,6 +192,8 @@ CASES = {
     "upsert mor": Case(upsert, OLD, OLD | NEW, table_type="mor"),
     "upsert that removes cow": Case(change, OLD, (OLD | NEW) - {0, 10}),
     "upsert that removes mor": Case(change, OLD, (OLD | NEW) - {0, 10}, table_type="mor"),
+    "upsert that moves cow": Case(move, OLD, OLD | NEW, unique="table"),
+    "upsert that moves mor": Case(move, OLD, OLD | NEW, table_type="mor", unique="table"),
     "delete mor": Case(
         lambda t: t.delete(where="id < 5"), OLD, OLD - set(range(5)), table_type="mor"
     ),
@@ -240,6 +249,7 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
     concurrency: str,
     grace: str,
     ttl: str | None,
+    unique: str,
     interval: int,
 ) -> Mapping[str, bytes]:
     """Make a table with three versions."""
@@ -261,6 +271,7 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
         concurrency=concurrency,
         properties=options,
         ttl=ttl,
+        unique=unique,
     )
     table.append(rows(*range(5)))
     table.append(rows(*range(5, 10)))
@@ -278,10 +289,11 @@ def with_dead(  # noqa: PLR0917 - one parameter a property of the table
     concurrency: str,
     grace: str,
     ttl: str | None,
+    unique: str,
     interval: int,
 ) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, interval))
+    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, unique, interval))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):

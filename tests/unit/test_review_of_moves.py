@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from plait import Table
+from plait import RetryableConflictError, Table
+from plait.txn.conflict_checker import ConflictChecker
 
 _NAMES = itertools.count()
 each_type = pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -47,3 +49,59 @@ def test_a_move_stays_one_update_once_the_table_has_no_such_partitions(
         ("update_preimage", 1, "a"),
         ("update_postimage", 1, "c"),
     ]
+
+
+GONE: dict[str, Callable[[Table], object]] = {
+    "delete by key": lambda t: t.delete(keys=pa.table({"id": pa.array([2])})),
+    "delete by predicate": lambda t: t.delete(where="n = 2"),
+    "overwrite": lambda t: t.overwrite(rows((1, "x", 9)), where="place = 'x'"),
+}
+
+
+@each_type
+@pytest.mark.parametrize("operation", ["upsert", "insert", "overwrite"])
+@pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
+def test_a_row_that_was_read_and_is_gone_since_comes_into_no_other_partition(
+    kind: str, operation: str, gone: Callable[[Table], object]
+) -> None:
+    """INV-07: the row was computed from one that somebody deleted."""
+    table = made(kind)
+    table.upsert(rows((1, "x", 1), (2, "x", 2)))
+    scan = table.scan()
+    gone(table)
+    version, given = table.version, {"partitions": "dynamic"} if operation == "overwrite" else {}
+    with (
+        pytest.raises(RetryableConflictError),
+        table.writer(operation, read_from=scan, **given) as writer,
+    ):
+        writer.write(rows((2, "y", 3)))
+    assert table.version == version or not table.verify().problems
+    assert table.scan(where="id = 2").to_arrow().num_rows == 0
+
+
+@each_type
+def test_another_row_that_is_gone_since_the_read_is_no_conflict(kind: str) -> None:
+    table = made(kind)
+    table.upsert(rows((1, "x", 1), (2, "x", 2)))
+    scan = table.scan()
+    table.delete(keys=pa.table({"id": pa.array([1])}))
+    with table.writer("upsert", read_from=scan) as writer:
+        writer.write(rows((3, "y", 3)))
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+@each_type
+def test_verify_finds_a_row_that_was_read_and_came_back_into_another_partition(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-07: the commit of a client that did not look back."""
+    table = made(kind)
+    table.upsert(rows((1, "x", 1), (2, "x", 2)))
+    scan = table.scan()
+    table.delete(keys=pa.table({"id": pa.array([2])}))
+    monkeypatch.setattr(ConflictChecker, "earlier", lambda *_, **__: [])
+    with table.writer("upsert", read_from=scan) as writer:
+        writer.write(rows((2, "y", 3)))
+    (problem,) = table.verify().problems
+    assert problem.invariant == "INV-07"
+    assert "lost the update of version 2" in problem.message

@@ -90,6 +90,8 @@ class Intent:
     """Whether keys that name one row in all partitions may have come in."""
     copies: bool = False
     """Whether files that we write may have rows of files that we replace."""
+    earlier: bool = False
+    """Whether what is judged lies between the version that was read and the one we rest on."""
 
     @classmethod
     def of(
@@ -156,11 +158,17 @@ class Intent:
         """Return those of their buckets in which a key of ours may have come in too.
 
         It would be in two partitions then, though neither commit touched a bucket of the other.
+        Who computed a row from a read also meets whoever took that row away before we looked.
         """
-        if not self.arrives or theirs.operation not in ARRIVING:
+        if not self.arrives or not (theirs.operation in ARRIVING or self.takes_away):
             return frozenset()
         numbers = {number for _, number in self.buckets}
         return frozenset(bucket for bucket in buckets if bucket[1] in numbers)
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether a row that they took away counts, in whatever partition it was."""
+        return self.earlier and self.computed
 
     def numbered(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
         """Return ours under the numbers of some buckets, if keys are unique across partitions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plait.errors import (
     CorruptMetadataError,
@@ -131,6 +131,7 @@ class ConflictChecker:
         The files rest on the base already, so what is rebased or carried over does not count.
         """
         conflicts: list[Conflict] = []
+        intent = replace(intent, earlier=True)
         layout = state.table.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
             if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
@@ -232,11 +233,13 @@ def compared(
         CorruptMetadataError, StorageError: a file cannot be read.
     """
     here = frozenset([bucket])
-    far = bool(intent.elsewhere(theirs, here))
+    far, gone = bool(intent.elsewhere(theirs, here)), intent.takes_away
     if far and not (here & intent.buckets or intent.looked_into(here)):
-        return keys.met_elsewhere(ours, theirs.changes, bucket)
+        return keys.met_elsewhere(ours, theirs.changes, bucket, gone=gone)
     met = keys.met(ours, theirs.changes, bucket)
-    return keys.met_elsewhere(ours, theirs.changes, bucket) if far and met.apart else met
+    if far and met.apart:
+        return keys.met_elsewhere(ours, theirs.changes, bucket, gone=gone)
+    return met
 
 
 def _evolved(ours: Intent, theirs: Decision, conflict: Conflict | None) -> bool:

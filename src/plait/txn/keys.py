@@ -71,13 +71,23 @@ class Keys:
             return written
         return replace(_meet(self.of(ours, bucket, lookups=True), others), looked=True)
 
-    def met_elsewhere(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
+    def met_elsewhere(
+        self, ours: Changes, theirs: Changes, bucket: BucketId, *, gone: bool = False
+    ) -> KeyOverlap:
         """Compare keys that we wrote under a bucket's number, in any partition, with theirs in it.
+
+        Args:
+            ours: what we changed.
+            theirs: what they changed.
+            bucket: theirs.
+            gone: whether keys that they took away count too; where they do not say which, any may.
 
         Raises:
             CorruptMetadataError, StorageError: as ``met``.
         """
-        others = self.arrived(theirs, bucket)
+        others = self.of(theirs, bucket) if gone else self.arrived(theirs, bucket)
+        if others is None:
+            return replace(UNKNOWN, elsewhere=True)
         parts = [_NOBODY]
         if len(others):
             parts += [self.arrived(ours, each) for each in _numbered(ours, bucket[1])]

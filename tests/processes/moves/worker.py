@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 
 from plait import DuplicateKeyError, Table
-from plait.errors import CommitError
+from plait.errors import CommitError, LockError, StorageError
+from tests.services.process import die_with_parent
 
 SCHEMA = "id bigint, place string, by string"
 PLACES = "abcdefgh"
 _KINDS = ("upsert", "upsert", "upsert", "insert", "insert", "keep", "delete", "compact")
+
+BEAT_S, TIMEOUT_S = 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,19 @@ class Plan:
     """What all processes of a run know."""
 
     folder: str
+    """Of journals, on a local disk."""
+    uri: str
     keys: int
     batch: int
     """The most keys of one commit."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    lock: str | None = None
+    slowness: float = 1
+    """Of the store: heartbeats are so many times longer."""
 
-    @property
-    def uri(self) -> str:
-        """Where the table is."""
-        return f"{self.folder}/table"
+    def open(self) -> Table:
+        """Open the table."""
+        return Table.open(self.uri, storage_options=self.options or None)
 
     @property
     def over(self) -> Path:
@@ -39,7 +48,7 @@ class Plan:
 
 
 def create(plan: Plan, kind: str, policy: str, *, index: bool) -> None:
-    """Make the table."""
+    """Make the table, with half of the keys."""
     table = Table.create(
         plan.uri,
         SCHEMA,
@@ -49,15 +58,24 @@ def create(plan: Plan, kind: str, policy: str, *, index: bool) -> None:
         table_type=kind,
         policy=policy,
         unique="table",
-        properties={"heartbeat.interval": "500ms", "heartbeat.timeout": "3s"},
+        lock=plan.lock,
+        properties={
+            "heartbeat.interval": f"{BEAT_S * plan.slowness:g}s",
+            "heartbeat.timeout": f"{TIMEOUT_S * plan.slowness:g}s",
+        },
+        storage_options=plan.options or None,
     )
+    ids = pa.array(range(0, plan.keys, 2), pa.int64())
+    places = pa.array([PLACES[number % len(PLACES)] for number in range(len(ids))])
+    table.upsert(pa.table({"id": ids, "place": places, "by": ["first"] * len(ids)}))
     if index:
         table.create_index()
 
 
 def work(plan: Plan, name: str) -> None:
     """Commit until told to stop; a conflict or a key that is there already is nobody's fault."""
-    draw, table = random.Random(name), Table.open(plan.uri)
+    die_with_parent()
+    draw, table = random.Random(name), _opened(plan)
     with (Path(plan.folder) / f"{name}.log").open("a", encoding="utf-8") as log:
         number = 0
         while not plan.over.exists():
@@ -69,28 +87,42 @@ def work(plan: Plan, name: str) -> None:
                 "place": draw.choice(PLACES),
                 "keys": draw.sample(range(plan.keys), count),
             }
-            log.write(json.dumps(step) + "\n")
-            log.flush()
+            _note(log, step)
             try:
-                _do(table, step)
-            except (DuplicateKeyError, CommitError):
+                version = _do(table, step)
+            except (DuplicateKeyError, CommitError, LockError, StorageError) as error:
+                _note(log, {"id": step["id"], "met": type(error).__name__})
                 continue
+            if version is not None:
+                _note(log, {"id": step["id"], "version": version})
 
 
-def _do(table: Table, step: dict[str, Any]) -> None:
-    ids = pa.array(step["keys"], pa.int64())
-    asked: dict[str, Any] = {"commit_id": step["id"], "on_conflict": "retry"}
+def _note(log: TextIO, facts: Mapping[str, Any]) -> None:
+    log.write(json.dumps(facts) + "\n")
+    log.flush()
+
+
+def _opened(plan: Plan) -> Table:
+    while True:
+        try:
+            return plan.open()
+        except (StorageError, LockError):
+            continue
+
+
+def _do(table: Table, step: dict[str, Any]) -> int | None:
+    """Carry out a step; return the version of a commit of rows."""
     if step["kind"] == "compact":
         table.compact()
-        return
+        return None
+    ids = pa.array(step["keys"], pa.int64())
+    asked: dict[str, Any] = {"commit_id": step["id"], "on_conflict": "retry"}
     if step["kind"] == "delete":
-        table.delete(keys=pa.table({"id": ids}), **asked)
-        return
+        return table.delete(keys=pa.table({"id": ids}), **asked).version
     count = len(ids)
     rows = pa.table({"id": ids, "place": [step["place"]] * count, "by": [step["id"]] * count})
     if step["kind"] == "insert":
-        table.insert(rows, **asked)
-    elif step["kind"] == "keep":
-        table.upsert(rows, missing_columns="keep", **asked)
-    else:
-        table.upsert(rows, **asked)
+        return table.insert(rows, **asked).version
+    if step["kind"] == "keep":
+        return table.upsert(rows, missing_columns="keep", **asked).version
+    return table.upsert(rows, **asked).version

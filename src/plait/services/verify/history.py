@@ -108,12 +108,13 @@ class Windows:
             rule=rule,
             serializable=table.isolation == "serializable",
             read_set=read_set,
+            earlier=True,
         )
         keys = Keys(self.store, table.spec, table.schemas)
         limit = max(0, decision.base - read_set.version)
         try:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
-                compare = functools.partial(compared, keys, ours, decision.changes, theirs)
+                compare = functools.partial(_proven, keys, ours, decision.changes, theirs)
                 conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
                 if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
@@ -164,6 +165,17 @@ class Windows:
         for theirs in self._recent:
             if theirs.version > base:
                 yield theirs
+
+
+def _proven(
+    keys: Keys, ours: Intent, changes: Changes, theirs: Decision, bucket: BucketId
+) -> KeyOverlap:
+    """Compare keys; what may have been any key of another partition proves nothing.
+
+    A writer refuses that, but only as far as it looked back.
+    """
+    met = compared(keys, ours, changes, theirs, bucket)
+    return APART if met.elsewhere and not met.known else met
 
 
 def _idle(theirs: Decision, table: TableDef | None) -> bool:
