@@ -121,7 +121,7 @@ class RowCheck:
     def of(cls, spec: TableSpec) -> Self:
         """Check rows of a table."""
         finite = {*spec.key, *spec.partition_sources, *([spec.ordering] if spec.ordering else [])}
-        return cls(spec.schema.arrow, spec.key, sorted(finite))
+        return cls(spec.schema.given, spec.key, sorted(finite))
 
     def refused(self, rows: pa.Table) -> Iterator[Undecodable]:
         """Return the places of such rows, with the reason; the same one may come twice."""

@@ -158,7 +158,10 @@ class ChangeScan(Frames):
         predicate = _of_table(self._where, self._fields, window)
         if predicate is None or not files.num_rows or not window.one_layout:
             return window
-        live = replace(window.snapshot, files=files.select(LIVE.names))
+        spec = window.snapshot.spec
+        # What commits before took out may have been there before a column was generated.
+        spec = replace(spec, schema=spec.schema.ungenerated())
+        live = replace(window.snapshot, spec=spec, files=files.select(LIVE.names))
         plan = plan_scan(live, where=predicate)
         in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
         flags = in_plan.to_numpy()
