@@ -23,6 +23,7 @@ from plait import (
     Update,
 )
 from plait.expr.alter import parse_steps
+from plait.kafka.decode import RowCheck
 from plait.model.steps import AddColumn, GenerateColumn
 from plait.testing import CountingStore, open_wrapped
 from plait.timeline.features import GENERATED
@@ -248,7 +249,8 @@ def test_a_transform_can_be_the_value_of_an_update(uri: str) -> None:
         ({"total": "price +"}, {}, PredicateError),
         ({"total": "random(price)"}, {}, PredicateError),
         ({"total": "price / amount"}, {}, SchemaError),
-        ({"total": "upper(price)"}, {}, PredicateError),
+        ({"total": "length(price)"}, {}, PredicateError),
+        ({"total": "length(lower(CAST(price AS string)))"}, {}, SchemaError),
         ({"total": "7"}, {}, SchemaError),
         ({"total": "total + 1"}, {}, SchemaError),
         (
@@ -575,6 +577,31 @@ def test_older_writers_refuse_the_table_and_older_readers_read_it(uri: str) -> N
     plain = Table.create(f"{uri}-plain", DDL)
     assert GENERATED not in decision_at(plain.handle.store, 0).writer_features
     forget(f"{uri}-plain")
+
+
+def test_sinks_get_the_computed_values_and_none_gets_a_wrong_one(uri: str) -> None:
+    """RFC 0022: a sink has what the table has, before the table has it."""
+    sink = Table.create(f"{uri}-sink", DDL, record_key="id")
+    table = make(uri, replicas=[f"near={uri}-sink"])
+    table.upsert(rows([1, 2]))
+    with pytest.raises(ConstraintError):
+        table.upsert(wrong([3, 4]))
+    assert content(sink) == content(table)
+    assert content(sink).keys() == {1, 2}
+    require_generated(sink)
+    forget(f"{uri}-sink")
+
+
+def test_the_kafka_sink_asks_no_record_for_a_generated_value(uri: str) -> None:
+    """Records without it would be dead letters."""
+    ddl = "id bigint not null, v bigint not null, y bigint not null"
+    table = Table.create(uri, ddl, record_key="id", generated={"y": "v * 2"})
+    check = RowCheck.of(table.handle.cache.known().table.spec)
+    kinds = pa.schema([(field.name, field.type) for field in table.schema])
+    records = pa.Table.from_pylist([{"id": 1, "v": 2, "y": None}, {"id": 2, "v": None}], kinds)
+    assert [each.at for each in check.refused(records)] == [1]
+    table.append(records.slice(0, 1))
+    assert content(table)[1]["y"] == 4
 
 
 def test_rows_may_bring_further_columns_beside(uri: str) -> None:

@@ -89,7 +89,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
         columns.append(column)
     before = {old.field_id(name) for name in old.names}
     for number, name in there.items():
-        if whole and number not in before and name not in new.generated:
+        if whole and number not in before:
             kind = new.arrow.field(name).type
             names.append(name)
             columns.append(filled(default_value(new, name), kind, rows.num_rows))

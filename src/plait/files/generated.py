@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -16,12 +17,15 @@ from plait.expr.cast import cast
 from plait.expr.checks import renamed_text
 from plait.expr.evaluate import Sides, compute
 from plait.expr.sql import parse_expression
-from plait.expr.tree import TARGET, Expression, columns_read
+from plait.expr.tree import TARGET, Call, Expression, columns_read, parts_of
 from plait.files.partition_values import values_of
 from plait.model.evolution import is_wider
 from plait.model.partitioning import PartitionField, is_transform, parse_field
 from plait.model.schema import Schema, type_name
 from plait.model.value import is_plain
+
+_ALPHABETS: Final = ("upper", "lower")
+"""Functions whose values depend on tables of letters: Arrow and the JVM have other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,12 @@ def _transform(name: str, text: str, schema: pa.Schema) -> Generated:
 def _sql(name: str, text: str, schema: pa.Schema) -> Generated:
     plain = pa.schema([each.remove_metadata() for each in schema])
     formula = bind(parse_expression(text), {TARGET: plain}, text)
+    for part in parts_of(formula):
+        if isinstance(part, Call) and part.name in _ALPHABETS:
+            message = f"{part.name.upper()} of some letters differs between engines, as of 'ß'"
+            raise SchemaError(
+                message, hint="let rows bring the value", column=name, found=text[:200]
+            )
     value = compute(formula, Sides({TARGET: plain.empty_table()}, 0))
     read = columns_read(formula) or ()
     sources = tuple(each for each in plain.names if each in read)

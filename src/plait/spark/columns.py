@@ -53,7 +53,7 @@ def _with_columns(frame: DataFrame, old: Schema, new: Schema, *, whole: bool) ->
         chosen.append(f"{value} AS {quoted(now)}")
     before = {old.field_id(name) for name in old.names}
     for number, name in there.items():
-        if whole and number not in before and name not in new.generated:
+        if whole and number not in before:
             kind, default = new.arrow.field(name).type, default_value(new, name)
             text = None if default is None else to_text(default, kind)
             chosen.append(f"{typed_literal(text, kind)} AS {quoted(name)}")
