@@ -3,7 +3,8 @@
     python benchmarks/repush.py [--rows 5000000] [--rounds 3] [--spark] [--writers 4]
 
 The table has 16 buckets, is merge-on-read, and had an eighth of its rows updated and a hundredth
-deleted; it becomes copy-on-write with 64 buckets. The rows of the bulk insert are read from the
+deleted; it becomes copy-on-write with 64 buckets, and once more with rows in the order of two
+columns too. The rows of the bulk insert are read from the
 table too. Each measurement is a process of its own, on a copy of the table, and all take turns.
 With ``--writers``, so many processes upsert small batches all the time, and the rounds of the
 catch-up are told. Results: benchmarks/results/repush.json.
@@ -31,8 +32,10 @@ from benchmarks.compare_tables import SCHEMA, rows
 from plait import Table
 
 RESULTS = Path(__file__).with_name("results") / "repush.json"
+WHAT = ("insert", "repush", "sorted", "beside")
 _AT_ONCE = 500_000
 _BATCH = 200
+_ORDER = ("origin", "delay")
 
 
 def fill(place: Path, count: int) -> None:
@@ -66,7 +69,8 @@ def work(place: Path, what: str, *, spark: bool) -> dict[str, object]:
         with new.writer("insert") as writer:
             writer.write(scan.to_reader() if running is None else scan.to_spark(running))
     else:
-        told = table.repush(buckets=64, table_type="cow", spark=running).to_dict()
+        order = _ORDER if what == "sorted" else None
+        told = table.repush(buckets=64, table_type="cow", sort_by=order, spark=running).to_dict()
     seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     if running is not None:
         running.stop()
@@ -127,7 +131,7 @@ def main() -> None:
         return
     base = [sys.executable, __file__, "--rows", str(asked.rows)]
     base += ["--spark"] if asked.spark else []
-    found: dict[str, list[dict[str, Any]]] = {"insert": [], "repush": [], "beside": []}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in WHAT}
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         subprocess.check_call([*base, "--work", scratch, "fill"])

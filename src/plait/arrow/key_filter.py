@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -93,7 +94,17 @@ class KeyFilter:
             return among
         first, last = np.searchsorted(self.wanted, there[[0, -1]])
         asked = self.wanted[first : last + 1]
+        if len(asked) > len(there):
+            known: keys.Indices = np.flatnonzero(_among(there, asked))
+            return known
         places = np.minimum(np.searchsorted(there, asked), len(there) - 1)
         hits = places[there[places] == asked]
         once: keys.Indices = hits[keys.starts(hits)]
         return once
+
+
+def _among(some: keys.Numbers, others: keys.Numbers) -> npt.NDArray[np.bool_]:
+    """Tell which of some keys are among others, which are sorted."""
+    places = np.minimum(np.searchsorted(others, some), len(others) - 1)
+    found: npt.NDArray[np.bool_] = others[places] == some
+    return found

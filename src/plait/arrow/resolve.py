@@ -7,6 +7,7 @@ bucket, and which rows of its files go. Nothing is written here but runs on the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -32,6 +33,7 @@ from plait.model.instant import Operation
 from plait.model.order import KEY_ORDER
 from plait.model.plan import TableSpec
 from plait.read.join import JoinedRows, SortedBatch, Source, joined
+from plait.read.key_sort import sorted_by_key
 
 Flags = npt.NDArray[np.bool_]
 _FILE, _AT, _FLAG = (f"\N{SECTION SIGN}{name}" for name in ("file", "at", "removed"))
@@ -118,7 +120,8 @@ class Resolver:
     ) -> list[Source]:
         """Return the rows of files that may meet what came in, with where each of them stands.
 
-        Of many files few are open at a time: what meets something is spilled.
+        Of many files few are open at a time. Where keys are looked up, one file is read after the
+        other, and what was found is sorted; else what meets something is spilled.
         """
         spec = self.output.spec
         names = {*spec.key, *filter(None, [spec.ordering])}
@@ -135,6 +138,9 @@ class Resolver:
             )
             return replace(found, blocks=(_located(block, number) for block in found.blocks))
 
+        if sieve is not None:
+            found = itertools.chain.from_iterable(source(at).blocks for at in range(len(files)))
+            return [Source(sorted_by_key(found, spec.key, self.existing.sort_bytes), existing=True)]
         if len(files) <= FAN_IN:
             return [source(number) for number in range(len(files))]
         for start in range(0, len(files), FAN_IN):

@@ -96,6 +96,8 @@ class OpenFile:
         self._found = self._parquet.schema_arrow
         self._leaves = leaf_indices(self._found)
         self._schemas = schemas
+        self._filled: dict[str, pa.Array] = {}
+        """Columns that the file lacks, as long as the longest batch so far."""
 
     @property
     def group_count(self) -> int:
@@ -218,10 +220,24 @@ class OpenFile:
     def _fit(
         self, batch: pa.RecordBatch, sources: Sequence[_Source], schema: pa.Schema
     ) -> pa.RecordBatch:
-        columns = [_column(batch, source) for source in sources]
+        columns = [self._column(batch, source) for source in sources]
         if not columns:
             return batch.select([])
         return pa.record_batch(columns, schema=schema)
+
+    def _column(self, batch: pa.RecordBatch, source: _Source) -> pa.Array:
+        if source.found is None:
+            return self._fill(source, batch.num_rows)
+        column = fitted(batch.column(source.found.name), source.found, source.wanted)
+        return column if source.fills is None else column.fill_null(source.fills)
+
+    def _fill(self, source: _Source, rows: int) -> pa.Array:
+        """Return a column that the file lacks; batches share its memory."""
+        known = self._filled.get(source.wanted.name)
+        if known is None or len(known) < rows:
+            known = filled(source.initial, source.wanted.type, rows)
+            self._filled[source.wanted.name] = known
+        return known.slice(0, rows)
 
     def _sources(self, columns: Sequence[str]) -> list[_Source]:
         known = self._schemas.names(self._file)
@@ -270,13 +286,6 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
     told = replace(spec, schema=schema, written=False)  # as the file alone says
     with OpenFile(store, file, Schemas(schema, schemas)) as source:
         return source.stats(told)
-
-
-def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
-    if source.found is None:
-        return filled(source.initial, source.wanted.type, batch.num_rows)
-    column = fitted(batch.column(source.found.name), source.found, source.wanted)
-    return column if source.fills is None else column.fill_null(source.fills)
 
 
 def _require_size(file: LiveFile, size_bytes: int) -> None:

@@ -203,7 +203,8 @@ class _Records:
         handle, ended = self.table.handle, set(self._ended())
         now = [each for each in load_attempts(handle.store) if self.sink in each.sinks]
         head = handle.cache.refresh().version
-        later = History.of(handle.cache.timeline.load_after(version, limit=head - version))
+        decisions = handle.cache.timeline.load_after(version, limit=head - version)
+        later = History.of(decisions, handle.cache.known().table)
         sent = [change.instant for change in later.changes if self.sink in change.sinks]
         open_ones = [each.instant for each in (*self.attempts, *now) if each not in ended]
         return tuple(sorted(dict.fromkeys((*sent, *open_ones))))

@@ -10,6 +10,7 @@ from typing import Final
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant
 from plait.model.replicas import Attempt, SinkPosition
+from plait.state.definition import TableDef
 from plait.table import Table
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
@@ -72,11 +73,12 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
     pending = frozenset(each.instant.nonce for each in load_pending(handle.store))
     head = handle.cache.refresh().version
     asked = frozenset(each.instant.nonce for each in attempts if each.task)
-    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1), asked)
+    table = handle.cache.known().table
+    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1), table, asked)
     known = {position.sink: position for position in positions}
     open_attempts = history.unsettled(attempts)
     named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
-    named |= set(handle.cache.known().table.replicas)
+    named |= set(table.replicas)
     divided = {
         at_work: [each for each in open_attempts if (each.instant.nonce in pending) is at_work]
         for at_work in (False, True)
@@ -107,11 +109,14 @@ class History:
     """Nonces of instants, and the attempts of tasks that counted in them."""
 
     @classmethod
-    def of(cls, decisions: Iterable[Decision], asked: AbstractSet[str] = frozenset()) -> History:
+    def of(
+        cls, decisions: Iterable[Decision], table: TableDef, asked: AbstractSet[str] = frozenset()
+    ) -> History:
         """Read decisions, oldest first; nothing but what is needed is kept.
 
         Args:
             decisions: the decisions.
+            table: the definition after them, which has their schemas.
             asked: nonces of the instants of which it matters which attempts counted.
         """
         history = cls()
@@ -122,7 +127,7 @@ class History:
             if ledger is not None and decision.instant.nonce in asked:
                 nonce = decision.instant.nonce
                 history.counted.update((nonce, each.task) for each in ledger.tasks)
-            if rows or ledger or decision.action in _REPLACES:
+            if rows or ledger or _replaces(decision, table):
                 sinks = frozenset[str](() if ledger is None else ledger.sinks)
                 history.changes.append(Change(decision.version, decision.instant, sinks, rows))
         return history
@@ -164,6 +169,13 @@ def _status(
     versions = tuple(change.version for change in behind)
     rows = sum(change.rows for change in behind)
     return ReplicaStatus(sink, head, position, versions, rows, ahead, pending)
+
+
+def _replaces(decision: Decision, table: TableDef) -> bool:
+    """Tell whether rows may be others after a decision, whatever it counts."""
+    if decision.action is Action.SCHEMA:
+        return not table.only_comments(decision.schema_id)
+    return decision.action in _REPLACES
 
 
 def missing_in(sink: str, position: SinkPosition | None, history: History) -> list[Change]:

@@ -61,7 +61,7 @@ class Load:
         self.source.close()
 
     def run(self, shadow: Shadow, progress: ShadowProgress) -> int:
-        """Load the next task, or the next ones; return how many rows they had.
+        """Load the next task; return how many rows it had.
 
         Raises:
             RepushRefusedError: a key comes twice under the new layout, or a row does not fit.
@@ -69,7 +69,7 @@ class Load:
         """
         task = progress.task
         part = self.parts[task]
-        data, after = self._read(part), task + part.tasks
+        data, after = self._read(part), task + 1
         last = after == len(self.parts)
         try:
             with shadow.load_writer(progress, after, last=last) as writer:

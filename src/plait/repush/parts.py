@@ -19,9 +19,6 @@ class RowPart:
     """How many, with those that are hidden where a file is divided."""
     read: Callable[[], object]
     """Returns what a writer takes."""
-    tasks: int = 1
-    """How many tasks it does at once, this one and the next ones: more where an engine had to read
-    the whole of a file for each stretch of it."""
     check: Callable[[], None] = lambda: None
     """Raises RepushRefusedError, once it was read, if that may be other rows than there were."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from plait.files.data_file import live_files
 from plait.model.plan import Snapshot
 from plait.queries.opening import open_expected
 from plait.queries.pins import pin
+from plait.read.frames import Frames
 from plait.read.scan import Scan
-from plait.read.slices import SliceReader
+from plait.read.stretches import StretchScan
 from plait.repush.parts import RowPart, spans, stretches
 from plait.services.restore import visible_rows
 from plait.txn.read_pin import ReadPin
@@ -101,32 +102,18 @@ class VersionSource:
         cut = list(stretches(files["rows"].to_pylist(), rows))
         edges = spans([len(span) for _, span in cut], rows)
         tasks = [_Task.of(files, cut[low:high]) for low, high in edges]
-        return [self._part(tasks, number) for number in range(len(tasks))]
-
-    def _part(self, tasks: Sequence[_Task], number: int) -> RowPart:
-        task, after = tasks[number], number + 1
-        if self.spark is not None and task.begins:
-            # Spark reads a file whole: it does all tasks at once that have a stretch of one.
-            while after < len(tasks) and not tasks[after].begins:
-                after += 1
-            task = _Task.joined(tasks[number:after])
-        return RowPart(task.rows, lambda: self._read(task), after - number)
+        return [RowPart(task.rows, functools.partial(self._read, task)) for task in tasks]
 
     def _read(self, task: _Task) -> object:
-        spec = self.snapshot.spec
+        spec, store = self.snapshot.spec, self.handle.store
         columns = spec.copied if self.dated else list(spec.schema.names)
         snapshot = replace(self.snapshot, files=task.files, total=None)
-        scan = Scan(self.handle.store, snapshot, columns=columns)
-        if not task.whole:
-            batches = self._stretches(task, scan.schema)
-            return pa.RecordBatchReader.from_batches(scan.schema, batches)
+        scan: Frames
+        if task.whole:
+            scan = Scan(store, snapshot, columns=columns)  # Spark reads whole files faster itself
+        else:
+            scan = StretchScan(store, snapshot, task.spans, columns)
         return scan.to_reader() if self.spark is None else scan.to_spark(self.spark)
-
-    def _stretches(self, task: _Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        reader = SliceReader.of(self.handle.store, self.snapshot)
-        for file, span in zip(live_files(task.files), task.spans, strict=True):
-            for part in reader.stretch(file, span, columns=schema.names):
-                yield pa.record_batch(part.rows.columns, schema=schema)
 
     def close(self) -> None:
         """Release the lease."""
@@ -150,21 +137,6 @@ class _Task:
             joined[file] = range(joined.get(file, span).start, span.stop)
         first = next(iter(joined), 0)
         return cls(files.slice(first, len(joined)), tuple(joined.values()))
-
-    @classmethod
-    def joined(cls, tasks: Sequence[_Task]) -> Self:
-        """Return the whole files of tasks that follow each other, each file once."""
-        starts = [[span.start == 0 for span in task.spans] for task in tasks]
-        parts = [
-            t.files.filter(pa.array(s, pa.bool_())) for t, s in zip(tasks, starts, strict=True)
-        ]
-        files = pa.concat_tables(parts)
-        return cls(files, tuple(range(count) for count in files["rows"].to_pylist()))
-
-    @property
-    def begins(self) -> bool:
-        """Whether no task before it has a stretch of its first file."""
-        return not self.spans or self.spans[0].start == 0
 
     @property
     def whole(self) -> bool:

@@ -25,9 +25,10 @@ from plait.model.contract import Option
 from plait.model.schema import Schema
 from plait.read.changed import DELETE, INSERT, POST
 from plait.read.changes import TYPE, VERSION, ChangeScan
-from plait.spark.changes import SHARE_BYTES, ChangeShares, check_asked
+from plait.spark.changes import ChangeShares, check_asked
 from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.spark.options import SourceOptions
+from plait.spark.shares import SHARE_BYTES
 from plait.spark.transfer import packed
 from plait.table import Table
 

@@ -24,10 +24,12 @@ from plait.model.value import to_text
 from plait.model.written import WRITTEN_COLUMN, is_written
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
+from plait.read.stretches import StretchScan
 from plait.spark.changes import changes_to_spark
 from plait.spark.frame import is_connect, require_reachable, spark_schema
 from plait.spark.masks import without_hidden
 from plait.spark.route import quoted
+from plait.spark.stretches import stretches_to_spark
 from plait.storage import local_root
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ _scans: WeakKeyDictionary[object, Scan | ChangeScan] = WeakKeyDictionary()
 _held: WeakKeyDictionary[object, deque[Scan | ChangeScan]] = WeakKeyDictionary()
 
 
-def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
+def to_spark(scan: Scan | ChangeScan | StretchScan, spark: SparkSession) -> DataFrame:
     """Return a DataFrame of a scan; nothing is read yet, and the executors read the files.
 
     Spark's own vectorised reader reads every file, with the columns and filters that it pushes
@@ -68,6 +70,8 @@ def to_spark(scan: Scan | ChangeScan, spark: SparkSession) -> DataFrame:
         SchemaMismatchError: the scan has the hidden column ``_written``.
     """
     require_reachable(scan.store.spec)
+    if isinstance(scan, StretchScan):
+        return stretches_to_spark(scan, spark)
     _require_plain(scan)
     rows = changes_to_spark(scan, spark) if isinstance(scan, ChangeScan) else _files(scan, spark)
     with _lock:

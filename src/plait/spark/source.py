@@ -20,10 +20,11 @@ from plait.model.plan import CHANGED, LIVE, Snapshot, StoreSpec
 from plait.model.schema import Schema
 from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
-from plait.spark.changes import SHARE_BYTES, ChangeShares, check_asked
+from plait.spark.changes import ChangeShares, check_asked
 from plait.spark.frame import check_types, in_spark_types, spark_schema
 from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
 from plait.spark.reader import PlaitStreamReader
+from plait.spark.shares import SHARE_BYTES
 from plait.spark.sink import PlaitWriter, begin_write
 from plait.spark.stream import PlaitStreamWriter, begin_epoch
 from plait.spark.transfer import packed, unpacked

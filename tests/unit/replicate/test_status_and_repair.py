@@ -355,6 +355,15 @@ def test_columns_in_another_order_are_the_same_rows(t: Table) -> None:
     assert repair(t, sink).equal
 
 
+def test_a_comment_leaves_no_sink_behind(t: Table) -> None:
+    sink = fresh("eu")
+    send(t, rows(range(3), v=7), sink)
+    t.alter().comment("v", "what it is").commit()
+    (told,) = status(t)
+    assert told.in_step
+    assert not told.behind
+
+
 def test_a_sink_is_behind_columns_that_changed_until_it_is_compared(t: Table) -> None:
     """The names and types are the same afterwards, and no row was written."""
     sink = fresh("eu")

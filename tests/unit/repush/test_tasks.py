@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait import OptionError, Table
+from plait.read.stretches import StretchScan
 from plait.repush.parts import spans, stretches
 from plait.repush.run import PROGRESS
 from plait.repush.versions import VersionSource
@@ -81,6 +82,24 @@ def test_the_tasks_of_a_file_have_each_visible_row_once(
     assert len(parts) == -(-ROWS // per_task)
     found = [row["id"] for part in parts for row in part.read().read_all().to_pylist()]  # type: ignore[attr-defined]  # a reader
     assert sorted(found) == [number for number, _ in LEFT]
+
+
+@pytest.mark.parametrize("size", [1, 300, 1 << 30])
+@pytest.mark.parametrize("span", [range(100), range(3, 40), range(20, 25), range(50, 50)])
+def test_a_divided_stretch_has_the_same_rows(
+    span: range, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-04: executors get the parts."""
+    monkeypatch.setattr("plait.arrow.output.GROUP_ROWS", 7)
+    table = one_file()
+    store, snapshot = table.handle.store, table.handle.cache.known().snapshot(table.handle.store)
+    scan = StretchScan(store, snapshot, [span], ["id"])
+    parts = scan.divided(size)
+    assert size > 1 or len(parts) == len(span)
+    assert size < 1 << 30 or len(parts) <= 1
+    found = [row for part in parts for row in part.to_arrow()["id"].to_pylist()]
+    assert found == scan.to_arrow()["id"].to_pylist()
+    assert found == [id_ for id_, _ in LEFT if id_ in span]
 
 
 @pytest.mark.parametrize(
