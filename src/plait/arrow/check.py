@@ -207,9 +207,10 @@ class _Checker:
         schema = input_schema(spec, operation, names)
         _check_names(names, schema, spec)
         if operation is Operation.UPSERT:
-            made = set(spec.schema.generated).difference(names)
-            _check_whole(rows.schema, [each for each in schema if each.name not in made])
-        columns = tuple(_plan_column(field, rows.schema, spec) for field in schema)
+            lacking = frozenset(spec.schema.generated).difference(names)
+            _check_whole(rows.schema, [each for each in schema if each.name not in lacking])
+        made = frozenset(spec.schema.generated)
+        columns = tuple(_plan_column(field, rows.schema, spec, made) for field in schema)
         same = all(
             name in names and rows.schema.field(name).type == schema.field(name).type
             for name in schema.names
@@ -319,10 +320,12 @@ def _missing(given: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
     return []
 
 
-def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _ColumnCheck:
+def _plan_column(
+    field: pa.Field, schema: pa.Schema, spec: TableSpec, made: frozenset[str]
+) -> _ColumnCheck:
     position = schema.get_field_index(field.name)
     in_key = field.name in spec.key
-    generated = field.name in spec.schema.generated
+    generated = field.name in made
     finite = pa.types.is_floating(field.type) and (
         in_key or field.name == spec.ordering or field.name in spec.partition_sources
     )

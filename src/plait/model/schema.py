@@ -157,26 +157,8 @@ class Schema:
     def generated(self) -> dict[str, str]:
         """The columns whose value others of the row decide, and the expression of each."""
         texts = {number: note.generated for number, note in self.notes.items() if note.generated}
-        return {
-            each.name: texts[id_of(each)] for each in self.arrow if texts and id_of(each) in texts
-        }
-
-    @property
-    def given(self) -> pa.Schema:
-        """The columns as rows may come: of a generated one no value need be there."""
-        generated = self.generated
-        if not generated:
-            return self.arrow
-        return pa.schema(
-            [each.with_nullable(each.nullable or each.name in generated) for each in self.arrow]
-        )
-
-    def ungenerated(self) -> Schema:
-        """Return the schema of rows of which nobody knows whether their values were generated."""
-        if not self.generated:
-            return self
-        notes = {number: replace(note, generated=None) for number, note in self.notes.items()}
-        return replace(self, notes=notes)
+        named = ((each.name, id_of(each)) for each in (self.arrow if texts else ()))
+        return {name: texts[number] for name, number in named if number in texts}
 
     def same_columns(self, other: Schema) -> bool:
         """Tell whether two schemas differ in nothing but comments and their own ids."""

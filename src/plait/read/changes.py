@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
+from plait.files.generated import ungenerated
 from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.read.ahead import read_ahead
@@ -160,7 +161,7 @@ class ChangeScan(Frames):
             return window
         spec = window.snapshot.spec
         # What commits before took out may have been there before a column was generated.
-        spec = replace(spec, schema=spec.schema.ungenerated())
+        spec = replace(spec, schema=ungenerated(spec.schema))
         live = replace(window.snapshot, spec=spec, files=files.select(LIVE.names))
         plan = plan_scan(live, where=predicate)
         in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())

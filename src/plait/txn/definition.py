@@ -25,7 +25,7 @@ from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.model.order import check_order, recorded_order
-from plait.model.partitioning import COLUMN, PartitionField, is_transform, parse_field
+from plait.model.partitioning import COLUMN, PartitionField, parse_field
 from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
 from plait.model.schema import FIELD_ID, Schema, names_of, type_name
 from plait.model.sums import Sums
@@ -34,7 +34,7 @@ from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.ports import Ports
 from plait.state.constraints import create_checks
 from plait.state.definition import TableDef, laid_out
-from plait.state.generated import create_generated
+from plait.state.generated import create_generated, placing_field
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
@@ -229,35 +229,17 @@ def _partition_field(schema: Schema, text: str) -> str:
             hint = "name a column, or a transform such as day(c), bucket(16, c) or truncate(4, c)"
             raise OptionError(str(error), hint=hint, key="partition_by", value=text) from error
     names = tuple(_column(schema, name, "partition_by") for name in field.sources)
-    field = _placing(schema, replace(field, sources=names))
-    names = field.sources
+    field = placing_field(schema, replace(field, sources=names))
     if field.is_column:
-        _check_plain(schema.arrow.field(names[0]), "partition")
+        _check_plain(schema.arrow.field(field.sources[0]), "partition")
     elif field.is_custom:
         require_function(field.transform)
     try:
         field.kind(schema.arrow)
     except ValueError as error:
-        found = type_name(schema.arrow.field(names[0]).type)
-        raise SchemaError(str(error), column=names[0], found=found) from error
+        found = type_name(schema.arrow.field(field.sources[0]).type)
+        raise SchemaError(str(error), column=field.sources[0], found=found) from error
     return field.text
-
-
-def _placing(schema: Schema, field: PartitionField) -> PartitionField:
-    """Return a field of columns that rows bring: for a generated one the transform behind it.
-
-    A row is sent to its place before its columns are generated.
-    """
-    generated = schema.generated
-    behind = generated.get(field.sources[0]) if field.is_column else None
-    if behind is not None and is_transform(behind):
-        return parse_field(behind)
-    strange = [name for name in field.sources if name in generated]
-    if strange:
-        message = f"partition_by={field.text!r} needs {strange[0]!r}, which is generated as SQL"
-        hint = "use a transform of a column that rows bring, or let rows bring this one"
-        raise OptionError(message, hint=hint, key="partition_by", value=field.text)
-    return field
 
 
 def _no_twice(what: str, names: tuple[str, ...]) -> None:
