@@ -74,6 +74,7 @@ class Table(Writes, Queries, Repushing, Services):
         ttl: Ttl | str | None = None,
         replicas: Iterable[str] = (),
         checks: Mapping[str, str] | None = None,
+        generated: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> Self:
         """Create a table.
@@ -109,11 +110,13 @@ class Table(Writes, Queries, Repushing, Services):
             replicas: stores that get each row before the table does, see ``add_replica``.
             checks: conditions that no row may break, as SQL text by name; see
                 ``Alteration.add_check``.
+            generated: columns whose value comes from others of their row, and the expression of
+                each, such as ``{"day": "day(at)"}``; see ``Alteration.generate``.
             storage_options: passed to the file system of the URL.
 
         Raises:
             OptionError: the definition is invalid; nothing was written.
-            PredicateError: a check is not understood.
+            PredicateError: a check or an expression is not understood.
             SchemaError: a type that Spark and Parquet do not both support.
             TableExistsError: the table exists.
         """
@@ -132,6 +135,7 @@ class Table(Writes, Queries, Repushing, Services):
             names_of(bucket_by, "bucket_by"),
             parse_replicas([replicas] if isinstance(replicas, str) else replicas),
             dict(checks or {}),
+            dict(generated or {}),
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pyarrow as pa
+import xxhash
 
 from tests.compat.golden import Golden, Row
 
@@ -61,4 +62,59 @@ def named() -> Golden:
     table.restore(version=1)
     first = {k: {"id": k, "at": start + k % 2 * _DAY, "n": 1, "s": {"a": k}} for k in range(5)}
     golden.shows(first.values())
+    return golden
+
+
+def generated() -> Golden:
+    """Columns come from others: from the start, later, under new names, and no longer."""
+    golden = Golden(
+        "generated",
+        "id bigint, at timestamp, day date, name string, shard int, price int, total bigint",
+        record_key=("id",),
+        partition_by=("day",),
+        table_type="mor",
+        properties={"checkpoint.interval": 3},
+        generated={"day": "day(at)", "shard": "bucket(4, name)"},
+    )
+    table, rows = golden.table, dict[int, Row]()
+    start = dt.datetime(2026, 1, 31, 18, tzinfo=dt.UTC)
+    shards: dict[str | None, object] = {
+        name: xxhash.xxh64_intdigest(name.encode(), seed=42) % 4 for name in "abc"
+    }
+
+    def put(key: int, name: str | None) -> None:
+        at = start + key * dt.timedelta(hours=5)
+        known: Row = {"id": key, "at": at, "day": at.date(), "name": name}
+        rows[key] = {**known, "shard": shards.get(name), "price": key, "total": None}
+
+    def told() -> None:
+        golden.shows(rows.values())
+
+    for key, name in enumerate(["a", "b", None, "c"]):
+        put(key, name)
+    given = golden.arrow(rows.values())
+    table.upsert(given.drop_columns(["day", "shard"]))
+    told()
+    put(1, "c")
+    table.upsert(golden.arrow([rows[1]]))
+    told()
+    table.update({"name": "'a'", "total": "price * 2"})
+    for row in rows.values():
+        row |= {"name": "a", "shard": shards["a"], "total": int(str(row["price"])) * 2}
+    told()
+    table.alter().generate("total", "price * 2").rename("price", "each price").commit()
+    for key, row in rows.items():
+        kept = {("each price" if name == "price" else name): value for name, value in row.items()}
+        rows[key] = kept
+    told()
+    table.update({"each price": "7"}, where="day = DATE '2026-02-01' AND id < 3")
+    rows[2] |= {"each price": 7, "total": 14}
+    told()
+    table.alter().generate("shard", None).drop("total").commit()
+    for row in rows.values():
+        row.pop("total")
+    told()
+    table.update({"shard": "9"}, where="id = 0")
+    rows[0] |= {"shard": 9}
+    told()
     return golden

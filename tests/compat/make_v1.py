@@ -20,7 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Insert, Table, Update
-from tests.compat.columns import named
+from tests.compat.columns import generated, named
 from tests.compat.combined import combined, downgraded, upgraded
 from tests.compat.golden import Golden, Row, by
 from tests.compat.services import (
@@ -462,6 +462,7 @@ TABLES = (
     fields,
     altered,
     named,
+    generated,
     combined,
     upgraded,
     downgraded,

@@ -127,7 +127,7 @@ def laid_out(table: TableDef) -> TableDef:
     """Return a definition that has an older layout and an open repush."""
     schema, buckets = table.spec.schema, replace(table.spec.buckets, by=("id",))
     first = schema.field_id(schema.names[0])
-    notes = {first: ColumnNote("a word", "1", "2", was_float=True)}
+    notes = {first: ColumnNote("a word", "1", "2", was_float=True, generated="n")}
     schema = replace(schema, notes=notes, checks=(Check("positive", "id > 0"),))
     spec = replace(table.spec, schema=schema, buckets=buckets)
     table = replace(table, spec=spec, schemas={schema.id: schema})

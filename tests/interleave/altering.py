@@ -220,6 +220,14 @@ def _checked(shown: Shown, _: int) -> Shown:
     return replace(shown, rules={**shown.rules, "positive": _not_negative})
 
 
+def _ten_times(row: Row) -> bool:
+    return row.get("n") == 10 * int(str(row["id"]))
+
+
+def _generated(shown: Shown, _: int) -> Shown:
+    return replace(shown, rules={**shown.rules, "n generated": _ten_times})
+
+
 def _reshaped(shown: Shown, version: int) -> Shown:
     shown = shown.edited("n", name="m", kind=pa.int64()).dropped("note")
     return _adding("extra")(shown, version)
@@ -277,6 +285,9 @@ PARTS: Mapping[str, Part] = {
         lambda shown, _: shown.edited("note", nullable=False),
         ("note",),
         holds=lambda row: row.get("note") is not None,
+    ),
+    "generate": Alter(
+        lambda a: a.generate("n", "CAST(id * 10 AS int)"), _generated, holds=_ten_times
     ),
 }
 """What actors do; rows of writers have keys of their own, so that no two of them conflict."""

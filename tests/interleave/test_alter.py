@@ -26,8 +26,11 @@ SHORT = [
     ("cow", ("bring", "bring same")),
     ("mor", ("bring", "bring other")),
     ("cow", ("add", "drop and add")),
+    ("mor", ("generate", "put")),
+    ("cow", ("generate", "put bad")),
 ]
-EVERY = list(itertools.product(("cow", "mor"), itertools.combinations(PARTS, 2)))
+_PAIRED = [name for name in PARTS if name != "generate"]  # it stands in the way of half of them
+EVERY = [*itertools.product(("cow", "mor"), itertools.combinations(_PAIRED, 2)), *SHORT[-2:]]
 
 
 def _named(actors: str | tuple[str, ...]) -> str:

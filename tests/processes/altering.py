@@ -30,6 +30,7 @@ ALTERS: dict[ColumnChange, Callable[[Alteration], Alteration]] = {
     ColumnChange.RELAX: lambda change: change.allow_null("w"),
     ColumnChange.REQUIRE: lambda change: change.require("v"),
     ColumnChange.CHECK: lambda change: change.add_check("small", "v IS NOT NULL AND v < 100"),
+    ColumnChange.GENERATE: lambda change: change.generate("w", "v * 0 + 1"),
     ColumnChange.NOTE: lambda change: change.default("v", 3).comment("w", "a word"),
 }
 

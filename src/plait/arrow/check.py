@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 
 from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_value
 from plait.arrow.constraints import Constraints
+from plait.arrow.generated import computed
 from plait.arrow.ingest import Rows, open_rows
 from plait.arrow.sample import sample_of
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.fitting import filled
+from plait.files.generated import Generated, generated_in
 from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
@@ -47,7 +49,8 @@ def prepare(
         OptionError: this is no kind of data that can be written.
         SchemaMismatchError: columns are missing, unknown, or of a type that does not fit.
         BadRecordError: a value is missing or would change; names the column and a row.
-        ConstraintError: rows break a check of the schema; a delete's may.
+        ConstraintError: rows break a check of the schema, or bring another value for a generated
+            column than its expression gives; a delete's may.
     """
     rows = open_rows(data)
     checker = _Checker.plan(rows, spec, operation, where)
@@ -106,7 +109,18 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
     wanted = set(spec.key)
     if not spec.across and set(spec.partition_sources) <= set(names):
         wanted |= set(spec.partition_sources)
+    elif not spec.across:
+        _refuse_half_placed(names, spec)
     return pa.schema([field for field in schema if field.name in wanted])
+
+
+def _refuse_half_placed(names: Sequence[str], spec: TableSpec) -> None:
+    """Refuse keys that seem to say in which partition they are, and would be removed in all."""
+    for name in set(names).intersection(spec.schema.generated, spec.decided_columns):
+        lacking = ", ".join(each for each in spec.partition_sources if each not in names)
+        message = f"the keys have {name!r}, but lack {lacking}, which say where they are"
+        hint = f"add the columns; or leave {name!r} out, to look in every partition"
+        raise SchemaMismatchError(message, hint=hint, column=name, found=list(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,8 @@ class _ColumnCheck:
     """Whether a null is refused, here or deeper in the type."""
     default: pa.Scalar | None = None
     """What rows have that come without the column; None: null."""
+    generated: bool = False
+    """Whether it is looked at once it is computed."""
 
     @property
     def fallible(self) -> bool:
@@ -142,6 +158,10 @@ class _ColumnCheck:
             message += type_name(self.field.type)
             hint = "cast or clean the column before you write it"
             raise self._refused(message, hint, batch, _first(given, self._loses)) from error
+        return array if self.generated else self.checked(array, batch)
+
+    def checked(self, array: pa.Array, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values of the column, as they are; raise BadRecordError for one too few."""
         if self.demanding and (path := missing_value(array, self.field)) is not None:
             why = "record keys must not be null" if self.in_key else "the column must not be null"
             message = f"column {path!r} is null in a row, and {why}"
@@ -174,6 +194,7 @@ class _Checker:
     copies: bool
     """Whether some column takes new memory in the table's schema."""
     constraints: Constraints
+    generated: tuple[Generated, ...] = ()
 
     @classmethod
     def plan(
@@ -186,42 +207,57 @@ class _Checker:
         schema = input_schema(spec, operation, names)
         _check_names(names, schema, spec)
         if operation is Operation.UPSERT:
-            _check_whole(rows.schema, schema)
-        columns = tuple(_plan_column(field, rows.schema, spec) for field in schema)
+            lacking = frozenset(spec.schema.generated).difference(names)
+            _check_whole(rows.schema, [each for each in schema if each.name not in lacking])
+        made = frozenset(spec.schema.generated)
+        columns = tuple(_plan_column(field, rows.schema, spec, made) for field in schema)
         same = all(
             name in names and rows.schema.field(name).type == schema.field(name).type
             for name in schema.names
         )
         keys = operation is Operation.DELETE
         constraints = Constraints() if keys else Constraints.of(spec.schema)
-        return cls(schema, columns, where, rows.foreign, not same, constraints)
+        generated = () if keys else generated_in(spec.schema)
+        copies = not same or bool(generated)
+        return cls(schema, columns, where, rows.foreign, copies, constraints, generated)
 
     @property
     def fallible(self) -> bool:
         """Whether some row may be refused."""
         asked = self.foreign or self.where is not None or bool(self.constraints.broken_by)
-        return asked or any(c.fallible for c in self.columns)
+        return asked or bool(self.generated) or any(c.fallible for c in self.columns)
 
     def prepare(self, batch: pa.RecordBatch, rest: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
         """Bring a batch to the table's schema, or refuse it; the rest is counted then."""
-        prepared = self._fitted(batch)
+        prepared = self._fitted(batch, rest)
         self.constraints.require(prepared, map(self._fitted, rest))
         return prepared
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.foreign:
-            _check_contents(batch)
-        arrays = [column.prepare(batch) for column in self.columns]
-        prepared = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    def _fitted(self, batch: pa.RecordBatch, rest: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
+        prepared = self._typed(batch)
+        if self.generated:
+            prepared = computed(self.generated, prepared, lambda: map(self._typed, rest))
+            for column in self.columns:
+                if column.generated:
+                    column.checked(prepared.column(column.field.name), prepared)
         if self.where is not None:
             _check_where(prepared, self.where)
         return prepared
 
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.foreign:
+            _check_contents(batch)
+        arrays = [column.prepare(batch) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
 
 def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> None:
     check_known(names, spec.schema.names)
+    generated = spec.schema.generated
     for field in schema:
-        if field.name in names or default_value(spec.schema, field.name) is not None:
+        if field.name in names or field.name in generated:
+            continue
+        if default_value(spec.schema, field.name) is not None:
             continue
         if not field.nullable or field.name in spec.key:
             raise lacking_column(field.name, names, "which must not be null")
@@ -250,9 +286,9 @@ def check_known(names: Sequence[str], known: Sequence[str]) -> None:
             raise SchemaMismatchError(message, hint=hint, column=name, found=list(names))
 
 
-def _check_whole(given: pa.Schema, schema: pa.Schema) -> None:
+def _check_whole(given: pa.Schema, schema: Sequence[pa.Field]) -> None:
     """Refuse rows that replace others and lack some of their values, which would be lost."""
-    missing = _missing(pa.struct(list(given)), pa.struct(list(schema)), "")
+    missing = _missing(pa.struct(list(given)), pa.struct(schema), "")
     if not missing:
         return
     several = "columns" if len(missing) > 1 else "column"
@@ -260,7 +296,7 @@ def _check_whole(given: pa.Schema, schema: pa.Schema) -> None:
     message = f"the rows lack {several} {shown}: an upsert would set them to null in existing rows"
     hint = (
         "write whole structs"
-        if any(name not in schema.names for name in missing)
+        if any(name not in {each.name for each in schema} for name in missing)
         else "add them, or upsert with missing_columns='keep' to keep the values that are there"
     )
     raise SchemaMismatchError(
@@ -284,18 +320,26 @@ def _missing(given: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
     return []
 
 
-def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _ColumnCheck:
+def _plan_column(
+    field: pa.Field, schema: pa.Schema, spec: TableSpec, made: frozenset[str]
+) -> _ColumnCheck:
     position = schema.get_field_index(field.name)
     in_key = field.name in spec.key
+    generated = field.name in made
+    finite = pa.types.is_floating(field.type) and (
+        in_key or field.name == spec.ordering or field.name in spec.partition_sources
+    )
+    strict = field.with_nullable(field.nullable and not in_key)
     if position < 0:
         return _ColumnCheck(
             field,
             None,
             Fit.TOTAL,
-            finite=False,
+            finite=finite and generated,
             in_key=in_key,
-            demanding=False,
+            demanding=generated and demanding(strict),
             default=default_value(spec.schema, field.name),
+            generated=generated,
         )
     given = schema.field(position).type
     how = fit(given, field.type)
@@ -308,11 +352,8 @@ def _plan_column(field: pa.Field, schema: pa.Schema, spec: TableSpec) -> _Column
             expected=str(field.type),
             found=str(given),
         )
-    finite = pa.types.is_floating(field.type) and (
-        in_key or field.name == spec.ordering or field.name in spec.partition_sources
-    )
-    strict = field.with_nullable(field.nullable and not in_key)
-    return _ColumnCheck(strict, position, how, finite, in_key, demanding(strict))
+    strictly = demanding(strict)
+    return _ColumnCheck(strict, position, how, finite, in_key, strictly, generated=generated)
 
 
 def _type_hint(given: pa.DataType, wanted: pa.DataType) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from plait.arrow.check import check_known, lacking_column, prepare
+from plait.arrow.generated import Transformed
 from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr import parse_value
 from plait.expr.bind import bind, condition
@@ -21,12 +22,14 @@ from plait.expr.tree import (
     TARGET,
     Compare,
     Expression,
+    Function,
     IsNull,
     Name,
     Or,
     Predicate,
     columns_read,
 )
+from plait.files.generated import generated_in
 from plait.files.keys import Indices
 from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
 from plait.model.instant import Operation
@@ -81,7 +84,12 @@ def _condition(when: object) -> Predicate | None:
 def _formulas(values: Mapping[str, object] | None) -> Mapping[str, Expression] | None:
     if values is None:
         return None
-    return {str(name): parse_value(value) for name, value in values.items()}
+    return {str(name): _formula(value) for name, value in values.items()}
+
+
+def _formula(value: object) -> Expression:
+    transform = Transformed.find(value)
+    return parse_value(value) if transform is None else Function(transform)
 
 
 def partial(spec: TableSpec) -> Clauses:
@@ -220,13 +228,15 @@ class BoundClauses:
                     return frozenset(self.spec.schema.names)
                 names |= read
             if rule.values is not None and not self.inserts:
-                names |= set(self.spec.schema.names) - set(values)
+                names |= set(self.spec.schema.names) - {*values, *self.spec.schema.generated}
         return frozenset(names)
 
     @property
     def set_columns(self) -> frozenset[str]:
         """The columns that may get another value."""
-        return frozenset(name for rule in self.rules for name in rule.values or ())
+        named = frozenset(name for rule in self.rules for name in rule.values or ())
+        generated = generated_in(self.spec.schema)
+        return named.union(each.name for each in generated if named.intersection(each.sources))
 
     def choose(self, rows: Sides) -> Chosen:
         """Decide what becomes of rows.
@@ -266,12 +276,12 @@ class BoundClauses:
 
     def _rows(self, values: Mapping[str, Expression], rows: Sides) -> pa.Table:
         """Compute rows of the table; check them as rows that come in are checked."""
-        schema = self.spec.schema.arrow
+        schema, generated = self.spec.schema.arrow, self.spec.schema.generated
         columns: dict[str, pa.Array | pa.ChunkedArray] = {}
         for name in schema.names:
             if name in values:
                 columns[name] = _value(name, values[name], rows, schema.field(name).type)
-            elif not self.inserts:
+            elif not self.inserts and name not in generated:
                 columns[name] = rows.tables[TARGET].column(name)
         operation = Operation.INSERT if self.inserts else Operation.UPSERT
         batches = list(prepare(pa.table(columns), self.spec, operation))

@@ -17,6 +17,7 @@ from plait.model.steps import (
     DefaultColumn,
     DropCheck,
     DropColumn,
+    GenerateColumn,
     MoveColumn,
     RenameColumn,
     RequireColumn,
@@ -48,8 +49,23 @@ _CONSTRAINTS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Step]
         re.compile(rf"\s*ALTER\s+(?:COLUMN\s+)?{_NAME}\s+SET\s+NOT\s+NULL\s*", re.IGNORECASE),
         lambda found: RequireColumn(_plain(found[1])),
     ),
+    (
+        re.compile(
+            rf"\s*ALTER\s+(?:COLUMN\s+)?{_NAME}\s+SET\s+EXPRESSION\s+AS\s*\((.*)\)\s*",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        lambda found: GenerateColumn(found[1], found[2].strip()),
+    ),
+    (
+        re.compile(rf"\s*ALTER\s+(?:COLUMN\s+)?{_NAME}\s+DROP\s+EXPRESSION\s*", re.IGNORECASE),
+        lambda found: GenerateColumn(found[1], None),
+    ),
 )
-"""Conditions are not the parser's to read here."""
+"""Conditions and expressions are not the parser's to read here."""
+_GENERATED: Final = re.compile(
+    r"(\s*ADD\s+COLUMN\s+(`[^`]+`|\w+)\s.*?)\s+GENERATED\s+ALWAYS\s+AS\s*\((.*)\)\s*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
@@ -61,6 +77,9 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     >>> parse_steps("ALTER COLUMN n TYPE bigint")
     (WidenColumn(path='n', data_type=DataType(int64)),)
     """
+    generated = _GENERATED.fullmatch(text)
+    if generated is not None:
+        return (*parse_steps(generated[1]), GenerateColumn(generated[2], generated[3].strip()))
     for pattern, make in _CONSTRAINTS:
         match = pattern.fullmatch(text)
         if match is not None:

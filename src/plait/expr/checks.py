@@ -1,4 +1,4 @@
-"""Conditions that no row may break, as SQL text: bound to columns, and with other names."""
+"""SQL text in the definition of a table: conditions, bound to columns; texts with other names."""
 
 from __future__ import annotations
 
@@ -50,14 +50,19 @@ def renamed_check(check: Check, old: str, new: str) -> Check:
     >>> renamed_check(Check("paid", "fare > 0 AND tip.eur < fare"), "fare", "the price").predicate
     '`the price` > 0 AND tip.eur < `the price`'
     """
-    with parsed(check.predicate, VALUE) as tree:
+    return Check(check.name, renamed_text(check.predicate, old, new))
+
+
+def renamed_text(text: str, old: str, new: str) -> str:
+    """Return SQL text in which a column has another name."""
+    with parsed(text, VALUE) as tree:
         for column in [node for node in tree.walk() if node.key == "column"]:
             first = column.parts[0]  # type: ignore[attr-defined]  # of a column
             if first.name.lower() == old.lower():
                 first.set("this", new)
                 first.set("quoted", True)  # noqa: FBT003 - sqlglot's
-        text = tree.sql(dialect="spark")
-    if not text:
-        why = f"cannot rename a column in {check.predicate[:100]!r}"
-        raise refused(check.predicate, VALUE, why)
-    return Check(check.name, text)
+        renamed = tree.sql(dialect="spark")
+    if not renamed:
+        why = f"cannot rename a column in {text[:100]!r}"
+        raise refused(text, VALUE, why)
+    return renamed

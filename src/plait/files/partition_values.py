@@ -209,6 +209,23 @@ def known_of(partitions: Sequence[Partition], spec: TableSpec) -> dict[str, Boun
     return known
 
 
+def decided_in(partitions: Sequence[Partition], spec: TableSpec) -> dict[str, pa.Array]:
+    """Return the values of generated columns that some partitions decide.
+
+    They hold for rows that were written, or looked at, since the column is generated.
+
+    Raises:
+        ValueError: a text is no value of its field.
+    """
+    places = {field.text: at for at, field in enumerate(spec.fields) if not field.is_column}
+    schema, found = spec.schema, dict[str, pa.Array]()
+    for name, text in schema.generated.items() if places else ():
+        if text in places:
+            texts = [each[places[text]] for each in partitions]
+            found[name] = array_of(texts, schema.arrow.field(name).type)
+    return found
+
+
 def _bounds(field: PartitionField, values: pa.Array, kind: pa.DataType) -> Bounds:
     nulls = pc.is_null(values)
     counts = nulls.cast(pa.int64())

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.cast import demanding, missing_value
+from plait.files.generated import given_columns
 from plait.model.plan import TableSpec
 
 Places = npt.NDArray[np.int64]
@@ -121,7 +122,7 @@ class RowCheck:
     def of(cls, spec: TableSpec) -> Self:
         """Check rows of a table."""
         finite = {*spec.key, *spec.partition_sources, *([spec.ordering] if spec.ordering else [])}
-        return cls(spec.schema.arrow, spec.key, sorted(finite))
+        return cls(given_columns(spec.schema), spec.key, sorted(finite))
 
     def refused(self, rows: pa.Table) -> Iterator[Undecodable]:
         """Return the places of such rows, with the reason; the same one may come twice."""

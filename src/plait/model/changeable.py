@@ -91,6 +91,12 @@ CHANGES: Final[Mapping[str, DefinitionChange]] = {
         LIVE,
         "`Table.alter().add_check(...)`, `tablectl alter URI 'ADD CONSTRAINT n CHECK (...)'`",
     ),
+    "generated": DefinitionChange(
+        "what columns are generated from",
+        LIVE,
+        "`Table.alter().generate(...)`, `tablectl alter URI 'ALTER COLUMN c SET EXPRESSION AS "
+        "(...)'`",
+    ),
     "policy": DefinitionChange("the conflict policy", NEVER, "a new table"),
     "isolation": DefinitionChange("the isolation", NEVER, "a new table"),
     "unique": DefinitionChange("where keys are unique", NEVER, "a new table"),

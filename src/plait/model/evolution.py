@@ -194,9 +194,8 @@ class Evolution:
             for text in (note.initial, note.default)
         )
         was_float = note.was_float or _T.is_float32(field.type)
-        return _with_note(
-            changed, field, ColumnNote(note.comment, initial, default, was_float=was_float)
-        )
+        wide = replace(note, initial=initial, default=default, was_float=was_float)
+        return _with_note(changed, field, wide)
 
     def _required(self, path: str) -> Evolution:
         self.find(path)

@@ -120,6 +120,17 @@ def parse_field(text: str) -> PartitionField:
     return PartitionField(name, tuple(arguments), size)
 
 
+def is_transform(text: str) -> bool:
+    """Tell whether a text calls a built-in transform, rightly or not.
+
+    >>> is_transform("days(at)"), is_transform("upper(name)"), is_transform("day(at) + 1")
+    (True, False, False)
+    """
+    call = _CALL.fullmatch(text.strip())
+    name = "" if call is None else call[1].lower()
+    return name in _SIZED or name.removesuffix("s") in PERIODS
+
+
 def is_plain_name(text: str) -> bool:
     """Tell whether a field is a column, and its text the name of it."""
     return not text.startswith("`") and _CALL.fullmatch(text.strip()) is None

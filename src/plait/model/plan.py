@@ -90,6 +90,13 @@ class TableSpec:
         return sources_of([field for field in self.fields if field.is_column])
 
     @property
+    def decided_columns(self) -> tuple[str, ...]:
+        """The columns whose values a partition says: its own, and those that it generates."""
+        made = {each.text for each in self.fields if not each.is_column}
+        generated = (name for name, text in self.schema.generated.items() if text in made)
+        return (*self.partition_columns, *(generated if made else ()))
+
+    @property
     def transforms_outside_key(self) -> tuple[PartitionField, ...]:
         """Transforms that can put rows with the same record key into different partitions."""
         own = (each for each in self.fields if not each.is_column)

@@ -93,6 +93,8 @@ class ColumnNote:
     """Canonical text of the value in rows that come without the column; None: null."""
     was_float: bool = False
     """Whether it was a float and is a double, so that bounds of older files are texts of floats."""
+    generated: str | None = None
+    """The expression that gives each row its value; None: rows bring it (RFC 0031)."""
 
 
 NO_NOTE: Final = ColumnNote()
@@ -150,6 +152,13 @@ class Schema:
         """Whether some column has a default."""
         texts = ((note.initial, note.default) for note in self.notes.values())
         return any(each != (None, None) for each in texts)
+
+    @property
+    def generated(self) -> dict[str, str]:
+        """The columns whose value others of the row decide, and the expression of each."""
+        texts = {number: note.generated for number, note in self.notes.items() if note.generated}
+        named = ((each.name, id_of(each)) for each in (self.arrow if texts else ()))
+        return {name: texts[number] for name, number in named if number in texts}
 
     def same_columns(self, other: Schema) -> bool:
         """Tell whether two schemas differ in nothing but comments and their own ids."""
@@ -288,6 +297,7 @@ def _field_json(field: pa.Field, notes: Mapping[int, ColumnNote]) -> dict[str, o
         **({} if note.initial is None else {"initial": note.initial}),
         **({} if note.default is None else {"default": note.default}),
         **({"was": type_name(pa.float32())} if note.was_float else {}),
+        **({} if note.generated is None else {"generated": note.generated}),
     }
 
 
@@ -308,7 +318,8 @@ def _field_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.F
         raise TypeError(value)
     kind = _type_from(entry["type"], depth, notes)
     initial, default, was = (_text(entry, each) for each in ("initial", "default", "was"))
-    note = ColumnNote(str(entry.get("comment", "")), initial, default, was is not None)
+    generated = _text(entry, "generated")
+    note = ColumnNote(str(entry.get("comment", "")), initial, default, was is not None, generated)
     if note != NO_NOTE:
         notes[number] = note
     return pa.field(name, kind, nullable, {FIELD_ID: str(number).encode()})

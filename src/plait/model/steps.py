@@ -100,6 +100,15 @@ class DropCheck:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class GenerateColumn:
+    """The value of a column comes from others of its row, or no longer does."""
+
+    path: str
+    expression: str | None
+    """A transform or SQL text; None: rows bring the value again."""
+
+
 ColumnStep: TypeAlias = (
     AddColumn
     | DropColumn
@@ -111,4 +120,4 @@ ColumnStep: TypeAlias = (
     | CommentColumn
     | DefaultColumn
 )
-Step: TypeAlias = ColumnStep | AddCheck | DropCheck
+Step: TypeAlias = ColumnStep | AddCheck | DropCheck | GenerateColumn

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
+from plait.files.generated import ungenerated
 from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
@@ -184,7 +185,10 @@ class ChangeScan(Frames):
         predicate = _of_table(self._where, self._fields, window)
         if predicate is None or not files.num_rows or not window.one_layout:
             return window
-        live = replace(window.snapshot, files=files.select(LIVE.names))
+        spec = window.snapshot.spec
+        # What commits before took out may have been there before a column was generated.
+        spec = replace(spec, schema=ungenerated(spec.schema))
+        live = replace(window.snapshot, spec=spec, files=files.select(LIVE.names))
         plan = plan_scan(live, where=predicate)
         in_plan = pc.is_in(files["path"], value_set=plan.files["path"].combine_chunks())
         flags = in_plan.to_numpy()

@@ -16,7 +16,7 @@ from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
 from plait.files.bounds import file_bounds
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
-from plait.files.partition_values import known_of, values_of
+from plait.files.partition_values import decided_in, known_of, values_of
 from plait.model.bucket import UNKEYED, Partition, partition_parse
 from plait.model.partitioning import PartitionField
 from plait.model.plan import Snapshot, TableSpec
@@ -124,11 +124,11 @@ def _by_partition(
 
     Conditions on partition columns alone are decided here for good; the rest is given back.
     """
-    if not set(spec.partition_sources) & set(condition.columns):
+    if not {*spec.partition_sources, *spec.decided_columns} & set(condition.columns):
         return np.ones(files.num_rows, dtype=np.bool_), condition
     encoded = files["partition"].combine_chunks().dictionary_encode()
     flags = judge_partitions(encoded.dictionary, condition, spec)
-    undecided = _open(condition.predicate, frozenset(spec.partition_columns))
+    undecided = _open(condition.predicate, frozenset(spec.decided_columns))
     rest = Condition.of(undecided, spec.schema.arrow)
     return flags[encoded.indices.to_numpy()], rest
 
@@ -141,7 +141,7 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
     """
     partitions = _partitions(texts, spec)
     try:
-        known = known_of(partitions, spec)
+        known = known_of(partitions, spec) | decided_in(partitions, spec)
     except ValueError as error:
         raise _damaged(error) from error
     flags = may_match(condition.predicate, known, len(texts))

@@ -53,7 +53,7 @@ def wanted_where(where: Where) -> Wants:
             return Wanted()
         looked_at = condition.columns
         by_partition = None
-        if set(spec.partition_sources) & set(looked_at):
+        if {*spec.partition_sources, *spec.decided_columns} & set(looked_at):
 
             def by_partition(texts: pa.Array) -> Flags:
                 return judge_partitions(texts, condition, spec)
@@ -61,7 +61,7 @@ def wanted_where(where: Where) -> Wants:
         schema = spec.schema
         kinds_of = {name: schema.arrow.field(name).type for name in looked_at}
         bounded = [
-            n for n, kind in kinds_of.items() if n not in spec.partition_columns and is_plain(kind)
+            n for n, kind in kinds_of.items() if n not in spec.decided_columns and is_plain(kind)
         ]
         kinds = {schema.field_id(name): kinds_of[name] for name in bounded}
         if not kinds:

@@ -77,6 +77,7 @@ class NewLayout:
             ttl=table.ttl,
             bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
             replicas=table.replicas,
+            generated=spec.schema.generated,
         )
         new = definition.table(spec.schema.arrow).spec
         buckets = replace(new.buckets, id=table.new_layout_id())

@@ -99,10 +99,11 @@ class FoundSource:
         Raises:
             SchemaError: the rows do not fit.
         """
-        missing = sorted(set(spec.schema.names) - set(self.schema.names))
+        needed = set(spec.schema.names).difference(spec.schema.generated)
+        missing = sorted(needed.difference(self.schema.names))
         if missing:
             message = f"{self.source.address} lacks columns of the table: {', '.join(missing)}"
-            hint = "a source has every column of the table, and no other"
+            hint = "a source has every column of the table but generated ones, and no other"
             raise SchemaMismatchError(
                 message, hint=hint, column=missing[0], found=self.schema.names
             )

@@ -23,6 +23,7 @@ from plait.model.steps import (
     DefaultColumn,
     DropCheck,
     DropColumn,
+    GenerateColumn,
     MoveColumn,
     RenameColumn,
     RequireColumn,
@@ -42,6 +43,7 @@ _TEXTS: Final[Mapping[str, type]] = {
     "name": str,
     "comment": str,
     "predicate": str,
+    "expression": type(None),
     "after": type(None),
 }
 """What must be text in a step, and what it may be besides."""
@@ -136,6 +138,29 @@ class Alteration:
     def drop_check(self, name: str) -> Alteration:
         """Drop a condition by its name."""
         return self._with(DropCheck(name))
+
+    def generate(self, column: str, expression: str | None) -> Alteration:
+        """Let the value of a column come from others of its row, from now on.
+
+        Rows that are there are looked at first: each must have the value already. Writers may
+        leave the column out, or bring the same value.
+
+        Args:
+            column: its name; it is there, or an ``add`` before this adds it.
+            expression: a transform of a column, such as ``"day(at)"``, or SQL text, such as
+                ``"fare + tip"``; None: rows bring the value again.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-alter-generate", "fare int, tip int")
+        >>> t.alter().add("paid", "int").generate("paid", "fare + tip").commit().version
+        1
+        >>> t.append(pa.table({"fare": [7], "tip": [2]})).version
+        2
+        >>> t.scan().to_arrow().to_pylist()
+        [{'fare': 7, 'tip': 2, 'paid': 9}]
+        """
+        return self._with(GenerateColumn(column, expression))
 
     def comment(self, column: str, text: str) -> Alteration:
         """Say what a column means; "" for nothing."""

@@ -67,7 +67,7 @@ def find_candidates(handle: TableHandle, state: TableState, ttl: Ttl, limit: int
     spec = state.table.spec
     if ttl.by_row_written:
         return _written_before(state.snapshot(handle.store, wants=wanted_written), limit)
-    if ttl.by in spec.partition_columns or ttl.unit != PARTITION:
+    if ttl.by in spec.decided_columns or ttl.unit != PARTITION:
         return _matching(handle, state, _predicate(ttl, limit, spec)).plan.files
     by_written = spec.written and not ttl.by_column
     wants = wanted_written if by_written else everything
@@ -104,7 +104,7 @@ def find_expired(
         planned: tells which files are looked at.
         check_alive: called before each file; it raises if the work is in vain.
     """
-    by_value = ttl.by in state.table.spec.partition_columns
+    by_value = ttl.by in state.table.spec.decided_columns
     files = list(filter(planned, live_files(find_candidates(handle, state, ttl, limit))))
     rows: dict[str, Positions | None] = {}
     if by_value or ttl.unit == PARTITION:

@@ -1,20 +1,24 @@
-"""Rows that are there, compared with constraints that are to come (RFC 0027)."""
+"""Rows that are there, compared with constraints that are to come (RFC 0027, 0031)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from plait.arrow.constraints import constraint_error
+from plait.arrow.generated import different, rule_of
 from plait.arrow.sample import sample_of
 from plait.expr.checks import checked_columns, violation
+from plait.files.generated import Generated, generated_in
+from plait.model.plan import Snapshot
 from plait.model.schema import Check, Schema, id_of
-from plait.model.steps import AddCheck, Step
+from plait.model.steps import AddCheck, GenerateColumn, Step
 from plait.read.scan import Scan
 from plait.state.definition import TableDef
 from plait.state.state import TableState
+from plait.storage.port import Store
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
@@ -59,14 +63,13 @@ class Validation:
                 schemas=dict(table.schemas),
                 files=snapshot.files.filter(fresh),
             )
-            for check in demands:
-                where = violation(check, table.spec.schema.arrow)
-                _require_none(check, Scan(self.handle.store, snapshot, where=where))
+            for demand in demands:
+                _require_none(demand, snapshot, self.handle.store)
             self._seen.update(paths)
         finally:
             pin.release()
 
-    def _new_of(self, before: Schema, schema: Schema) -> tuple[Check, ...]:
+    def _new_of(self, before: Schema, schema: Schema) -> tuple[Check | Generated, ...]:
         names = {step.name.lower() for step in self.steps if isinstance(step, AddCheck)}
         checks = [each for each in schema.checks if each.name.lower() in names]
         free = {id_of(column) for column in before.arrow if column.nullable}
@@ -74,16 +77,31 @@ class Validation:
             if id_of(column) in free and not column.nullable:
                 quoted = "`" + column.name.replace("`", "``") + "`"
                 checks.append(Check(f"{column.name} NOT NULL", f"{quoted} IS NOT NULL"))
-        return tuple(checks)
+        known = {before.field_id(name): text for name, text in before.generated.items()}
+        asked = any(isinstance(step, GenerateColumn) for step in self.steps)
+        generated = generated_in(schema) if asked else ()
+        new = (each for each in generated if known.get(schema.field_id(each.name)) != each.text)
+        return (*checks, *new)
 
 
-def _require_none(check: Check, scan: Scan) -> None:
-    """Refuse rows that a scan finds; raise ConstraintError."""
-    columns = sorted(checked_columns(check, scan.schema))
+def _require_none(demand: Check | Generated, snapshot: Snapshot, store: Store) -> None:
+    """Refuse rows of a snapshot that break a demand; raise ConstraintError."""
+    if isinstance(demand, Generated):
+        check, columns = rule_of(demand), [demand.name, *demand.sources]
+        found = _unlike(demand, Scan(store, snapshot, columns=columns))
+    else:
+        check, schema = demand, snapshot.spec.schema.arrow
+        columns = sorted(checked_columns(check, schema))
+        found = Scan(store, snapshot, where=violation(check, schema)).to_reader()
     count, sample = 0, dict[str, str]()
-    for batch in scan.to_reader():
+    for batch in found:
         if batch.num_rows and not count:
             sample = sample_of(batch, 0, columns[0] if columns else "")
         count += batch.num_rows
     if count:
         raise constraint_error(check, count, ",".join(columns), sample, there=True)
+
+
+def _unlike(column: Generated, scan: Scan) -> Iterator[pa.RecordBatch]:
+    for batch in scan.to_reader():
+        yield batch.filter(pa.array(different(column, batch)))

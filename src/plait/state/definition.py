@@ -20,6 +20,7 @@ from plait.timeline.features import (
     BUCKET_BY,
     CHECKS,
     DEFAULTS,
+    GENERATED,
     PARTITION_FIELDS,
     REPLICAS,
     REPUSH,
@@ -128,6 +129,7 @@ class TableDef:
             WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
             REPLICAS: self.replicas,
             UNIQUE: self.unique == UNIQUE_TABLE,
+            GENERATED: any(each.generated for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
 

@@ -13,9 +13,17 @@ from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
 from plait.model.schema import Schema, ids_in, parts_of
-from plait.model.steps import AddCheck, AddColumn, DropCheck, RenameColumn, Step
+from plait.model.steps import (
+    AddCheck,
+    AddColumn,
+    DropCheck,
+    GenerateColumn,
+    RenameColumn,
+    Step,
+)
 from plait.state.constraints import checks_after, with_check
 from plait.state.definition import TableDef
+from plait.state.generated import generated_after, with_generated
 
 _T = pa.types
 
@@ -40,10 +48,15 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
         if isinstance(step, (AddCheck, DropCheck)):
             evolution = replace(evolution, schema=with_check(before, step))
             continue
+        if isinstance(step, GenerateColumn):
+            schema = with_generated(before, step, evolution.uses)
+            evolution = replace(evolution, schema=schema)
+            continue
         if isinstance(step, RenameColumn):
             renamed = _renamed(renamed, step, evolution.uses)
         evolution = evolution.taking(step)
-        evolution = replace(evolution, schema=checks_after(before, step, evolution.schema))
+        schema = generated_after(before, step, checks_after(before, step, evolution.schema))
+        evolution = replace(evolution, schema=schema)
     first = table.spec.schema
     if evolution.schema.same_columns(first) and evolution.schema.notes == first.notes:
         return None

@@ -37,6 +37,8 @@ CHECKS = "checks-1"
 """What it must know to write a table with checks: rows that break one are refused."""
 UNIQUE = "unique-table-1"
 """What it must know to write a table whose keys are unique in all partitions (RFC 0030)."""
+GENERATED = "generated-columns-1"
+"""What it must know to write a table with generated columns: it gives them their values."""
 WRITER_FEATURES = "writer-features-1"
 """Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
@@ -53,13 +55,14 @@ KNOWN = (
     DEFAULTS,
     CHECKS,
     UNIQUE,
+    GENERATED,
     WRITER_FEATURES,
 )
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
-WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE))
+WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE, GENERATED))
 """What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
@@ -196,6 +199,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         DEFAULTS: any(not _OF_DEFAULTS.isdisjoint(field) for field in _columns(table)),
         CHECKS: any("checks" in schema for schema in _schemas(table)),
         UNIQUE: table.get("unique") == "table",
+        GENERATED: any("generated" in field for field in _columns(table)),
     }
     return tuple(name for name, needed in told.items() if needed)
 

@@ -24,6 +24,7 @@ class ColumnChange(enum.StrEnum):
     RELAX = "null is allowed"
     REQUIRE = "null is refused"
     CHECK = "a new check"
+    GENERATE = "a column is generated"
     NOTE = "a default or comment"
 
 
@@ -80,7 +81,7 @@ _EXPRESSIONS: Final = (
     WorkInFlight.MERGE,
 )
 """They name columns, and a name may stand for another one now."""
-_CONSTRAINTS: Final = (ColumnChange.REQUIRE, ColumnChange.CHECK)
+_CONSTRAINTS: Final = (ColumnChange.REQUIRE, ColumnChange.CHECK, ColumnChange.GENERATE)
 _WITHOUT_ROWS: Final = (WorkInFlight.DELETE, WorkInFlight.DELETE_WHERE)
 
 

@@ -34,6 +34,7 @@ from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.ports import Ports
 from plait.state.constraints import create_checks
 from plait.state.definition import TableDef, laid_out
+from plait.state.generated import create_generated, placing_field
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
@@ -67,6 +68,7 @@ class Definition:
     bucket_by: tuple[str, ...] = ()
     replicas: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
+    generated: Mapping[str, str] = field(default_factory=dict)
 
     def with_lock(self, lock: str) -> Definition:
         """Return the same definition with a lock."""
@@ -78,7 +80,7 @@ class Definition:
         Raises:
             OptionError: a value that is not known, or does not fit another.
             SchemaError: a type that cannot be stored, a key or partition that cannot be one.
-            PredicateError: a check is not understood, or does not fit the columns.
+            PredicateError: a check or an expression is not understood, or does not fit the columns.
         """
         made = Schema.create(arrow_schema(schema))
         self.contract.check()
@@ -87,13 +89,14 @@ class Definition:
         _one_of("isolation", self.isolation, ("snapshot", "serializable"))
         _one_of("unique", self.unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
+        made = create_generated(_keys_required(made, key), self.generated, key)
         places = tuple(_partition_field(made, text) for text in self.partition_by)
         _no_twice("record_key", key)
         _no_twice("partition_by", places)
         for name in key:
             _check_plain(made.arrow.field(name), "record key")
         spec = TableSpec(
-            create_checks(_keys_required(made, key), self.checks),
+            create_checks(made, self.checks),
             places,
             self._buckets(made, key, places),
             self._ordering(made, key),
@@ -226,16 +229,16 @@ def _partition_field(schema: Schema, text: str) -> str:
             hint = "name a column, or a transform such as day(c), bucket(16, c) or truncate(4, c)"
             raise OptionError(str(error), hint=hint, key="partition_by", value=text) from error
     names = tuple(_column(schema, name, "partition_by") for name in field.sources)
-    field = replace(field, sources=names)
+    field = placing_field(schema, replace(field, sources=names))
     if field.is_column:
-        _check_plain(schema.arrow.field(names[0]), "partition")
+        _check_plain(schema.arrow.field(field.sources[0]), "partition")
     elif field.is_custom:
         require_function(field.transform)
     try:
         field.kind(schema.arrow)
     except ValueError as error:
-        found = type_name(schema.arrow.field(names[0]).type)
-        raise SchemaError(str(error), column=names[0], found=found) from error
+        found = type_name(schema.arrow.field(field.sources[0]).type)
+        raise SchemaError(str(error), column=field.sources[0], found=found) from error
     return field.text
 
 

@@ -54,3 +54,22 @@ def test_a_column_is_dropped_only_if_somebody_says_yes(tablectl, table):
     assert Table.open(table).version == 0
     assert tablectl("alter", table, "DROP COLUMN n", "--yes").code == 0
     assert Table.open(table).schema.names == ["id", "s"]
+
+
+def test_a_column_is_generated_from_the_start_or_later_and_shown(tablectl, tmp_path):
+    place = str(tmp_path / "generated")
+    columns = "id bigint, at timestamp, n int, day date, odd boolean"
+    rules = ("--generated", "day=day(at)", "--generated", "odd=n % 2 = 1")
+    ran = tablectl("create", place, "--schema", columns, "--partition", "day", *rules)
+    assert ran.code == 0
+    ran = tablectl("alter", place, "ADD COLUMN twice int GENERATED ALWAYS AS (n * 2)")
+    assert (ran.code, "n * 2" in ran.out) == (0, True)
+    found = tablectl("schema", place, "--json").data["columns"]
+    shown = {each["name"]: each.get("generated") for each in found}
+    rules = {"day": "day(at)", "odd": "n % 2 = 1", "twice": "n * 2"}
+    assert shown == {"id": None, "at": None, "n": None, **rules}
+    assert "day(at)" in tablectl("schema", place).out
+    assert tablectl("alter", place, "ALTER COLUMN odd DROP EXPRESSION").code == 0
+    assert Table.open(place).describe()["partition_by"] == ["day(at)"]
+    wrong = tablectl("create", f"{place}-2", "--schema", columns, "--generated", "day=n")
+    assert (wrong.code not in (0, 1), (tmp_path / "generated-2").exists()) == (True, False)

@@ -14,7 +14,7 @@ from plait.model.steps import DropColumn
 from plait.services.alter import alter as alter_columns
 from plait.services.alter import planned
 
-_TITLES = (">id", "column", "type", "null", "default", "comment")
+_TITLES = (">id", "column", "type", "null", "default", "generated", "comment")
 
 
 @command(
@@ -38,10 +38,10 @@ def alter(
 
     All of them are one commit, in the words of ALTER TABLE of Spark SQL: ADD COLUMN, DROP COLUMN,
     RENAME COLUMN a TO b, and ALTER COLUMN a with TYPE t, DROP NOT NULL, SET DEFAULT v, DROP
-    DEFAULT, COMMENT 'c', FIRST, AFTER b or SET NOT NULL; ADD CONSTRAINT n CHECK (p) and DROP
-    CONSTRAINT n. Rows that are there are compared with new constraints first. No file is written
-    again. Older versions keep their columns. Writers that are at work commit with the new ones. A
-    drop of a column asks first.
+    DEFAULT, COMMENT 'c', FIRST, AFTER b, SET NOT NULL, SET EXPRESSION AS (e) or DROP EXPRESSION;
+    ADD CONSTRAINT n CHECK (p) and DROP CONSTRAINT n. Rows that are there are compared with new
+    constraints and expressions first. No file is written again. Older versions keep their columns.
+    Writers that are at work commit with the new ones. A drop of a column asks first.
     """
     table = open_table(app, uri, storage)
     steps = [step for text in changes for step in parse_steps(text)]
@@ -70,6 +70,7 @@ def _rows(schema: Schema) -> list[list[object]]:
                 type_name(column.type),
                 null,
                 note.default or "",
+                note.generated or "",
                 note.comment,
             ]
         )

@@ -14,7 +14,7 @@ from plait.cli.schema_text import layout_text, schema_text
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
 from plait.model.partitioning import parse_field, sources_of
-from plait.model.schema import type_name
+from plait.model.schema import Schema, type_name
 from plait.table import Table
 
 _FILES_SHOWN = 100
@@ -48,6 +48,7 @@ Storage = dict[str, str]
     help="A sink that gets rows first, see `tablectl replicas`; may be repeated.",
 )
 @pairs_option("--check", "checks", "A condition that no row may break; may be repeated.")
+@pairs_option("--generated", "generated", "A column, and the expression of its value; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
 def create(  # noqa: PLR0913 - one parameter an option
@@ -117,18 +118,21 @@ def schema(app: Application, uri: str, storage: Storage) -> None:
     """List the columns."""
     described = open_table(app, uri, storage)
     facts = described.describe()
+    generated = Schema.from_dict(facts["schema"]).generated
     fields = list(described.schema)
-    columns = [
+    columns: list[dict[str, object]] = [
         {
             "name": field.name,
             "type": type_name(field.type),
             "nullable": field.nullable,
             "role": _role(field.name, facts),
+            **({"generated": generated[field.name]} if field.name in generated else {}),
         }
         for field in fields
     ]
-    rows = [list(column.values()) for column in columns]
-    grid = Grid(("column", "type", "nullable", "role"), rows)
+    titles = ("name", "type", "nullable", "role", "generated")
+    rows = [[column.get(title, "") for title in titles] for column in columns]
+    grid = Grid(("column", *titles[1:]), rows)
     app.show({"columns": columns}, grid, items=list(columns))
 
 
