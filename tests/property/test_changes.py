@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Table
+from plait.queries.pins import net_changes, pin_changes
 from plait.read.changed import DELETE, INSERT, POST, PRE
+from plait.read.changes import ChangeScan
 from plait.state.delta import changed_files
 
 SCHEMA = pa.schema([("v", pa.int64()), ("p", pa.string()), ("id", pa.int64())])
@@ -34,6 +36,7 @@ OPERATIONS = [
     "dynamic",
     "some",
     "several",
+    "compact",
 ]
 steps = st.lists(st.tuples(st.sampled_from(OPERATIONS), rows, bounds), min_size=1, max_size=8)
 
@@ -74,6 +77,9 @@ def keyed(table: Table, now: State, step: tuple[str, State, int]) -> State:
             fresh = {k: v for k, v in given.items() if k[1] < bound}
             table.overwrite(data(fresh), where=f"id < {bound}")
             return {k: v for k, v in now.items() if k[1] >= bound} | fresh
+        case "compact":
+            table.compact()
+            return now
         case _:
             with table.transaction() as tx:
                 tx.upsert(data(given))
@@ -139,6 +145,28 @@ def test_changes_lead_from_any_version_to_any_later_one(
     assert replayed(reopened, since, until, states) == states[until]
     assert replayed(table, 0, table.version, states) == states[table.version]
     assert_files_are_what_versions_differ_in(table)
+    if since < table.version:
+        table.restore(version=since)
+        states[table.version] = states[since]
+    for version in states:
+        assert_net_changes(table, version, table.version, states)
+
+
+def assert_net_changes(table: Table, since: int, until: int, states: dict[int, State]) -> None:
+    """See to it that what commits come to all together is how two states differ (INV-04)."""
+    window, lease = pin_changes(table.handle, since, until)
+    net = ChangeScan(table.handle.store, net_changes(table.handle, window))
+    found = net.to_arrow().to_pylist()
+    lease.release()
+    then, now = states[since], states[until]
+    expected = Counter(
+        (*key, value, kind)
+        for side, other, kinds in ((then, now, (PRE, DELETE)), (now, then, (POST, INSERT)))
+        for key, value in side.items()
+        for kind in [kinds[0] if key in other else kinds[1]]
+        if other.get(key) != value
+    )
+    assert Counter((r["p"], r["id"], r["v"], r["_change_type"]) for r in found) == expected
 
 
 def assert_files_are_what_versions_differ_in(table: Table) -> None:

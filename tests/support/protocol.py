@@ -69,7 +69,12 @@ class Phases:
 
 def beside(table: Table, phase: str, *acts: Callable[[], object]) -> Table:
     """Return a client of the table that does one thing each time it comes to a phase."""
-    client, left = Table.open(str(table.describe()["uri"])), list(acts)
+    return doing(Table.open(str(table.describe()["uri"])), phase, *acts)
+
+
+def doing(client: Table, phase: str, *acts: Callable[[], object]) -> Table:
+    """Let a client do one thing each time it comes to a phase."""
+    left = list(acts)
 
     def act() -> None:
         if left:

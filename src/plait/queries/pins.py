@@ -17,7 +17,7 @@ from plait.model.bucket import UNKEYED, partition_text
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.read.wanted import Wants, everything
-from plait.state.delta import IN_ORDER, changed_files
+from plait.state.delta import IN_ORDER, changed_files, net_files
 from plait.state.state import TableState
 from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.txn.read_pin import ReadPin
@@ -75,6 +75,21 @@ def pin_changes(
         return _window(handle, state, low, high)
 
     return _pinned(handle, min(low, known.version), load)
+
+
+def net_changes(handle: TableHandle, window: ChangeWindow) -> ChangeWindow:
+    """Return the changes of a pinned window as those of one commit: what was undone is not there.
+
+    The files of rows that services wrote anew are there too; their rows are no changes.
+    """
+    state, until = handle.cache.loaded(), window.until
+    commits = state.commits(handle.store, since=until - 1, columns=("version", "completed_ms"))
+    completed_ms = commits.filter(pc.equal(commits["version"], until))["completed_ms"][0].as_py()
+    then, now = (
+        state.snapshot(handle.store, version=each, wants=everything).files
+        for each in (window.since, until)
+    )
+    return replace(window, files=net_files(then, now, until, completed_ms))
 
 
 def pin_rows(handle: TableHandle, version: int) -> tuple[ChangeWindow, ReadPin]:

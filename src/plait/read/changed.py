@@ -81,15 +81,19 @@ class BucketChange:
         )
 
     def rows(
-        self, reader: SliceReader, key: Sequence[str], columns: Sequence[str]
+        self,
+        reader: SliceReader,
+        key: Sequence[str],
+        columns: Sequence[str],
+        compared: Sequence[str] | None = None,
     ) -> Iterator[Changed]:
         """Return the changed rows; of an update the row before comes just before the row after.
 
         A commit that moved rows to other buckets has them all in one place, where a key may come
         twice: there an update is a delete, and an insert after it.
 
-        Where rows stand on one side only, just the columns asked for are read; else all are,
-        since rows that are equal in every column are not changed.
+        Where rows stand on one side only, just the columns asked for are read; else all that are
+        compared, by default all of the table: rows that are equal in every one are not changed.
         """
         old, new = self._sides(reader)
         if not (old and new):
@@ -97,7 +101,7 @@ class BucketChange:
                 for rows in part.read(reader, columns):
                     yield Changed.alike(rows, kind)
         elif key and self.before[0].bucket != UNKEYED:
-            yield from _by_key(old, new, reader, key)
+            yield from _by_key(old, new, reader, key, compared)
         else:
             yield from _by_content(old, new, reader)
 
@@ -125,9 +129,13 @@ def _hidden(file: LiveFile, reader: SliceReader) -> Positions:
 
 
 def _by_key(
-    old: Iterable[_Part], new: Iterable[_Part], reader: SliceReader, key: Sequence[str]
+    old: Iterable[_Part],
+    new: Iterable[_Part],
+    reader: SliceReader,
+    key: Sequence[str],
+    compared: Sequence[str] | None,
 ) -> Iterator[Changed]:
-    before, after = ([_sorted(part, reader, key) for part in side] for side in (old, new))
+    before, after = ([_sorted(part, reader, key, compared) for part in side] for side in (old, new))
     for rows in joined(before, after, key, BATCH_BYTES):
         if len(rows.repeated):
             raise repeated_key()
@@ -136,9 +144,11 @@ def _by_key(
             yield changed
 
 
-def _sorted(part: _Part, reader: SliceReader, key: Sequence[str]) -> Source:
+def _sorted(
+    part: _Part, reader: SliceReader, key: Sequence[str], columns: Sequence[str] | None
+) -> Source:
     """Read rows in the order of their keys; a file in another order is sorted."""
-    batches = part.read(reader, None)
+    batches = part.read(reader, columns)
     blocks = (SortedBatch(pa.Table.from_batches([batch])) for batch in batches)
     return Source(blocks if part.file.order == KEY_ORDER else sorted_by_key(blocks, key))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
 from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
+from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.ahead import read_ahead
 from plait.read.changed import CHANGE_TYPES, BucketChange, Changed
 from plait.read.condition import Condition
@@ -65,6 +67,7 @@ class ChangeScan(Frames):
         *,
         columns: str | Sequence[str] | None = None,
         where: Where = None,
+        written: bool = False,
     ) -> None:
         """Say what to read.
 
@@ -75,6 +78,8 @@ class ChangeScan(Frames):
                 adds follow, unless some of them are named too.
             where: SQL text, a pyarrow expression or a predicate, on any of these columns. Each
                 row is judged by itself, the two of an update too.
+            written: the version that wrote each row comes last, and a row that was written again
+                as it was is an update too; of a table that keeps it.
 
         Raises:
             SchemaMismatchError: there is no such column.
@@ -86,6 +91,12 @@ class ChangeScan(Frames):
         if columns is None or not set(chosen) & set(ADDED_COLUMNS.names):
             columns = [*chosen, *ADDED_COLUMNS.names]
         self._columns = known_columns(columns, self._fields)
+        self._compared: list[str] | None = None
+        """The columns in which rows are compared; None: all of the table's."""
+        if written:
+            self._fields = self._fields.append(WRITTEN_FIELD)
+            self._columns = (*self._columns, WRITTEN_COLUMN)
+            self._compared = window.snapshot.spec.copied
         self._store, self._where = store, where
         self._condition = Condition.of(where, self._fields)
         self._places = _places(window)
@@ -113,6 +124,11 @@ class ChangeScan(Frames):
         return self._window
 
     @property
+    def written(self) -> bool:
+        """Whether rows come with the version that wrote them."""
+        return self._compared is not None
+
+    @property
     def where(self) -> Where:
         """Which rows are wanted."""
         return self._where
@@ -124,16 +140,22 @@ class ChangeScan(Frames):
 
     def count(self) -> dict[str, int]:
         """Count the rows by ``_change_type``."""
-        only = ChangeScan(self._store, self._window, columns=[TYPE], where=self._where)
+        only = ChangeScan(
+            self._store, self._window, columns=[TYPE], where=self._where, written=self.written
+        )
         counts: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
         for batch in only._batches():
             counts.update({v["values"]: v["counts"] for v in batch[0].value_counts().to_pylist()})
         return dict(counts)
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes are read, at most."""
+        return int(np.sum(self._costs()))
+
     def divided(self, size_bytes: int) -> list[pa.Table]:
         """Divide the files (CHANGED) into shares that can be read apart, of about this size."""
-        files = self._window.files
-        costs = files["bytes"].to_numpy() + _FILE_BYTES
+        files, costs = self._window.files, self._costs()
         shares: list[pa.Table] = []
         start, size = 0, 0
         for low, high in bucket_spans(files, self._places):
@@ -151,6 +173,10 @@ class ChangeScan(Frames):
         return f"ChangeScan({span}, columns={list(self._columns)}{where})"
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _costs(self) -> npt.NDArray[np.int64]:
+        costs: npt.NDArray[np.int64] = self._window.files["bytes"].to_numpy() + _FILE_BYTES
+        return costs
 
     def _pruned(self, window: ChangeWindow) -> ChangeWindow:
         """Leave out commits of a bucket in whose files no row can match, before or after."""
@@ -177,12 +203,12 @@ class ChangeScan(Frames):
     def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
         spec = self._window.snapshot.spec
         asked = {*self._columns, *(self._condition.columns if self._condition else ())}
-        names = [name for name in spec.schema.names if name in asked]
+        names = [name for name in self._compared or spec.schema.names if name in asked]
         # A file of which no column is wanted still tells how many rows there are.
         names = names or spec.schema.names[:1]
         for low, high in bucket_spans(files, self._places):
             work = BucketChange.of(files.slice(low, high - low))
-            for changed in work.rows(self._reader, spec.key, names):
+            for changed in work.rows(self._reader, spec.key, names, self._compared):
                 yield from self._shown(changed, work)
 
     def _shown(self, changed: Changed, work: BucketChange) -> Iterator[pa.RecordBatch]:

@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 from plait.errors import InvariantError, RepushRefusedError
 from plait.model.instant import Operation
 from plait.model.partitioning import determines
-from plait.model.plan import TableSpec
-from plait.model.written import WRITTEN_FIELD
-from plait.queries.pins import pin, pin_changes
-from plait.read.changes import TYPE, VERSION, ChangeScan
+from plait.model.plan import ChangeWindow, TableSpec
+from plait.queries.pins import net_changes, pin, pin_changes
+from plait.read.changes import TYPE, ChangeScan
 from plait.read.scan import Scan
 from plait.repush.shadow import Shadow, ShadowProgress
 from plait.state.state import TableState
@@ -100,7 +99,7 @@ class FollowRound:
                 message = "a restore gave the table an older layout while the repush was open"
                 hint = "cancel the repush, and begin it again"
                 raise RepushRefusedError(message, hint=hint, since=since, until=window.until)
-            scan = ChangeScan(self.handle.store, window)
+            scan = self._changes(window)
             spec = self.handle.cache.known().table.spec
             operation = "upsert" if spec.keyed else "append"
             with self.shadow.round_writer(progress, until, operation) as writer:
@@ -108,6 +107,19 @@ class FollowRound:
                 return replay.run(scan)
         finally:
             lease.release()
+
+    def _changes(self, window: ChangeWindow) -> ChangeScan:
+        """Return the changes of each commit, or what they come to all together if that is less.
+
+        After many small commits it is much less to read: each bucket is looked at once. Together
+        they also tell of each row which version wrote it, whatever was restored meanwhile.
+        """
+        store, dated = self.handle.store, self.shadow.dated
+        scan = ChangeScan(store, window, written=dated)
+        if not (window.snapshot.spec.keyed and window.one_layout):
+            return scan
+        net = ChangeScan(store, net_changes(self.handle, window), written=dated)
+        return net if dated or net.cost < scan.cost else scan
 
 
 @dataclass(slots=True)
@@ -151,9 +163,7 @@ class _Replay:
     def _put(self, rows: pa.RecordBatch) -> int:
         put = self._of(rows, _PUTS)
         if put.num_rows:
-            self.writer.write(
-                put.append_column(WRITTEN_FIELD, put[VERSION]).select(self.new.copied)
-            )
+            self.writer.write(put.select(self.new.copied))
         return int(put.num_rows)
 
     @staticmethod
@@ -167,4 +177,4 @@ def _by_commit(scan: ChangeScan) -> Iterator[ChangeScan]:
     files = scan.window.files
     for at in sorted(set(files["at"].to_pylist())):
         one = replace(scan.window, files=files.filter(pc.equal(files["at"], at)))
-        yield ChangeScan(scan.store, one)
+        yield ChangeScan(scan.store, one, written=scan.written)

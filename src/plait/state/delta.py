@@ -1,4 +1,4 @@
-"""Which files each commit of a stretch of versions changed: before it and after it, columnar.
+"""Which files commits changed, one by one or all together: before and after, columnar.
 
 Read off the same events as what is live at a version: nothing is written for it at commit time,
 and no Python object a file is made.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.model.changes import MASKED
-from plait.model.plan import CHANGED
+from plait.model.plan import CHANGED, LIVE
 from plait.state.fold import Folded
 from plait.state.succession import Numbers, Succession
 
@@ -72,6 +72,40 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
     }
     columns |= _described(files, masks, file_at, mask_of)
     return pa.table({name: columns[name] for name in CHANGED.names}).cast(CHANGED).sort_by(IN_ORDER)
+
+
+def net_files(then: pa.Table, now: pa.Table, until: int, completed_ms: int) -> pa.Table:
+    """Return the files that are not the same at two versions, as if one commit had changed them.
+
+    CHANGED, with the later version as its commit. What was written between the two and is gone
+    again is in neither; files that a service wrote anew are in both, with their rows.
+
+    Args:
+        then: the files of the earlier version (LIVE).
+        now: those of the later one.
+        until: the later version.
+        completed_ms: when that was completed.
+    """
+    sides = []
+    for mine, other, after in ((then, now, False), (now, then, True)):
+        kept = mine.filter(pc.invert(_same(mine, other)))
+        columns = {name: kept[name] for name in LIVE.names}
+        columns["at"] = pa.repeat(pa.scalar(until, pa.int64()), kept.num_rows)
+        columns["completed_ms"] = pa.repeat(pa.scalar(completed_ms, pa.int64()), kept.num_rows)
+        columns["after"] = pa.repeat(pa.scalar(after), kept.num_rows)
+        sides.append(pa.table({name: columns[name] for name in CHANGED.names}).cast(CHANGED))
+    return pa.concat_tables(sides).sort_by(IN_ORDER)
+
+
+def _same(mine: pa.Table, other: pa.Table) -> pa.Array:
+    """Tell which files are on the other side too, with the same mask."""
+    at = pc.index_in(mine["path"], value_set=other["path"].combine_chunks())
+    same = pc.is_valid(at)
+    for name in ("masked", *(f.name for f in MASKED if f.name not in ("path", "rows"))):
+        one, two = mine[name], pc.take(other[name], at)
+        alike = pc.fill_null(pc.equal(one, two), False)  # noqa: FBT003 - arrow's fill value
+        same = pc.and_(same, pc.or_(alike, pc.and_(pc.is_null(one), pc.is_null(two))))
+    return same
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:

@@ -17,8 +17,8 @@ from plait import (
     Table,
 )
 from plait.repush.begin import NewLayout, begin
-from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
-from tests.support.protocol import beside
+from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
+from tests.support.protocol import beside, doing
 from tests.support.repush_steps import (
     FIRST,
     SCHEMA,
@@ -461,3 +461,21 @@ def test_an_update_of_a_column_that_became_a_partition_is_run_again() -> None:
     with pytest.raises(RetryableConflictError, match="'p'"):
         work.close()
     assert content(again(table)) == FIRST
+
+
+def test_many_small_commits_are_followed_by_one_look_at_each_bucket() -> None:
+    """A round after them opens the files that are live at its ends, not those of each commit."""
+    commits = 40
+    table = make(table_type="mor", buckets=1, partition_by=(), properties={"compact": "off"})
+    client, store = open_wrapped(str(table.describe()["uri"]), CountingStore)
+
+    def write() -> None:
+        for number in range(commits):
+            again(table).upsert(rows(1, 2, v=100 + number))
+        store.reset()
+
+    report = doing(client, "repush-follow", write).repush(buckets=2)
+    opened = [call.path for call in store.calls if call.operation == "open_input"]
+    assert report.rows_followed == 2
+    assert len(opened) < commits, opened
+    assert content(again(table)) == sorted([*without(1, 2), (1, "x", 139), (2, "x", 139)])

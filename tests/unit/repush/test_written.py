@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
+from tests.support.protocol import beside
+from tests.support.repush_steps import again
 
 _NUMBERS = itertools.count()
 
@@ -46,3 +48,27 @@ def test_a_repush_keeps_which_version_wrote_a_row(kind: str) -> None:
     table.compact(full=True)
     assert _written(table) == {**before, 7: late.result.version, 5: late.result.version + 1}
     assert not table.verify().problems
+
+
+def test_rows_that_follow_keep_which_of_many_commits_wrote_them() -> None:
+    """A round does not take the commits before it together where rows tell of them (INV-04)."""
+    table = Table.create(
+        f"memory://repush-written-{next(_NUMBERS)}",
+        "id bigint, p string",
+        record_key="id",
+        table_type="mor",
+        buckets=1,
+        properties={"rows.written": "on"},
+    )
+    table.upsert(_rows(*range(10)))
+
+    written: dict[int, int] = {}
+
+    def write() -> None:
+        for key in (3, 4, 3, 5, 11):
+            again(table).upsert(_rows(key))
+        written.update(_written(again(table)))
+
+    beside(table, "repush-follow", write).repush(buckets=2)
+    assert len(set(written.values())) == 5
+    assert _written(again(table)) == written
