@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -125,6 +125,10 @@ bench: ## The benchmarks beside their peers
 peers: ## Plait beside Delta, Iceberg and Hudi on Spark, forty minutes (ARGS="plait-cow delta-cow")
 	$(call ready,bench test)
 	@$(PY) -m benchmarks.peers $(ARGS)
+
+peers-index: ## The record index beside Hudi's, half an hour (ARGS="--rows 400000 --upserts 2 --look-ups 1")
+	$(call ready,bench test)
+	@$(PY) -m benchmarks.peers.record_index $(ARGS)
 
 bench-dual-write: ## The dual write: four slow sinks, and a table as a sink; two minutes (ARGS="--rows 100000")
 	$(call ready,bench test)

@@ -20,11 +20,12 @@ sys.path.insert(0, str(ROOT))
 from plait import Table  # noqa: E402 - the tests' operations are not installed
 from plait.errors import TableNotFoundError  # noqa: E402
 from plait.testing import StoreCall  # noqa: E402
-from plait.timeline.paths import TIMELINE  # noqa: E402
+from plait.timeline.paths import LEASES, TIMELINE  # noqa: E402
 from plait.txn.recovery import roll_back_failed  # noqa: E402
 from tests.support import stream_steps as streams  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
+    INDEXES,
     REPUSHES,
     Case,
     attempts,
@@ -61,6 +62,14 @@ A repush is several decisions, and the same call goes on where a killed one was:
 write. A row was changed while it was open. A step that only reads is left out. After each of these
 deaths, the same call did the rest, the rows were those of before, and `verify` found no problem.
 """
+INDEX = """## The record index
+
+A step that only reads is left out. After each of these deaths the same call did the rest, and a
+look-up by key gave the rows of a scan. A run that no manifest names stays while there is a read pin
+of its version or an older one, because a client under that pin may be about to publish the run. So
+**next write (pin gone)** is the first call that publishes a manifest after a clean has deleted the
+expired pin of the dead client.
+"""
 STREAMS = """## Streams of several writers
 
 One epoch of two writers, as the Kafka sink commits it: the coordinator or one writer was killed at
@@ -71,8 +80,11 @@ from the table's offsets. Then every record was in the table once, and `stream a
 found no problem. A dead letter of an epoch that was not decided is sent again. Offsets that were
 not stored in the group are stored after the next commit.
 """
+PIN_GONE = "next write (pin gone)"
 READS = ("find", "list", "open_input")
 KINDS = (
+    (r"^\.meta/index/.*\.run$", "index run"),
+    (r"^\.meta/index/", "index manifest"),
     (r"^repush-[0-9a-f]{16}/\.meta/", "repush metadata file"),
     (r"^\.meta/pending/", "record"),
     (r"^\.meta/leases/", "read pin"),
@@ -124,6 +136,8 @@ def page() -> str:
         sections.append(section(name, calls, before, after))
     sections.append(REPUSH)
     sections += [repush_section(name, case) for name, case in REPUSHES.items()]
+    sections.append(INDEX)
+    sections += [repush_section(name, case) for name, case in INDEXES.items()]
     end, calls = create_calls()
     before = [place(uri, None, end) for uri in create_attempts("crash_before")]
     after = [place(uri, None, end) for uri in create_attempts("crash_after")]
@@ -260,6 +274,25 @@ def finished(uri: str, case: Case) -> None:
         raise AssertionError(message)
 
 
+def published_again(uri: str, case: Case) -> None:
+    """Publish the next manifest once the pins of the dead are gone; look every key up."""
+    table = Table.open(uri)
+    same_rows(table, case)
+    store = table.handle.store
+    store.delete([info.path for info in store.list(LEASES)])
+    if table.index_status().name is not None:
+        table.build_index(anew=True)
+    same_rows(table, case)
+
+
+def same_rows(table: Table, case: Case) -> None:
+    """Look every key up, and others."""
+    wanted = range(max(case.after) + 9)
+    if frozenset(table.get(list(wanted))["id"].to_pylist()) != case.after:
+        message = f"a look-up by the index loses rows of {table}"
+        raise AssertionError(message)
+
+
 def removers(
     uri: str, left: Sequence[str], case: Case | None, stream: streams.StreamCase | None = None
 ) -> Iterator[str]:
@@ -271,6 +304,8 @@ def removers(
         begin = (("next coordinator", lambda: gone_on(uri, stream)),)
     elif case is not None and case.done is not None:
         begin = (("next write", lambda: finished(uri, case)),)
+        if case in INDEXES.values():
+            begin += ((PIN_GONE, lambda: published_again(uri, case)),)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         *begin,
         ("recovery", lambda: roll_back_failed(table.handle, reason="dead", everything=True)),
@@ -278,14 +313,17 @@ def removers(
         ("next write", lambda: more(table)),
         *((("clean", table.clean),) if case is not None and case.done is not None else ()),
     )
+    waited = set[str]()
     for name, step in steps:
         step()
         gone = there - set(listed(uri))
-        if gone:
-            there -= gone
+        if name == PIN_GONE:
+            waited = {path for path in gone if path.startswith(f"{LEASES}/")}
+        there -= gone
+        if gone - waited:
             yield name
     named = set(named_by(table)) if there else set()
-    if there - named:
+    if there - named or waited:
         yield "nobody"
 
 
@@ -300,6 +338,7 @@ def kinds(paths: Sequence[str]) -> str:
 def brief(call: StoreCall) -> str:
     """Write a call without the marks that differ from table to table."""
     path = re.sub(r"leases/\d{20}-[0-9a-f]{16}", "leases/VERSION-NONCE", call.path)
+    path = re.sub(r"\d{20}-[0-9a-f]{16}-\d{6}\.run", "VERSION-NONCE-N.run", path)
     path = re.sub(r"\d{17}-[0-9a-f]{16}", "INSTANT", path)
     path = re.sub(r"^\.meta/timeline/\d+/0*(\d+)\.json", r"slot \1", path)
     path = re.sub(r"\b0{8,}(\d+)", r"\1", path)

@@ -23,6 +23,7 @@ from plait import Insert, Table, Update
 from tests.compat.columns import generated, named
 from tests.compat.combined import combined, downgraded, upgraded
 from tests.compat.golden import Golden, Row, by
+from tests.compat.indexed import indexed
 from tests.compat.services import (
     altered,
     archived,
@@ -466,6 +467,7 @@ TABLES = (
     combined,
     upgraded,
     downgraded,
+    indexed,
 )
 
 

@@ -113,7 +113,7 @@ def test_every_record_of_a_golden_table_fits_its_schema(table: str) -> None:
 
 def test_golden_tables_have_records_of_every_kind() -> None:
     kinds = {name for table in V1.iterdir() if table.is_dir() for name, _ in records(table)}
-    assert kinds == set(SCHEMAS) - {"attempt", "index", "lock", "messages", "position"}
+    assert kinds == set(SCHEMAS) - {"attempt", "lock", "messages", "position"}
 
 
 # --- every key that the code can write ---------------------------------------------------------

@@ -30,6 +30,7 @@ from plait.txn.table_handle import TableHandle
 from tests.differential.acts import TIMED, Ledger, Told, apply, client, count_of, rows_of
 from tests.differential.model import in_order
 from tests.differential.program import COLUMNS, Do, History, Row, Shape
+from tests.differential.serve import look
 from tests.scheduler import End, Oracle, Problem, Scenario, Start
 from tests.scheduler.memo import Memo, MemoTimeline
 from tests.scheduler.oracle import Watch
@@ -111,6 +112,8 @@ class Evidence:
     damage: list[str] = field(default_factory=list)
     """What could not be read, and errors that are none of ours."""
     schedule: tuple[tuple[str, str], ...] = ()
+    indexed: bool = False
+    """Whether the table had a record index at the end, and a look-up asked it."""
 
 
 @dataclass(slots=True)
@@ -264,7 +267,7 @@ class _Recorder(Oracle):
                 found.damage.append(f"{name} ended with {each.error!r}")
         try:
             self._read(end.handle())
-        except TableError as error:
+        except (TableError, AssertionError) as error:
             found.damage.append(f"reading at the end raised {error!r}")
         return []
 
@@ -279,6 +282,8 @@ class _Recorder(Oracle):
             except InstantExpiredError:
                 continue
         found.written = self._written(table)
+        if table.handle.cache.known().table.index is not None:
+            found.indexed = look(table)
         feed = self._feed(table)
         rows = zip(*(feed[name] for name in COLUMNS), strict=True)
         found.changes = [

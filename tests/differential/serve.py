@@ -6,12 +6,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from plait import InstantNotFoundError, Table
-from tests.differential.program import Serve
+from plait import InstantExpiredError, InstantNotFoundError, OptionError, Table
+from plait.queries.lookup import look_up
+from tests.differential.program import COLUMNS, Serve
 
 STREAM = "s"
 """The application of every epoch."""
 SAVED = "kept"
+IDS = range(-1, 60)
+"""Every key of a history, and some that are nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,33 @@ def _undo_repush(table: Table) -> None:
         table.undo_repush()
 
 
+def _index(table: Table) -> None:
+    """Give the table an index, or make it anew."""
+    if table.create_index() is None:
+        table.build_index(anew=True)
+
+
+def _unindex(table: Table) -> None:
+    with suppress(OptionError):  # there is none
+        table.drop_index()
+
+
+def look(table: Table) -> bool:
+    """Look every key up, and keys that are nowhere; tell whether an index was asked.
+
+    Raises:
+        AssertionError: a look-up gives other rows than a scan of its version.
+    """
+    found = look_up(table.handle, list(IDS), COLUMNS)
+    with suppress(InstantExpiredError):
+        there = table.scan(columns=COLUMNS, version=found.version).to_arrow()
+        rows = [sorted(map(repr, each.to_pylist())) for each in (found.rows, there)]
+        if rows[0] != rows[1]:
+            message = f"a look-up through {found.through} gives {rows[0]}, a scan {rows[1]}"
+            raise AssertionError(message)
+    return found.through == "index"
+
+
 SERVICES: dict[str, Callable[[Table], object]] = {
     "alter": _alter,
     "archive": Table.archive,
@@ -108,12 +138,15 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "cluster": lambda table: table.cluster(["v", "n"], kind="hilbert"),
     "compact": lambda table: table.compact(full=True),
     "expire": Table.expire,
+    "index": _index,
+    "look": look,
     "order": Table.cluster,
     "rebuild": _rebuild,
     "repush": _repush,
     "rollback": _roll_back,
     "save": lambda table: table.savepoint(SAVED),
     "undo_repush": _undo_repush,
+    "unindex": _unindex,
     "set": lambda table: table.set({"lock.wait": "58s"}),
 }
 """Services by name; ``order`` puts rows in the order that the table records."""

@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from plait import Delete, Insert, Table, Update
 from plait.errors import TableError
+from plait.index.manifest import list_manifests
 from plait.model.contract import Contract
 from plait.ports import Ports
 from plait.repush import NewLayout, begin
@@ -54,6 +55,11 @@ def rows(*ids: int, day: str = "a") -> pa.Table:
     return pa.table({"id": ids, "day": [day] * len(ids), "at": times}, schema=SCHEMA)
 
 
+_How: TypeAlias = tuple[
+    tuple[str, ...], str, str, str, str | None, str, int, Callable[[Table], object] | None
+]
+
+
 @dataclass(frozen=True)
 class Case:
     """An operation, and the ids that are there before and after it."""
@@ -71,6 +77,8 @@ class Case:
     unique: str = "partition"
     interval: int = 4
     """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
+    first: Callable[[Table], object] | None = None
+    """What was done to the table before."""
     done: Callable[[Table], bool] | None = None
     """Of an operation of several decisions that the same call finishes: whether it is over."""
 
@@ -84,9 +92,9 @@ class Case:
         return make(*self._how)
 
     @property
-    def _how(self) -> tuple[tuple[str, ...], str, str, str, str | None, str, int]:
+    def _how(self) -> _How:
         kept = self.grace, self.ttl, self.unique, self.interval
-        return self.key, self.table_type, self.concurrency, *kept
+        return self.key, self.table_type, self.concurrency, *kept, self.first
 
 
 OLD = frozenset(range(10))
@@ -242,6 +250,53 @@ REPUSHES = {
 """Operations of several decisions; for the certificate alone."""
 
 
+def with_index(table: Table) -> None:
+    """Make an index of two manifests, which is a version behind."""
+    table.create_index()
+    table.upsert(rows(*sorted(NEW)))
+    table.build_index()
+    table.upsert(rows(1, 2))
+
+
+def is_built(table: Table) -> bool:
+    """Tell whether the index has everything."""
+    status = table.index_status()
+    return status.usable and status.lag == 0
+
+
+def is_built_anew(table: Table) -> bool:
+    """Tell whether an index that had two manifests was built and published."""
+    name = table.index_status().name
+    return is_built(table) and name is not None and list_manifests(table.handle.store, name)[-1] > 1
+
+
+def drop_index(table: Table) -> object:
+    """Drop the index unless that is done, and clean."""
+    if table.index_status().name is not None:
+        table.drop_index()
+    return table.clean()
+
+
+def is_dropped(table: Table) -> bool:
+    """Tell whether it is gone, and its files."""
+    left = list(table.handle.store.list(paths.INDEX))
+    return table.index_status().name is None and not left
+
+
+INDEXES = {
+    "index build": Case(lambda t: t.create_index(), OLD, OLD, done=is_built),
+    "index catch up": Case(
+        lambda t: t.build_index(), OLD | NEW, OLD | NEW, first=with_index, done=is_built
+    ),
+    "index build anew": Case(
+        lambda t: t.build_index(anew=True), OLD | NEW, OLD | NEW, first=with_index,
+        done=is_built_anew,
+    ),
+    "index drop": Case(drop_index, OLD | NEW, OLD | NEW, first=with_index, done=is_dropped),
+}  # fmt: skip
+"""Of no decision, or of one beside files; for the certificate alone."""
+
+
 @functools.cache
 def prepared(  # noqa: PLR0917 - one parameter a property of the table
     key: tuple[str, ...],
@@ -251,6 +306,7 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
     ttl: str | None,
     unique: str,
     interval: int,
+    first: Callable[[Table], object] | None,
 ) -> Mapping[str, bytes]:
     """Make a table with three versions."""
     uri = f"memory://crash-{next(_NAMES)}"
@@ -279,6 +335,8 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
         table.upsert(rows(0, 9))
     else:
         table.set({"lock.wait": "2s"})
+    if first is not None:
+        first(table)
     return files_at(uri)
 
 
@@ -291,9 +349,10 @@ def with_dead(  # noqa: PLR0917 - one parameter a property of the table
     ttl: str | None,
     unique: str,
     interval: int,
+    first: Callable[[Table], object] | None,
 ) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, unique, interval))
+    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, unique, interval, first))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):

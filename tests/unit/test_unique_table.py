@@ -14,6 +14,7 @@ from plait import Delete, DuplicateKeyError, Insert, OptionError, Table, Update
 from plait.errors import RetryableConflictError
 from plait.files.hash import bucket_of, key_hashes
 from plait.replicate import Replicas, TableSink
+from plait.testing import CountingStore, open_wrapped
 from plait.timeline.features import UNIQUE
 from plait.txn.conflict import Intent
 from tests.support.forge import decision_at
@@ -234,6 +235,32 @@ def test_keys_that_no_decision_tells_are_looked_for_too(kind: str) -> None:
     table.overwrite(rows((2, "b", 1, 1)), where="place = 'b'")
     table.upsert(rows((2, "c", 2, 2)))
     assert content(table) == {1: ("a", 1), 2: ("c", 2)}
+
+
+@each_type
+@pytest.mark.parametrize("act", ["upsert", "delete", "remove"])
+def test_a_write_by_key_opens_only_files_of_partitions_that_may_have_it(
+    kind: str, act: str
+) -> None:
+    """INV-08: the index tells them."""
+    table = made(kind)
+    table.upsert(rows(*[(n, f"p{n:02}", 1, 1) for n in range(30)]))
+    table.create_index()
+    uri = str(table.describe()["uri"])
+    counted, store = open_wrapped(uri, CountingStore)
+    assert counted.version
+    store.reset()
+    if act == "upsert":
+        counted.upsert(rows((7, "p07", 2, 2)))
+    elif act == "delete":
+        counted.delete(keys=keys(7, 99))
+    else:
+        with counted.writer("upsert") as writer:
+            writer.remove(keys(7, 99))
+    opened = {call.path for call in store.calls if call.operation == "open_input"}
+    assert len([path for path in opened if path.endswith(".parquet")]) <= 2
+    model = {n: (f"p{n:02}", 1) for n in range(30) if n != 7}
+    assert content(table) == model | ({7: ("p07", 2)} if act == "upsert" else {})
 
 
 @each_type

@@ -46,8 +46,9 @@ from plait.storage.port import Store
 
 _ASKED_MAX: Final = 1 << 17
 """With more keys than these, hardly a partition has none of them."""
-_TO_OWN_PLACE: Final = (Operation.INSERT, Operation.UPSERT)
-"""Their rows go into the partitions that they name; others compute them, or replace whole ones."""
+_TO_OWN_PLACE: Final = (Operation.INSERT, Operation.UPSERT, Operation.DELETE)
+"""Their rows go into the partitions that they name, if anywhere; others compute them, or replace
+whole ones."""
 
 
 class ArrowStaging:
@@ -101,8 +102,9 @@ class ArrowStaging:
         self._rows_in = 0
         self._reached: set[Partition | None] = set()
         """The partitions of the rows; None: of keys that are looked for in every one."""
-        self._hashes: list[Hashes] | None = [] if self._across else None
-        """Of the keys that came; None: they are many."""
+        keyed = plan.spec.across and plan.request.operation in _TO_OWN_PLACE
+        self._hashes: list[Hashes] | None = [] if keyed else None
+        """Of the keys that came, where the index is asked for them; None: they are many."""
         self._digester = Digester() if plan.digests else None
         self._persisted: set[str] = set()
         self._existing: Existing | None = None
@@ -321,7 +323,7 @@ class ArrowStaging:
         if came.removes or self._plan.request.operation is Operation.DELETE:
             keys = chunk.rows.select(self._plan.spec.key)
             chunk = Chunk(keys, chunk.spans, came.removes)
-        if self._across:
+        if self._across or self._hashes is not None:
             self._note(came)
         self._reached.update(partition for partition, _ in chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
@@ -329,7 +331,7 @@ class ArrowStaging:
     def _note(self, came: Arrival) -> None:
         """Note the keys that came, while they are few, and the partitions of their rows."""
         spec = self._plan.spec
-        if not came.removes:
+        if self._across and not came.removes:
             self._reached.update(partition_codes(came.rows, spec)[0])
         if self._hashes is not None:
             self._hashes.append(key_hashes(came.rows, spec.key))
@@ -339,7 +341,7 @@ class ArrowStaging:
     def keys_asked(self) -> tuple[Hashes, frozenset[Partition]] | None:
         """Return the hashes of the keys that came, and the partitions that may get their rows."""
         self.reach()
-        if not self._hashes or self._plan.request.operation not in _TO_OWN_PLACE:
+        if not self._hashes:
             return None
         reached = frozenset(each for each in self._reached if each is not None)
         return sorted_once(np.concatenate(self._hashes)), reached

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +9,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, OptionError, StorageError
+from plait.errors import OptionError
 from plait.files.data_file import LiveFile, files_in, live_files
 from plait.files.hash import Hashes, key_hashes
 from plait.index.builder import MEMORY_BYTES, RunBuilder
-from plait.index.manifest import IndexRun, Manifest, list_manifests, publish_manifest
+from plait.index.manifest import IndexRun, Manifest
 from plait.index.run_file import RunFile
 from plait.index.window import FOLD_LAG_MAX, KeyWindow
 from plait.model.bucket import BucketId, partition_text
@@ -23,14 +22,13 @@ from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.read.slices import SliceReader
 from plait.read.wanted import everything, wanted_in
-from plait.services.index_files import delete_old
+from plait.services.index_publish import WrittenRun, delete_replaced, publish_run
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.key_window import forget_index, load_known
+from plait.txn.key_window import load_known
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
-_log = logging.getLogger(__name__)
 _GROWTH: Final = 4
 """A run is taken into the new one if it has at most so many times its entries."""
 _UNTOLD: Final = (KEYS_FILES, KEYS_SIDECAR)
@@ -73,10 +71,12 @@ def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> Ind
         memory_bytes: about how much is sorted in memory at once.
 
     Returns:
-        What was done; None if another client has published an index meanwhile.
+        What was done. None if it is of no use: another client made all of it anew meanwhile, or
+        the table was restored or laid out anew.
 
     Raises:
         OptionError: the table has no record index.
+        PlanStaleError: others were always faster with the next manifest.
         CorruptMetadataError: a data file is damaged.
         StorageError: the store failed.
     """
@@ -85,16 +85,16 @@ def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> Ind
     try:
         state = handle.cache.refresh()
         name = require_index(state)
-        number = max(list_manifests(handle.store, name), default=-1) + 1
         with RunBuilder(memory_bytes) as builder:
             snapshot = handle.cache.snapshot(version=state.version, wants=everything)
             for keys, file, text in read_keys(handle, snapshot, snapshot.files):
                 builder.add(keys, text, file.version)
             files = _write(handle, name, state.version, builder, ())
+        run = IndexRun(0, state.version, tuple(files))
+        manifest = _published(handle, name, state, run)
     finally:
         read_pin.release()
-    runs = (IndexRun(0, state.version, tuple(files)),) if files else ()
-    return _publish(handle, state, number, runs, built=True)
+    return _finished(handle, manifest, run)
 
 
 def fold_index(
@@ -112,16 +112,15 @@ def fold_index(
         to be built.
 
     Raises:
+        PlanStaleError: others were always faster with the next manifest.
         CorruptMetadataError: a decision or a data file is damaged.
         StorageError: the store failed.
     """
     read_pin = ReadPin(handle, handle.cache.known().version)
     try:
         state = handle.cache.refresh()
-        # Before the newest one is looked for that is whole: a damaged one has its number too.
         if state.table.index is None:
             return None
-        number = max(list_manifests(handle.store, state.table.index), default=-1) + 1
         known = load_known(handle, state, newest=True)
         if known is None or not known.usable or known.window.until == known.manifest.version:
             return None
@@ -138,11 +137,12 @@ def fold_index(
             older = manifest.runs[kept:]
             taken = [file for run in older for file in run.files]
             files = _write(handle, manifest.index, state.version, builder, taken)
+        first = older[0].first if older else manifest.version + 1
+        run = IndexRun(first, state.version, tuple(files))
+        published = _published(handle, manifest.index, state, run)
     finally:
         read_pin.release()
-    first = older[0].first if older else manifest.version + 1
-    run = (IndexRun(first, state.version, tuple(files)),) if files else ()
-    return _publish(handle, state, number, (*manifest.runs[:kept], *run))
+    return _finished(handle, published, run)
 
 
 def falls_due(handle: TableHandle, decision: Decision) -> bool:
@@ -240,29 +240,15 @@ def _write(
     return files
 
 
-def _publish(
-    handle: TableHandle,
-    state: TableState,
-    number: int,
-    runs: tuple[IndexRun, ...],
-    *,
-    built: bool = False,
-) -> IndexReport | None:
-    name, table = require_index(state), state.table
-    manifest = Manifest(name, number, table.spec.buckets.id, state.version, state.checksum, runs)
-    handle.ports.observer.phase("index")
-    won = publish_manifest(handle.store, manifest)
-    forget_index(handle)
-    if not won:
-        # Only the run that we wrote: the others are named by the manifest that was first.
-        mine = [run for run in runs if run.last == state.version]
-        handle.store.delete([file.path for run in mine for file in run.files])
+def _published(handle: TableHandle, name: str, state: TableState, run: IndexRun) -> Manifest | None:
+    layout = state.table.spec.buckets.id
+    return publish_run(handle, WrittenRun(name, layout, run, state.checksum))
+
+
+def _finished(handle: TableHandle, manifest: Manifest | None, run: IndexRun) -> IndexReport | None:
+    """Delete what was replaced, and report."""
+    if manifest is None:
         return None
-    try:
-        delete_old(handle, manifest)
-    except (CorruptMetadataError, StorageError) as error:  # the next one does it
-        _log.warning("old files of the record index were not deleted: %s", error)
-    added = runs[-1].entries if runs and runs[-1].last == state.version else 0
-    return IndexReport(
-        state.version, built, added, manifest.entries, len(runs), manifest.size_bytes
-    )
+    delete_replaced(handle, manifest)
+    size, runs = manifest.size_bytes, len(manifest.runs)
+    return IndexReport(manifest.version, run.first == 0, run.entries, manifest.entries, runs, size)

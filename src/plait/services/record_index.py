@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from plait.errors import CorruptMetadataError, OptionError
+from plait.errors import CorruptMetadataError, OptionError, PlanStaleError
 from plait.model.decision import CommitResult
 from plait.services.index_build import IndexReport, build_index, fold_index, require_index
 from plait.services.index_verify import IndexVerified, verify_index
@@ -20,6 +20,8 @@ from plait.txn.table_handle import TableHandle
 _log = logging.getLogger(__name__)
 _FOLDS_MAX: Final = 8
 """A build is followed by so many rounds of catching up at most: writers go on."""
+_BUILDS_MAX: Final = 3
+"""So often an index is built that a restore or a repush made useless at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Indexing:
 
         Raises:
             OptionError: the table has no record key.
+            PlanStaleError: see ``build_index``.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -97,14 +100,18 @@ class Indexing:
     def build_index(self, *, anew: bool = False) -> IndexReport | None:
         """Bring the record index up to date; build it if it is of no use.
 
+        Writers go on, and make runs of their own meanwhile: what they publish is taken in.
+
         Args:
             anew: build it in any case.
 
         Returns:
-            What was done; None if there was nothing to do.
+            What was done; None if there was nothing to do, or another client did it meanwhile.
 
         Raises:
             OptionError: the table has no record index.
+            PlanStaleError: a restore or a repush made what was built useless, three times; or other
+                clients published first, sixteen times. Nothing is lost; call it again.
         """
         return bring_up_to_date(self._handle, anew=anew)
 
@@ -161,12 +168,16 @@ def _drop(handle: TableHandle) -> CommitResult:
 def bring_up_to_date(
     handle: TableHandle, *, anew: bool = False, most: int | None = None
 ) -> IndexReport | None:
-    """Build the index if it is of no use, then add what came meanwhile; see ``build_index``."""
+    """Build the index if it is of no use, then add what came meanwhile; see ``build_index``.
+
+    Raises:
+        PlanStaleError: it was built for nothing, or others were always faster.
+    """
     state = handle.cache.refresh()
     require_index(state)
     report = None
     if anew or not _is_of_use(handle, state):
-        report = build_index(handle)
+        report = _built(handle)
     for _ in range(_FOLDS_MAX):
         try:
             folded = fold_index(handle, most=most)
@@ -174,11 +185,32 @@ def bring_up_to_date(
             if report is not None or not is_of_index(error):
                 raise
             _log.warning("the record index is damaged, and is built anew: %s", error)
-            folded = report = build_index(handle)
+            folded = report = _built(handle)
         if folded is None:
             break
         report = replace(folded, built=report is not None and report.built)
     return report
+
+
+def _built(handle: TableHandle) -> IndexReport | None:
+    """Build the index, and again if the table was restored or laid out anew meanwhile.
+
+    Returns:
+        What was built; None if another client did it meanwhile.
+
+    Raises:
+        PlanStaleError: that happened each time, or others were always faster.
+    """
+    for _ in range(_BUILDS_MAX):
+        report = build_index(handle)
+        state = handle.cache.refresh()
+        if _is_of_use(handle, state):
+            return report
+    known = load_known(handle, state, newest=True)
+    why = "it is not there" if known is None else known.window.lost
+    message = f"the record index was built {_BUILDS_MAX} times, and is of no use each time: {why}"
+    hint = "nothing is lost: look-ups read buckets; run `tablectl index build` once that is over"
+    raise PlanStaleError(message, hint=hint)
 
 
 def _is_of_use(handle: TableHandle, state: TableState) -> bool:

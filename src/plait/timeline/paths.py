@@ -139,6 +139,15 @@ def is_lease(path: str) -> bool:
     return directory == LEASES and _LEASE.fullmatch(name) is not None
 
 
+def lease_version(path: str) -> int:
+    """Return the version in the name of a lease.
+
+    >>> lease_version(f"{LEASES}/{7:020d}-0123456789abcdef")
+    7
+    """
+    return int(path.rpartition("/")[2][:20])
+
+
 def attempt(instant: Instant, task: str = "") -> str:
     """Name the record of a writer that sends rows to sinks, or of one attempt of a task of it."""
     return f"{ATTEMPTS}/{instant}" + (f".{task}" if task else "")

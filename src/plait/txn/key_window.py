@@ -109,6 +109,21 @@ def forget_index(handle: TableHandle) -> None:
     handle.index_cache.manifest = handle.index_cache.window = None
 
 
+def is_decided(handle: TableHandle, version: int, checksum: str) -> bool:
+    """Tell whether the timeline has this decision: an index may have been copied from elsewhere.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    if version > handle.cache.refresh().version:
+        return False
+    try:
+        found = next(iter(handle.cache.decisions(version - 1, limit=1)), None)
+    except (InstantExpiredError, CorruptMetadataError):
+        return False
+    return found is not None and (found.version, found.checksum) == (version, checksum)
+
+
 def _window(handle: TableHandle, state: TableState, manifest: Manifest) -> KeyWindow:
     window = handle.index_cache.window
     if (

@@ -144,6 +144,18 @@ def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
     return leases
 
 
+def oldest_pin(handle: TableHandle) -> int | None:
+    """Return the oldest version that a read pin names, whether or not it ran out; None without one.
+
+    It takes one listing, and no clock.
+
+    Raises:
+        StorageError: the store cannot list.
+    """
+    named = (info.path for info in handle.store.list(paths.LEASES) if paths.is_lease(info.path))
+    return min((paths.lease_version(path) for path in named), default=None)
+
+
 def list_readers(handle: TableHandle) -> tuple[ReaderEntry, ...]:
     """List who keeps versions from being cleaned, those of old versions first.
 

@@ -299,8 +299,6 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "repush.undo.undo": (_undo_repush,),
     "services.record_index._declare": (_create_index,),
     "services.record_index._drop": (_drop_index,),
-    "services.index_build.build_index": (),  # a manifest of the index is no decision
-    "services.index_build.fold_index": (),  # the same
     "services.upgrade._change": (_downgrade,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),

@@ -194,3 +194,13 @@ def test_a_client_that_slept_before_it_published_points_no_hint_at_an_old_manife
     store.put(paths.INDEX_HINT, f"{name} {old}".encode())
     assert look_up(again(table).handle, _IDS).through == "index"
     as_a_scan(again(table))
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_an_overwrite_after_an_index_was_built_hides_no_key_that_it_had(table_type: str) -> None:
+    """INV-04: its entry names the version before, and the row is in a file of the overwrite."""
+    table = make(table_type)
+    table.overwrite(rows(*range(0, 20, 2)), where="p = 'x'")
+    touched = table.index_status()
+    assert (touched.usable, touched.lag) == (True, 1)
+    as_a_scan(table, again(table))
