@@ -44,7 +44,8 @@ def test_no_key_is_ever_in_two_partitions_on_s3_whoever_dies(
         lock=lock,
         slowness=SLOWNESS_S3,
     )
-    seen = Run(plan, writers=4, seconds=8, seed=7, least=LEAST).carry_out(kind, "key", index=lock is None)
+    run = Run(plan, writers=4, seconds=8, seed=7, least=LEAST)
+    seen = run.carry_out(kind, "key", index=lock is None)
     assert seen["commits"]
 
 
