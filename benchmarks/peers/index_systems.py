@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -28,7 +29,7 @@ def key_of(number: int) -> str:
     return hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
 
 
-class Indexed:
+class Indexed(ABC):
     """A system with a table of each configuration; the last look-ups were of ``ASKED``."""
 
     configs: ClassVar[tuple[str, ...]]
@@ -39,9 +40,9 @@ class Indexed:
         self.place, self.session = place, session
 
     @staticmethod
+    @abstractmethod
     def settings() -> dict[str, str]:
         """Return what its session needs."""
-        raise NotImplementedError
 
     def at(self, config: str) -> str:
         """Say where a table is."""
@@ -51,64 +52,65 @@ class Indexed:
         """Make room for an empty table."""
         shutil.rmtree(self.at(config), ignore_errors=True)
 
+    @abstractmethod
     def load(self, config: str, source: Path) -> None:
         """Load rows into it, and build its index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def upsert(self, config: str, source: Path) -> None:
         """Update rows by key, and insert those that are new."""
-        raise NotImplementedError
 
+    @abstractmethod
     def smallest(self) -> object:
         """Run the smallest query that the engine can run: what it takes by itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self) -> None:
         """Open the table and its index for look-ups."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close what was opened."""
 
+    @abstractmethod
     def rows(self, keys: Sequence[str]) -> list[Row]:
         """Look rows up, with everything opened before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows_anew(self, keys: Sequence[str]) -> list[Row]:
         """Look rows up; open the table first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows_without(self, keys: Sequence[str]) -> list[Row]:
         """Look rows up, without the index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def files(self, keys: Sequence[str]) -> int:
         """Count the data files that a look-up reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def files_without(self, keys: Sequence[str]) -> int:
         """Count those that one without the index reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ready(self, keys: Sequence[str]) -> Callable[[], object]:
         """Return what asks the index alone, opened before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ready_anew(self, keys: Sequence[str]) -> Callable[[], object]:
         """Return what opens the index and asks it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def places(self, found: object) -> list[Place]:
         """Return the partition of each key that the index knows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def totals(self, config: str) -> Iterable[int]:
         """Return the number of rows, and the sum of a column."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sizes(self) -> dict[str, object]:
         """Return what the index takes on the disk."""
-        raise NotImplementedError
 
 
 _YES = True
@@ -310,6 +312,9 @@ class Plait(Indexed):
 
     def open(self) -> None:
         self._opened = self._open()
+
+    def close(self) -> None:
+        del self._opened  # nothing else is held
 
     def rows(self, keys: Sequence[str]) -> list[Row]:
         return self._rows(self._opened, keys)
