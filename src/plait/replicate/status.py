@@ -16,8 +16,8 @@ from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
 from plait.txn.table_handle import TableHandle
 
-_REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT, Action.SCHEMA)
-"""Changes of rows that the counts of a decision may not show: other columns change every row."""
+_REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
+"""Changes of rows that the counts of a decision may not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,10 @@ def _status(
 
 
 def _replaces(decision: Decision, table: TableDef) -> bool:
-    """Tell whether rows may be others after a decision, whatever it counts."""
+    """Tell whether rows may be others after a decision, whatever it counts.
+
+    Other columns change every row; other comments change none.
+    """
     if decision.action is Action.SCHEMA:
         return not table.only_comments(decision.schema_id)
     return decision.action in _REPLACES
