@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -94,17 +93,16 @@ class KeyFilter:
             return among
         first, last = np.searchsorted(self.wanted, there[[0, -1]])
         asked = self.wanted[first : last + 1]
-        if len(asked) > len(there):
-            known: keys.Indices = np.flatnonzero(_among(there, asked))
+        if len(asked) > len(there):  # the shorter side is searched in the longer one
+            known: keys.Indices = np.flatnonzero(asked[_places(there, asked)] == there)
             return known
-        places = np.minimum(np.searchsorted(there, asked), len(there) - 1)
+        places = _places(asked, there)
         hits = places[there[places] == asked]
         once: keys.Indices = hits[keys.starts(hits)]
         return once
 
 
-def _among(some: keys.Numbers, others: keys.Numbers) -> npt.NDArray[np.bool_]:
-    """Tell which of some keys are among others, which are sorted."""
-    places = np.minimum(np.searchsorted(others, some), len(others) - 1)
-    found: npt.NDArray[np.bool_] = others[places] == some
-    return found
+def _places(some: keys.Numbers, among: keys.Numbers) -> keys.Indices:
+    """Return where each of some keys stands among others, which are sorted, if it is there."""
+    places: keys.Indices = np.minimum(np.searchsorted(among, some), len(among) - 1)
+    return places
