@@ -10,7 +10,7 @@ from typing import TypeVar
 from plait.errors import DuplicateKeyError
 from tests.differential.counts import Counts
 from tests.differential.draw import draw
-from tests.differential.evidence import run
+from tests.differential.evidence import Evidence, run
 from tests.differential.judge import judge
 from tests.differential.program import Block, Do, History, Look, Row, Serve, Turn, Write
 from tests.scheduler import Problem
@@ -80,22 +80,27 @@ def check(
     drawing: Drawing = draw,
 ) -> Difference | None:
     """Run the history of a seed; give what differs."""
-    history, strategy = drawing(seed)
-    return _try(history, strategy, broken, seed, counts)
-
-
-def _try(
-    history: History,
-    strategy: Strategy,
-    broken: Broken,
-    seed: int | None,
-    counts: Counts | None = None,
-) -> Difference | None:
-    evidence = run(history, strategy, broken)
+    evidence, found = _judged(*drawing(seed), broken, seed)
     if counts is not None:
         counts.add(evidence)
+    return found
+
+
+def sound(seed: int, drawing: Drawing = draw) -> Evidence:
+    """Run the history of a seed, and give what was seen; a difference fails, made small."""
+    evidence, found = _judged(*drawing(seed), nullcontext, seed)
+    assert found is None, f"{shrink(found)}"
+    return evidence
+
+
+def _judged(
+    history: History, strategy: Strategy, broken: Broken, seed: int | None
+) -> tuple[Evidence, Difference | None]:
+    evidence = run(history, strategy, broken)
     found = judge(evidence)
-    return Difference(seed, history, evidence.schedule, tuple(found)) if found else None
+    if not found:
+        return evidence, None
+    return evidence, Difference(seed, history, evidence.schedule, tuple(found))
 
 
 def shrink(found: Difference, broken: Broken = nullcontext) -> Difference:
@@ -107,7 +112,7 @@ def shrink(found: Difference, broken: Broken = nullcontext) -> Difference:
         nonlocal best, left
         left -= 1
         try:
-            tried = _try(history, strategy, broken, found.seed)
+            _, tried = _judged(history, strategy, broken, found.seed)
         except DuplicateKeyError:
             return False  # it begins with rows that no table can have
         if tried is None or not promises & {each.promise for each in tried.findings}:
