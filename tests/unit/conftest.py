@@ -1,12 +1,25 @@
-"""A table in memory under a simulated clock: where the protocol is the subject."""
+"""Places in memory for tables, and a table under a simulated clock."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
 
 import pytest
 
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
+from tests.support.memory import forget
 from tests.support.protocol import create, memory
+
+_NAMES = itertools.count()
+
+
+@pytest.fixture
+def uri() -> Iterator[str]:
+    name = f"memory://unit-{next(_NAMES)}"
+    yield name
+    forget(name)
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +12,9 @@ from plait import OptionError, SchemaMismatchError, Table
 from plait.files.hash import bucket_of, key_hashes
 from plait.read.plan import plan_scan
 from plait.timeline.features import BUCKET_BY
-from tests.support.memory import forget
 
 SCHEMA = "user bigint, n bigint, v string"
 COUNT = 7
-_NAMES = itertools.count()
-
-
-@pytest.fixture
-def uri() -> Iterator[str]:
-    name = f"memory://bucket-by-{next(_NAMES)}"
-    yield name
-    forget(name)
 
 
 def table_of(uri: str, by: str | Sequence[str] = "user", table_type: str = "cow") -> Table:

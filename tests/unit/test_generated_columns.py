@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -28,15 +27,6 @@ from plait.timeline.features import GENERATED
 from tests.support.forge import decision_at
 from tests.support.generated import DDL, content, make, require_generated, rows, wrong
 from tests.support.memory import forget
-
-_NAMES = itertools.count()
-
-
-@pytest.fixture
-def uri() -> Iterator[str]:
-    name = f"memory://generated-columns-{next(_NAMES)}"
-    yield name
-    forget(name)
 
 
 def _streamed(table: Table, more: pa.Table) -> None:

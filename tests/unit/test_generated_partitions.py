@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -18,15 +16,6 @@ from plait import (
 from plait.testing import CountingStore, open_wrapped
 from tests.support.generated import again, content, make, require_generated, rows
 from tests.support.memory import forget
-
-_NAMES = itertools.count()
-
-
-@pytest.fixture
-def uri() -> Iterator[str]:
-    name = f"memory://generated-partitions-{next(_NAMES)}"
-    yield name
-    forget(name)
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,14 +26,6 @@ from tests.support.memory import forget
 
 SCHEMA = "id bigint, ts timestamp, user string, v bigint"
 BEGIN = dt.datetime(2026, 1, 30, 20, tzinfo=dt.UTC)
-_NAMES = itertools.count()
-
-
-@pytest.fixture
-def uri() -> Iterator[str]:
-    name = f"memory://partition-fields-{next(_NAMES)}"
-    yield name
-    forget(name)
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pyarrow as pa
 import pytest
 
@@ -11,11 +9,23 @@ from plait import Table
 from tests.support.protocol import beside
 from tests.support.repush_steps import again
 
-_NUMBERS = itertools.count()
-
 
 def _rows(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids), "p": [f"p{n % 2}" for n in ids]})
+
+
+def _made(uri: str, *, buckets: int) -> Table:
+    """Make a table that keeps which version wrote a row, of ten rows."""
+    table = Table.create(
+        uri,
+        "id bigint, p string",
+        record_key="id",
+        table_type="mor",
+        buckets=buckets,
+        properties={"rows.written": "on"},
+    )
+    table.upsert(_rows(*range(10)))
+    return table
 
 
 def _written(table: Table) -> dict[int, int]:
@@ -24,16 +34,8 @@ def _written(table: Table) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_repush_keeps_which_version_wrote_a_row(kind: str) -> None:
-    table = Table.create(
-        f"memory://repush-written-{next(_NUMBERS)}",
-        "id bigint, p string",
-        record_key="id",
-        table_type="mor",
-        buckets=2,
-        properties={"rows.written": "on"},
-    )
-    table.upsert(_rows(*range(10)))
+def test_a_repush_keeps_which_version_wrote_a_row(uri: str, kind: str) -> None:
+    table = _made(uri, buckets=2)
     table.upsert(_rows(3, 4))
     table.delete(where="id = 9")
     before = _written(table)
@@ -50,18 +52,9 @@ def test_a_repush_keeps_which_version_wrote_a_row(kind: str) -> None:
     assert not table.verify().problems
 
 
-def test_rows_that_follow_keep_which_of_many_commits_wrote_them() -> None:
-    """A round does not take the commits before it together where rows tell of them (INV-04)."""
-    table = Table.create(
-        f"memory://repush-written-{next(_NUMBERS)}",
-        "id bigint, p string",
-        record_key="id",
-        table_type="mor",
-        buckets=1,
-        properties={"rows.written": "on"},
-    )
-    table.upsert(_rows(*range(10)))
-
+def test_rows_that_follow_keep_which_of_many_commits_wrote_them(uri: str) -> None:
+    """One round takes them together; a row that was written again as it was counts (INV-04)."""
+    table = _made(uri, buckets=1)
     written: dict[int, int] = {}
 
     def write() -> None:

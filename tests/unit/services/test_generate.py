@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -17,17 +16,7 @@ from plait import (
 from plait.timeline.features import GENERATED
 from tests.support.forge import decision_at
 from tests.support.generated import again, content, make, require_generated, rows, wrong
-from tests.support.memory import forget
 from tests.support.protocol import beside
-
-_NAMES = itertools.count()
-
-
-@pytest.fixture
-def uri() -> Iterator[str]:
-    name = f"memory://generate-{next(_NAMES)}"
-    yield name
-    forget(name)
 
 
 def test_the_expression_follows_new_names(uri: str) -> None:
