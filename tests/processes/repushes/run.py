@@ -30,7 +30,8 @@ _ENDS_S = 3_600
 def planned(folder: Path, **how: Any) -> Plan:
     """Make the table, and note the plan for the others."""
     plan = Plan(uri=str(folder / "table"), **how)
-    table = Table.create(plan.uri, SCHEMA, record_key="id", **FIRST)  # type: ignore[arg-type]  # of one layout
+    kept = {"clean.retain.time": "0s", "clean.retain.versions": 1, "clean.grace": "10s"}
+    table = Table.create(plan.uri, SCHEMA, record_key="id", properties=kept, **FIRST)  # type: ignore[arg-type]  # of one layout
     if plan.rows:
         with table.writer("insert") as writer:
             for first in range(0, plan.rows, _AT_ONCE):
@@ -94,6 +95,7 @@ class Run:
             else:
                 _ended(process)
             if self._open_layout() is None:
+                Table.open(self.plan.uri).clean()  # an open one keeps all since it began
                 layout, span_s = (layout + 1) % len(LAYOUTS), self.span_s
         return killed
 

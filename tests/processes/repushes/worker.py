@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
+from plait.model.plan import COW
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("note", pa.string())]
@@ -31,7 +32,8 @@ LAYOUTS: tuple[dict[str, object], ...] = (
 )
 FIRST = LAYOUTS[2]
 """The layout that the table is made with."""
-BATCH = 200
+BATCH, FEW = 200, 2
+"""Rows of a batch at most; few where each of their buckets is written again."""
 GONE = -1
 
 
@@ -73,7 +75,8 @@ def write(plan: Plan, number: int) -> dict[str, object]:
     while not over.is_set():
         commits += 1
         first = draw.randrange(plan.keys)
-        own = np.arange(first, min(first + draw.randint(1, BATCH) * plan.writers, plan.keys))
+        most = FEW if table.handle.cache.known().table.spec.table_type == COW else BATCH
+        own = np.arange(first, min(first + draw.randint(1, most) * plan.writers, plan.keys))
         ids = own[own % plan.writers == number]
         value = plan.keys * commits + 1
         began = time.monotonic()
