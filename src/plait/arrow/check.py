@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_val
 from plait.arrow.constraints import Constraints
 from plait.arrow.generated import computed
 from plait.arrow.ingest import Rows, open_rows
-from plait.arrow.sample import sample_of
+from plait.arrow.sample import first_bad, sample_of
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.fitting import filled
@@ -157,7 +157,7 @@ class _ColumnCheck:
             message = f"a value of column {self.field.name!r} cannot be kept as "
             message += type_name(self.field.type)
             hint = "cast or clean the column before you write it"
-            raise self._refused(message, hint, batch, _first(given, self._loses)) from error
+            raise self._refused(message, hint, batch, first_bad(given, self._loses)) from error
         return array if self.generated else self.checked(array, batch)
 
     def checked(self, array: pa.Array, batch: pa.RecordBatch) -> pa.Array:
@@ -165,7 +165,7 @@ class _ColumnCheck:
         if self.demanding and (path := missing_value(array, self.field)) is not None:
             why = "record keys must not be null" if self.in_key else "the column must not be null"
             message = f"column {path!r} is null in a row, and {why}"
-            at = _first(array, lambda part: missing_value(part, self.field) is not None)
+            at = first_bad(array, lambda part: missing_value(part, self.field) is not None)
             raise self._refused(message, "fill or drop such rows", batch, at)
         if self.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
             message = f"column {self.field.name!r} is NaN in a row, which is not equal to itself"
@@ -224,7 +224,7 @@ class _Checker:
     @property
     def fallible(self) -> bool:
         """Whether some row may be refused."""
-        asked = self.foreign or self.where is not None or bool(self.constraints.broken_by)
+        asked = self.foreign or self.where is not None or bool(self.constraints.every)
         return asked or bool(self.generated) or any(c.fallible for c in self.columns)
 
     def prepare(self, batch: pa.RecordBatch, rest: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
@@ -383,15 +383,3 @@ def _check_where(batch: pa.RecordBatch, where: Condition) -> None:
     hint = "write only rows that match the overwrite's where"
     sample = sample_of(batch, int(np.argmin(matches)), "")
     raise BadRecordError(message, hint=hint, column=",".join(where.columns), sample=sample)
-
-
-def _first(rows: pa.Array, bad: Callable[[pa.Array], bool]) -> int:
-    """Find the first bad row, of which there is one, by halving."""
-    low, high = 0, len(rows)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if bad(rows.slice(low, middle - low)):
-            high = middle
-        else:
-            low = middle
-    return low

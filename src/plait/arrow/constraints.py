@@ -10,19 +10,50 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.sample import sample_of
-from plait.errors import ConstraintError
+from plait.arrow.sample import first_bad, sample_of
+from plait.errors import BadRecordError, ConstraintError
 from plait.expr import TRUE
 from plait.expr.checks import violation
+from plait.expr.prune import Flags
 from plait.model.schema import Check, Schema
 from plait.read.condition import Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Constraints:
-    """The checks of a table, each with the condition of the rows that break it."""
+class Constraint:
+    """A check of a table, bound to its columns."""
 
-    broken_by: tuple[tuple[Check, Condition], ...] = ()
+    check: Check
+    violation: Condition
+    """Holds for the rows that break the check."""
+
+    def broken_by(self, rows: pa.RecordBatch) -> Flags:
+        """Tell which rows break the check.
+
+        Raises:
+            BadRecordError: it has no value for a row: a number overflows, or a divisor is zero.
+        """
+        try:
+            return self.violation.matches(rows)
+        except pa.ArrowInvalid as error:
+            at = first_bad(rows, self._fails)
+            columns = self.violation.columns
+            sample = sample_of(rows, at, columns[0] if columns else "")
+            raise not_computed(self.check, error, ",".join(columns), sample) from error
+
+    def _fails(self, rows: pa.RecordBatch) -> bool:
+        try:
+            self.violation.matches(rows)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """The checks of a table."""
+
+    every: tuple[Constraint, ...] = ()
 
     @classmethod
     def of(cls, schema: Schema) -> Self:
@@ -31,7 +62,7 @@ class Constraints:
         Raises:
             PredicateError: one is not understood: a newer Plait wrote it.
         """
-        return cls(_conditions(schema.checks, schema.arrow)) if schema.checks else cls()
+        return cls(_bound(schema.checks, schema.arrow)) if schema.checks else cls()
 
     def require(self, rows: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> None:
         """Refuse rows that break a check.
@@ -42,15 +73,16 @@ class Constraints:
 
         Raises:
             ConstraintError: names the check, how many rows break it, and one of them.
+            BadRecordError: a check has no value for a row.
         """
-        for check, condition in self.broken_by:
-            broken = condition.matches(rows)
+        for each in self.every:
+            broken = each.broken_by(rows)
             if not broken.any():
                 continue
-            count = int(broken.sum()) + sum(int(condition.matches(more).sum()) for more in rest)
-            columns = condition.columns
+            count = int(broken.sum()) + sum(int(each.broken_by(more).sum()) for more in rest)
+            columns = each.violation.columns
             sample = sample_of(rows, int(np.argmax(broken)), columns[0] if columns else "")
-            raise constraint_error(check, count, ",".join(columns), sample)
+            raise constraint_error(each.check, count, ",".join(columns), sample)
 
 
 def constraint_error(
@@ -79,10 +111,22 @@ def constraint_error(
     )
 
 
+def not_computed(
+    check: Check, error: Exception, column: str, sample: dict[str, str]
+) -> BadRecordError:
+    """Say that a check has no value for a row."""
+    shown = ", ".join(f"{name}={value}" for name, value in sample.items())
+    example = f"; the first is {shown}" if shown else ""
+    message = (
+        f"the constraint {check.name!r} ({check.predicate[:200]}) cannot be computed for a row: "
+        f"{str(error)[:200]}{example}"
+    )
+    hint = "correct or drop such rows, or use CASE WHEN ... THEN ... END in the constraint"
+    return BadRecordError(message, hint=hint, column=column, sample=sample)
+
+
 @functools.lru_cache(maxsize=64)
-def _conditions(
-    checks: tuple[Check, ...], schema: pa.Schema
-) -> tuple[tuple[Check, Condition], ...]:
+def _bound(checks: tuple[Check, ...], schema: pa.Schema) -> tuple[Constraint, ...]:
     every = Condition(TRUE, schema, ())  # a check that no row holds, such as `false`
     found = ((check, Condition.of(violation(check, schema), schema)) for check in checks)
-    return tuple((check, condition or every) for check, condition in found)
+    return tuple(Constraint(check, condition or every) for check, condition in found)

@@ -37,9 +37,12 @@ def computed(columns: Iterable[Generated], rows: pa.RecordBatch, rest: Rest) -> 
     """
     for each in columns:
         values = each.values(rows)
-        broken = _other(each, rows, values)
+        broken = other_values(rows.column(each.name), values)
         if broken.any():
-            more = (int(_other(each, part, each.values(part)).sum()) for part in rest())
+            more = (
+                int(other_values(part.column(each.name), each.values(part)).sum())
+                for part in rest()
+            )
             count = int(broken.sum()) + sum(more)
             sample = sample_of(rows, int(np.argmax(broken)), each.name)
             raise constraint_error(rule_of(each), count, each.name, sample)
@@ -60,9 +63,8 @@ def different(column: Generated, rows: pa.RecordBatch) -> Flags:
     return flags
 
 
-def _other(column: Generated, rows: pa.RecordBatch, values: pa.Array) -> Flags:
-    """Tell which rows bring another value; null counts as none."""
-    given = rows.column(column.name)
+def other_values(given: pa.Array, values: pa.Array) -> Flags:
+    """Tell which rows bring another value than the computed one; null counts as none."""
     if given.null_count == len(given):
         return np.zeros(len(given), np.bool_)
     other = pc.and_(pc.is_valid(given), pc.invert(compared("<=>", given, values)))

@@ -1,11 +1,28 @@
-"""A row as text, for errors."""
+"""The row that is wrong, found and shown as text, for errors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pyarrow as pa
+
+_Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
 
 _COLUMNS = 12
 _CHARS = 40
+
+
+def first_bad(rows: _Rows, bad: Callable[[_Rows], bool]) -> int:
+    """Find the first bad row, of which there is one, by halving."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bad(rows.slice(low, middle - low)):
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 def sample_of(batch: pa.RecordBatch, at: int, name: str) -> dict[str, str]:

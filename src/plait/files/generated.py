@@ -135,13 +135,6 @@ def _generated(texts: tuple[tuple[str, str], ...], schema: pa.Schema) -> tuple[G
         raise PredicateError(error.message, hint="upgrade plait", text="") from error
 
 
-def given_columns(schema: Schema) -> pa.Schema:
-    """Return the columns as rows may come: of a generated one no value need be there."""
-    generated = schema.generated
-    fields = (each.with_nullable(each.nullable or each.name in generated) for each in schema.arrow)
-    return pa.schema(list(fields)) if generated else schema.arrow
-
-
 def ungenerated(schema: Schema) -> Schema:
     """Return the columns of rows of which nobody knows whether their values were generated."""
     notes = {number: replace(note, generated=None) for number, note in schema.notes.items()}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from plait.arrow.cast import demanding, missing_value
-from plait.files.generated import given_columns
-from plait.model.plan import TableSpec
 
 Places = npt.NDArray[np.int64]
 Decode = Callable[[Sequence[bytes]], pa.Table]
@@ -106,51 +101,3 @@ class Kept:
         stays = np.ones(self.rows.num_rows, dtype=np.bool_)
         stays[places] = False
         self.rows = self.rows.filter(pa.array(stays))
-
-
-class RowCheck:
-    """Finds rows that a table would refuse: they are dead letters, and must stop nothing."""
-
-    def __init__(self, schema: pa.Schema, key: Sequence[str], finite: Sequence[str]) -> None:
-        """Check rows of a schema: no null in a key, no NaN where values must have an order."""
-        strict = [each.with_nullable(each.nullable and each.name not in key) for each in schema]
-        self._demanding = [each for each in strict if demanding(each)]
-        floats = {each.name for each in schema if pa.types.is_floating(each.type)}
-        self._finite = [name for name in finite if name in floats]
-
-    @classmethod
-    def of(cls, spec: TableSpec) -> Self:
-        """Check rows of a table."""
-        finite = {*spec.key, *spec.partition_sources, *([spec.ordering] if spec.ordering else [])}
-        return cls(given_columns(spec.schema), spec.key, sorted(finite))
-
-    def refused(self, rows: pa.Table) -> Iterator[Undecodable]:
-        """Return the places of such rows, with the reason; the same one may come twice."""
-        for each in self._demanding:
-            column = rows[each.name]
-            if pa.types.is_nested(each.type):
-                yield from _missing(column.combine_chunks(), each, 0)
-            elif column.null_count:
-                reason = f"no value for the required column {each.name!r}"
-                yield from (Undecodable(at, reason) for at in _places(column.is_null()))
-        for name in self._finite:
-            reason = f"NaN in column {name!r}, whose values must have an order"
-            found = pc.fill_null(pc.is_nan(rows[name]), fill_value=False)
-            yield from (Undecodable(at, reason) for at in _places(found))
-
-
-def _places(mask: pa.ChunkedArray) -> list[int]:
-    return [int(at) for at in np.flatnonzero(mask.to_numpy())]
-
-
-def _missing(array: pa.Array, wanted: pa.Field, first: int) -> Iterator[Undecodable]:
-    """Return the rows in which a field of a nested column is null and must not be."""
-    path = missing_value(array, wanted) if len(array) else None
-    if path is None:
-        return
-    if len(array) == _ALONE:
-        yield Undecodable(first, f"no value for the required column {path!r}")
-        return
-    half = len(array) // 2
-    yield from _missing(array.slice(0, half), wanted, first)
-    yield from _missing(array.slice(half), wanted, first + half)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from plait.arrow.constraints import constraint_error
+from plait.arrow.constraints import constraint_error, not_computed
 from plait.arrow.generated import different, rule_of
 from plait.arrow.sample import sample_of
 from plait.expr.checks import checked_columns, violation
@@ -44,6 +44,7 @@ class Validation:
 
         Raises:
             ConstraintError: names the constraint, how many rows break it, and one of them.
+            BadRecordError: a constraint has no value for a row.
         """
         demands = self._new_of(state.table.spec.schema, table.spec.schema)
         under = (demands, state.table.spec.schema.id, state.lineage.restores)
@@ -85,7 +86,12 @@ class Validation:
 
 
 def _require_none(demand: Check | Generated, snapshot: Snapshot, store: Store) -> None:
-    """Refuse rows of a snapshot that break a demand; raise ConstraintError."""
+    """Refuse rows of a snapshot that break a demand.
+
+    Raises:
+        ConstraintError: some do.
+        BadRecordError: the demand has no value for one.
+    """
     if isinstance(demand, Generated):
         check, columns = rule_of(demand), [demand.name, *demand.sources]
         found = _unlike(demand, Scan(store, snapshot, columns=columns))
@@ -94,10 +100,13 @@ def _require_none(demand: Check | Generated, snapshot: Snapshot, store: Store) -
         columns = sorted(checked_columns(check, schema))
         found = Scan(store, snapshot, where=violation(check, schema)).to_reader()
     count, sample = 0, dict[str, str]()
-    for batch in found:
-        if batch.num_rows and not count:
-            sample = sample_of(batch, 0, columns[0] if columns else "")
-        count += batch.num_rows
+    try:
+        for batch in found:
+            if batch.num_rows and not count:
+                sample = sample_of(batch, 0, columns[0] if columns else "")
+            count += batch.num_rows
+    except pa.ArrowInvalid as error:
+        raise not_computed(check, error, ",".join(columns), {}) from error
     if count:
         raise constraint_error(check, count, ",".join(columns), sample, there=True)
 

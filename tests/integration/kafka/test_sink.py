@@ -60,8 +60,12 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters(
     make_events: Callable[..., Events], tmp_path: Path
 ) -> None:
     events, letters = make_events(1), make_events(1)
-    table = Table.create(str(tmp_path / "t"), "id bigint not null, note string")
+    ddl = "id bigint not null, note string, double bigint"
+    table = Table.create(
+        str(tmp_path / "t"), ddl, checks={"few": "id < 9"}, generated={"double": "id * 2"}
+    )
     bad = [b"?", b'{"id": "x"}', b"{}", b'{"id": 1}{"id": 2}', b"", b"[1]", b'{"id": 1']
+    bad += [b'{"id": 9}', b'{"id": 1, "double": 3}', b'{"id": 9223372036854775807}']
     events.produce([{"id": 1, "note": "a"}, *bad, {"id": 2, "note": "b"}])
     with events.running(table, dead_letters=letters.name):
         wait_for(table, 2)
@@ -71,7 +75,7 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters(
     consumer.close()
     assert [each.value() or b"" for each in found] == bad
     headers = [dict(each.headers()) for each in found]
-    assert [int(each["plait-offset"]) for each in headers] == list(range(1, 8))
+    assert [int(each["plait-offset"]) for each in headers] == list(range(1, 1 + len(bad)))
     assert all(each["plait-reason"] for each in headers)
 
 

@@ -104,6 +104,19 @@ def test_null_breaks_no_check_and_a_deleted_row_is_asked_nothing() -> None:
     assert content(table) == [(2, 0, 5), (3, None, 5)]
 
 
+def test_a_check_that_cannot_be_computed_for_a_row_says_which() -> None:
+    """INV-03: a divisor of zero is an error that names the constraint, and nothing is written."""
+    table = make(checks={"tenth": "10 / high < 9"})
+    with pytest.raises(BadRecordError, match=r"constraint 'tenth'.*divide by zero") as caught:
+        table.append(pa.concat_tables([rows(3), rows(4, high=0), rows(5, high=1)]))
+    assert caught.value.facts["column"] == "high"
+    assert caught.value.facts["sample"] == {"high": "0", "id": "4", "low": "0"}
+    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+    with pytest.raises(BadRecordError, match=r"constraint 'low'.*divide by zero"):
+        table.alter().add_check("low", "10 / low < 9").commit()
+    assert table.alter().add_check("low", "CASE WHEN low = 0 THEN TRUE ELSE 10 / low < 9 END")
+
+
 # --- added beside others -------------------------------------------------------------------------
 
 
