@@ -12,7 +12,7 @@ from plait.state.admission import require_writable
 from plait.state.checkpoint import load_checkpoint, write_checkpoint
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.features import KNOWN, WRITERS_ONLY, divided
+from plait.timeline.features import KNOWN, WRITERS_ONLY, definition_features, divided
 from tests.support.forge import reseal_checkpoint, rewrite
 from tests.support.memory import forget
 
@@ -167,3 +167,44 @@ def test_features_of_writers_are_told_apart_and_marked(t: Table) -> None:
     assert decision is not None
     assert decision.writer_features == ("rows-written-1",)
     assert decision.features[-1] == "writer-features-1"
+
+
+DDL = "id bigint, at timestamp, place string, v int"
+
+
+def plain(change: Callable[[Table], object]) -> Table:
+    """Return a table that was changed once."""
+    table = Table.create(URI, DDL, record_key="id", buckets=1)
+    change(table)
+    return table
+
+
+DEFINED: dict[str, Callable[[], Table]] = {
+    "ttl-1": lambda: Table.create(URI, DDL, ttl="at 30d row"),
+    "rows-written-1": lambda: Table.create(URI, DDL, properties={"rows.written": "on"}),
+    "bucket-by-1": lambda: Table.create(
+        URI, DDL, record_key=["id", "place"], bucket_by="id", buckets=2
+    ),
+    "partition-fields-1": lambda: Table.create(URI, DDL, partition_by="day(at)"),
+    "replicas-1": lambda: Table.create(
+        URI, DDL, record_key="id", replicas=["far=memory://features-sink"]
+    ),
+    "checks-1": lambda: Table.create(URI, DDL, checks={"some": "v > 0"}),
+    "unique-table-1": lambda: Table.create(
+        URI, DDL, record_key="id", partition_by="place", unique="table"
+    ),
+    "generated-columns-1": lambda: Table.create(URI, DDL, generated={"v": "length(place)"}),
+    "defaults-1": lambda: plain(lambda table: table.alter().default("v", 1).commit()),
+    "repush-1": lambda: plain(lambda table: table.repush(buckets=2)),
+}
+
+
+@pytest.mark.parametrize("feature", DEFINED)
+def test_a_definition_needs_what_its_bytes_need(feature: str) -> None:
+    """What a writer asks before it decides, and what the decision then says, are the same."""
+    forget(URI)
+    table = DEFINED[feature]()
+    defined = table.handle.cache.known().table
+    needed = set(definition_features(defined.to_dict()))
+    assert needed == set(defined.features) == {feature}
+    forget(URI)
