@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from plait import StorageError, StreamError, Table, TopicReplacedError, UndecodableError
+from plait import (
+    ConstraintError,
+    StorageError,
+    StreamError,
+    Table,
+    TopicReplacedError,
+    UndecodableError,
+)
 from plait.kafka import KafkaSink
 from plait.kafka.sources import SourcePartition
 from plait.kafka.status import status_of
@@ -77,6 +84,34 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters(
     headers = [dict(each.headers()) for each in found]
     assert [int(each["plait-offset"]) for each in headers] == list(range(1, 1 + len(bad)))
     assert all(each["plait-reason"] for each in headers)
+
+
+def test_a_constraint_that_comes_while_it_runs_makes_dead_letters(
+    make_events: Callable[..., Events], tmp_path: Path
+) -> None:
+    """INV-03, INV-09: also of rows that were staged before, in an epoch that ends after."""
+    events, letters = make_events(1), make_events(1)
+    table = Table.create(str(tmp_path / "t"), "id bigint, note string")
+    events.produce({"id": number, "note": "a"} for number in range(5))
+    with events.running(table, dead_letters=letters.name, interval_s=4):
+        wait_for(table, 5)
+        for number in range(5, 50):
+            events.produce([{"id": number, "note": "bad"}, {"id": number, "note": "a"}])
+            time.sleep(1)
+            try:
+                table.alter().add_check("good", "note <> 'bad'").commit()
+                break
+            except ConstraintError:  # the epoch was over already
+                table.delete(where="note = 'bad'")
+        events.produce([{"id": 50, "note": "a"}])
+        wait_for(table, number + 2)
+    notes = table.scan(["note"]).to_arrow()["note"].to_pylist()
+    assert set(notes) == {"a"}
+    consumer = letters.clients.consumer()
+    _, dead = letters.clients.bounds(consumer, letters.name, 0)
+    consumer.close()
+    assert dead
+    assert table.stream(events.name).audit().problems == ()
 
 
 def test_without_dead_letters_the_first_bad_record_stops_the_sink(
