@@ -108,7 +108,7 @@ stress-replicas: ## The dual write: four sinks in trouble, writers killed (ARGS=
 	@$(PY) -m tests.services.jars
 	@$(PY) -m tests.processes.replicas $(ARGS)
 
-stress-repush: ## Repushes on Spark, killed 50 times beside four writers; half an hour (ARGS="--rows 100000 --arrow")
+stress-repush: ## Repushes on Spark, killed 50 times beside four writers; an hour (ARGS="--rows 100000 --arrow")
 	$(call ready,$(ALL))
 	@$(PY) -m tests.processes.repushes $(ARGS)
 

@@ -82,7 +82,7 @@ class Run:
         }
 
     def _kill_all(self, draw: random.Random) -> int:
-        killed, layout, span_s = 0, 0, self.span_s
+        killed, layout, span_s, began = 0, 0, self.span_s, time.monotonic()
         while killed < self.kills:
             process = self._start("repush", layout)
             self._began(process)
@@ -94,10 +94,16 @@ class Run:
                 span_s *= _GROWTH
             else:
                 _ended(process)
+            self._tell(killed, began)
             if self._open_layout() is None:
                 Table.open(self.plan.uri).clean()  # an open one keeps all since it began
                 layout, span_s = (layout + 1) % len(LAYOUTS), self.span_s
         return killed
+
+    def _tell(self, killed: int, began: float) -> None:
+        """Say how far the run is: it takes an hour, and whoever waits should see it go on."""
+        version, seconds = Table.open(self.plan.uri).version, time.monotonic() - began
+        sys.stderr.write(f"{seconds:6.0f} s  {killed} of {self.kills} kills, version {version}\n")
 
     def _last(self) -> dict[str, Any]:
         """End what is open, or lay it out once more, and let nobody kill it."""
