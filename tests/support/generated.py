@@ -17,7 +17,7 @@ _ZONED = pa.timestamp("us", "UTC")
 
 def make(uri: str, **how: object) -> Table:
     asked: dict[str, object] = {"record_key": "id", "buckets": 2, "generated": RULES, **how}
-    return Table.create(uri, DDL, **asked)  # type: ignore[arg-type]  # of several tests
+    return Table.create(uri, asked.pop("ddl", DDL), **asked)  # type: ignore[arg-type]  # of several tests
 
 
 def again(table: Table) -> Table:

@@ -13,7 +13,7 @@ from plait.arrow.sample import sample_of
 from plait.expr.checks import checked_columns, violation
 from plait.files.generated import Generated, generated_in
 from plait.model.plan import Snapshot
-from plait.model.schema import Check, Schema, id_of
+from plait.model.schema import Check, Schema, id_of, ids_in
 from plait.model.steps import AddCheck, GenerateColumn, Step
 from plait.read.scan import Scan
 from plait.state.definition import TableDef
@@ -78,11 +78,17 @@ class Validation:
             if id_of(column) in free and not column.nullable:
                 quoted = "`" + column.name.replace("`", "``") + "`"
                 checks.append(Check(f"{column.name} NOT NULL", f"{quoted} IS NOT NULL"))
-        known = {before.field_id(name): text for name, text in before.generated.items()}
         asked = any(isinstance(step, GenerateColumn) for step in self.steps)
+        known = {_meaning(each, before) for each in generated_in(before)} if asked else set()
         generated = generated_in(schema) if asked else ()
-        new = (each for each in generated if known.get(schema.field_id(each.name)) != each.text)
-        return (*checks, *new)
+        return (*checks, *(each for each in generated if _meaning(each, schema) not in known))
+
+
+def _meaning(column: Generated, schema: Schema) -> tuple[object, ...]:
+    """Return what decides the values of a column: its text may name other columns than before."""
+    fields = [schema.arrow.field(name) for name in column.sources]
+    sources = ((field.name, field.type, *ids_in([field])) for field in fields)
+    return schema.field_id(column.name), column.type, column.text, *sources
 
 
 def _require_none(demand: Check | Generated, snapshot: Snapshot, store: Store) -> None:

@@ -99,6 +99,41 @@ def test_only_rows_that_have_the_value_let_a_column_become_generated(uri: str) -
     assert content(table)[4]["total"] == 8
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda change: (
+            change.generate("c", None).generate("e", None).drop("a").add("a", "int")
+        ).generate("c", "a - b"),
+        lambda change: (
+            change.generate("c", None).rename("a", "x").rename("b", "a").rename("x", "b")
+        ).generate("c", "a - b"),
+        lambda change: (
+            change.rename("a", "x").rename("b", "a").rename("x", "b").generate("c", "a - b")
+        ),
+        lambda change: (
+            change.generate("e", None).generate("c", None).widen("a", "bigint")
+        ).generate("e", "bucket(1000, a)"),
+        lambda change: (
+            change.generate("d", None).drop("s.m").add("s.m", "int").generate("d", "s.m")
+        ),
+    ],
+)
+def test_the_same_text_over_other_columns_is_another_expression(
+    uri: str, change: Callable[..., object]
+) -> None:
+    """INV-03: rows that are there are looked at again."""
+    ddl = "id bigint, a int, b int, s struct<m:int,n:int>, c int, d int, e int"
+    rules = {"c": "a - b", "d": "s.m", "e": "bucket(1000, a)"}
+    table = make(uri, ddl=ddl, generated=rules)
+    numbers = pa.array([5], pa.int32())
+    members = pa.array([{"m": 1, "n": 2}], pa.struct([("m", pa.int32()), ("n", pa.int32())]))
+    table.append(pa.table({"id": [1], "a": numbers, "b": pa.array([3], pa.int32()), "s": members}))
+    with pytest.raises(ConstraintError):
+        change(table.alter()).commit()  # type: ignore[attr-defined]  # of an alteration
+    assert table.version == 1
+
+
 def test_rows_that_come_while_others_are_looked_at_are_looked_at_too(uri: str) -> None:
     table = make(uri, generated={})
     client = beside(table, "publish", lambda: table.append(rows([1])))
