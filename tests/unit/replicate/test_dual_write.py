@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from plait import OptionError, ReplicationError, SchemaMismatchError, Table
+from plait import (
+    OptionError,
+    ReplicationError,
+    RetryableConflictError,
+    SchemaMismatchError,
+    Table,
+)
 from plait.errors import BadRecordError, StorageError
 from plait.files.digest import digest_of
 from plait.replicate import Replicas, Retries, SinkSchema
@@ -101,6 +107,29 @@ def test_every_sink_has_acknowledged_each_batch_before_the_commit_is_published(u
     with t.writer("upsert", replicas=Replicas([one], batch_size=3)) as w:
         w.write(rows(range(10)))
     assert seen == [10]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda change: change.generate("v", "id * 2"),
+        lambda change: change.drop("v").add("v", "bigint"),
+        lambda change: change.add("w", "bigint").drop("v").rename("w", "v"),
+    ],
+)
+def test_sinks_have_the_values_of_the_table_or_nothing_is_committed(t, uri, one, change) -> None:
+    """The rows that are staged again are other ones than those that were sent."""
+
+    def written() -> None:
+        with Table.open(uri).writer("upsert", replicas=Replicas([one])) as w:
+            w.write(pa.table({"id": [1], "v": pa.nulls(1, pa.int64())}))
+            change(t.alter()).commit()
+
+    swallow(RetryableConflictError, written)
+    assert content(t) == {}
+    with t.writer("upsert", replicas=Replicas([one])) as w:
+        w.write(pa.table({"id": [1], "v": pa.nulls(1, pa.int64())}))
+    assert content(t) == held(one)
 
 
 def test_a_batch_is_one_row_by_default(t, one) -> None:
