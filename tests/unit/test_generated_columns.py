@@ -234,6 +234,19 @@ def test_a_generated_column_may_be_required(uri: str) -> None:
     assert content(table)[1] == {"id": 1, "x": 1.0, "y": 2.0}
 
 
+@pytest.mark.parametrize("given", [None, 2, 100])
+def test_some_columns_of_rows_do_not_say_which_row_wins(uri: str, given: int | None) -> None:
+    """A value that did not come would lose to every other, without a word."""
+    ddl = "id bigint, x int, note string, y int"
+    table = Table.create(uri, ddl, record_key="id", ordering="y", generated={"y": "x * 2"})
+    table.upsert(pa.table({"id": [1], "x": pa.array([1], pa.int32()), "note": ["a"]}))
+    some = pa.table({"id": [1], "x": pa.array([5], pa.int32())})
+    for rows_in in (some, some.append_column("y", pa.array([given], pa.int32()))):
+        with pytest.raises(OptionError, match="generated"):
+            table.upsert(rows_in, missing_columns="keep")
+    assert content(table)[1]["x"] == 1
+
+
 # --- repush, compare, features, text -------------------------------------------------------------
 
 

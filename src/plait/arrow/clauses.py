@@ -110,10 +110,16 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     Raises:
         SchemaMismatchError: a column is missing that must be there.
         SchemaError: a column has a type that no table can have.
+        OptionError: some columns of rows do not say which row wins.
     """
     if operation is Operation.MERGE:
         return source_spec(spec, schema)
     check_known(schema.names, spec.schema.names)
+    if spec.ordering in spec.schema.generated:
+        message = f"the ordering column {spec.ordering!r} is generated, and rows without all "
+        message += "columns may lack what it comes from: nobody could tell which row wins"
+        hint = "upsert whole rows, or use merge() with a condition"
+        raise OptionError(message, hint=hint, key="missing_columns", value="keep")
     placed = dict.fromkeys([*spec.partition_sources, *spec.key, *filter(None, [spec.ordering])])
     for name in placed:
         if name not in schema.names:
