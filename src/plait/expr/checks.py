@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from plait.errors import PredicateError
-from plait.expr.bind import condition
+from plait.expr.bind import ALIASES, condition
 from plait.expr.evaluate import Sides, holds
 from plait.expr.parser import VALUE, parsed, refused
 from plait.expr.sql import parse_expression
-from plait.expr.tree import TARGET, Predicate, bounded, columns_read, negate
+from plait.expr.tree import TARGET, Name, Predicate, bounded, columns_read, negate, parts_of
 from plait.model.schema import Check
 
 
@@ -28,6 +28,23 @@ def bound_check(check: Check, schema: pa.Schema) -> Predicate:
         message = f"{text[:100]!r} is not a condition: {str(error)[:200]}"
         raise PredicateError(message, hint="write a comparison", text=text) from error
     return bound
+
+
+def require_own_names(text: str, schema: pa.Schema) -> None:
+    """Refuse the table's alias of a merge: a column that is called so later would be meant.
+
+    Raises:
+        PredicateError: the text names a column by it, or is not understood.
+    """
+    known = {name.lower() for name in schema.names}
+    for part in parts_of(parse_expression(text)):
+        if not isinstance(part, Name):
+            continue
+        first, *rest = part.parts
+        if rest and ALIASES.get(first.lower()) == TARGET and first.lower() not in known:
+            message = f"{'.'.join(part.parts)!r} names a column by {first!r}, as only merges do"
+            hint = f"write {'.'.join(rest)!r}"
+            raise PredicateError(message, hint=hint, text=text, column=rest[0])
 
 
 def violation(check: Check, schema: pa.Schema) -> Predicate:

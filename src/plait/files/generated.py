@@ -14,7 +14,7 @@ import pyarrow as pa
 from plait.errors import BadRecordError, PredicateError, SchemaError
 from plait.expr.bind import bind, find_column
 from plait.expr.cast import cast
-from plait.expr.checks import renamed_text
+from plait.expr.checks import renamed_text, require_own_names
 from plait.expr.evaluate import Sides, compute
 from plait.expr.sql import parse_expression
 from plait.expr.tree import TARGET, Call, Expression, columns_read, parts_of
@@ -104,6 +104,7 @@ def _transform(name: str, text: str, schema: pa.Schema) -> Generated:
 
 def _sql(name: str, text: str, schema: pa.Schema) -> Generated:
     plain = pa.schema([each.remove_metadata() for each in schema])
+    require_own_names(text, plain)
     formula = bind(parse_expression(text), {TARGET: plain}, text)
     for part in parts_of(formula):
         if isinstance(part, Call) and part.name in _ALPHABETS:

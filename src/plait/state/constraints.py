@@ -7,7 +7,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from plait.errors import PredicateError, SchemaError
-from plait.expr.checks import bound_check, checked_columns, renamed_check
+from plait.expr.checks import (
+    bound_check,
+    checked_columns,
+    renamed_check,
+    require_own_names,
+)
 from plait.model.column_path import path_parts
 from plait.model.schema import Check, Schema
 from plait.model.steps import (
@@ -35,6 +40,7 @@ def with_check(schema: Schema, step: AddCheck | DropCheck) -> Schema:
                 )
                 raise SchemaError(message, hint="give it another name", constraint=name)
             check = Check(name, text.strip())
+            require_own_names(check.predicate, schema.arrow)
             bound_check(check, schema.arrow)
             return replace(schema, checks=(*schema.checks, check))
         case DropCheck(name):

@@ -246,6 +246,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "taken name": ("Order", "low > 1"),
     "no name": ("", "low > -1"),
     "no text": ("c", ""),
+    "alias of a merge": ("c", "t.low > -1"),
 }
 
 
