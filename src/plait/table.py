@@ -11,6 +11,7 @@ from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.request import WriteRequest
 from plait.model.schema import names_of
+from plait.model.texts import texts_by_name
 from plait.model.ttl import Ttl
 from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.operations import Queries
@@ -134,8 +135,8 @@ class Table(Writes, Queries, Repushing, Services):
             Ttl.of(ttl),
             names_of(bucket_by, "bucket_by"),
             parse_replicas([replicas] if isinstance(replicas, str) else replicas),
-            dict(checks or {}),
-            dict(generated or {}),
+            texts_by_name(checks, "checks"),
+            texts_by_name(generated, "generated"),
         )
         try:
             return cls(create_handle(uri, schema, definition, storage_options))

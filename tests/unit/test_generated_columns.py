@@ -203,12 +203,15 @@ def test_a_transform_can_be_the_value_of_an_update(uri: str) -> None:
         ({"price": "amount * 2", "total": "price * 2"}, {}, SchemaError),
         ({"id": "CAST(price AS bigint)"}, {}, SchemaError),
         ({"total": "t.price * 2"}, {}, PredicateError),
+        ({"total": 7}, {}, OptionError),
+        ({"total": None}, {}, OptionError),
+        (["total"], {}, OptionError),
         ({"total": "price * 2"}, {"partition_by": "total"}, OptionError),
         ({"day": "day(at)"}, {"partition_by": "month(day)"}, OptionError),
     ],
 )
 def test_what_cannot_be_generated_is_refused_before_a_table_is_made(
-    uri: str, generated: dict[str, str], how: dict[str, object], error: type[Exception]
+    uri: str, generated: object, how: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         make(uri, generated=generated, **how)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from plait import ConstraintError, Insert, PredicateError, SchemaError, Table, Update
+from plait import ConstraintError, Insert, OptionError, PredicateError, SchemaError, Table, Update
 from plait.errors import BadRecordError
 from plait.expr.alter import parse_steps
 from plait.expr.checks import renamed_check
@@ -263,6 +263,12 @@ def test_a_check_that_makes_no_sense_is_refused(name: str) -> None:
     if name not in ("taken name", "no name"):
         with pytest.raises((SchemaError, PredicateError)):
             make(checks=dict([REFUSED[name]]))
+
+
+@pytest.mark.parametrize("given", ["low > 0", ["low > 0"], {"c": None}, {3: "low > 0"}, 7])
+def test_checks_that_are_no_texts_by_name_are_refused(given: object) -> None:
+    with pytest.raises(OptionError):
+        make(checks=given)
 
 
 def test_sql_says_the_same() -> None:
