@@ -16,6 +16,7 @@ from plait.model.schema import type_name
 from plait.model.value import array_of
 
 _T = pa.types
+_INT64_MAX: Final = (1 << 63) - 1
 _PLAIN: Final = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal}
 
 
@@ -127,7 +128,7 @@ def _substring(item: Value, start: Value, length: Value | None = None) -> Value:
         message = "SUBSTRING from the end with a length is not supported"
         raise PredicateError(message, hint="pass a function instead", text="")
     begin = first - 1 if first > 0 else first
-    stop = None if length is None else begin + max(0, int(length.as_py()))
+    stop = None if length is None else min(begin + max(0, int(length.as_py())), _INT64_MAX)
     return pc.utf8_slice_codeunits(_text(item), begin, stop)
 
 

@@ -49,9 +49,10 @@ _SUPPORTED: Final = {
     ),
     SCHEMA: "for example: id bigint not null, day date, tags array<string>",
     CHANGE: (
-        "supported: ADD COLUMN c TYPE [NOT NULL] [DEFAULT v] [COMMENT 'c'] [FIRST | AFTER d], DROP "
-        "COLUMN c, RENAME COLUMN c TO d, ALTER COLUMN c TYPE t | SET NOT NULL | DROP NOT NULL | "
-        "SET DEFAULT v | DROP DEFAULT | COMMENT 'c' | FIRST | AFTER d, ADD CONSTRAINT n CHECK (p), "
+        "supported: ADD COLUMN c TYPE [NOT NULL] [DEFAULT v] [COMMENT 'c'] [FIRST | AFTER d] "
+        "[GENERATED ALWAYS AS (e)], DROP COLUMN c, RENAME COLUMN c TO d, ALTER COLUMN c TYPE t | "
+        "SET NOT NULL | DROP NOT NULL | SET DEFAULT v | DROP DEFAULT | COMMENT 'c' | FIRST | "
+        "AFTER d | SET EXPRESSION AS (e) | DROP EXPRESSION, ADD CONSTRAINT n CHECK (p), "
         "DROP CONSTRAINT n"
     ),
 }

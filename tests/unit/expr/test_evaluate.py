@@ -89,6 +89,13 @@ def test_a_function_must_give_a_value_a_row() -> None:
         computed(object())
 
 
+def test_a_part_of_a_text_may_begin_or_end_behind_it() -> None:
+    most = (1 << 63) - 1
+    texts = pa.table({"a": ["", "abc", None]})
+    assert computed(f"substring(a, 2, {most})", texts).to_pylist() == ["", "bc", None]
+    assert computed(f"substring(a, {most}, {most})", texts).to_pylist() == ["", "", None]
+
+
 def test_sides_are_named_where_both_have_a_column() -> None:
     sides = {TARGET: ROWS.schema, SOURCE: pa.schema([("i", pa.int32()), ("op", pa.string())])}
     with pytest.raises(PredicateError, match="both"):
