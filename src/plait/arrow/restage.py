@@ -63,7 +63,8 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
 def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa.Table:
     """Return rows that came under one schema as rows of another.
 
-    Columns are told apart by their ids: renamed ones have their new name, dropped ones go.
+    Columns are told apart by their ids: renamed ones have their new name, dropped ones go. What was
+    computed for whole rows is computed again, since the expression may be another one.
 
     Args:
         rows: some columns of the old schema, and maybe others, which stay as they are.
@@ -81,7 +82,9 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
         if now is None:
             continue
         column = rows[name]
-        if known:
+        if whole and name in old.generated and now in new.generated:
+            column = pa.nulls(rows.num_rows, new.arrow.field(now).type)
+        elif known:
             stored, wanted = old.arrow.field(name), new.arrow.field(now)
             chunks = [fitted(_as(chunk, stored), stored, wanted) for chunk in column.chunks]
             column = pa.chunked_array(chunks, wanted.type)

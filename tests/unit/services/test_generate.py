@@ -164,6 +164,32 @@ def test_a_writer_that_is_at_work_computes_the_column_in_its_commit(uri: str, ki
     require_generated(table)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda change: change.generate("total", "price + amount"), {1: 3, 2: 4}),
+        (lambda change: change.rename("price", "each"), {1: 2, 2: 4}),
+        (
+            lambda change: (
+                change.generate("total", None).drop("price").generate("total", "amount + 5")
+            ),
+            {1: 6, 2: 7},
+        ),
+        (lambda change: change.generate("total", None), {1: 2, 2: 4}),
+    ],
+)
+def test_what_a_writer_at_work_computed_is_computed_again(
+    uri: str, kind: str, change: Callable[..., object], expected: dict[int, int]
+) -> None:
+    """It did not bring the values that another expression does not give."""
+    table = make(uri, table_type=kind)
+    with again(table).writer("upsert") as writer:
+        writer.write(rows([1, 2]))
+        change(table.alter()).commit()  # type: ignore[attr-defined]  # of an alteration
+    assert {row["id"]: row["total"] for row in content(table).values()} == expected
+
+
 def test_a_restore_brings_back_what_was_generated_then(uri: str) -> None:
     table = make(uri)
     table.append(rows([1]))
