@@ -306,6 +306,10 @@ def _found(
         if schema.defaults:
             what = f"schema {schema.id}, where a column has a default,"
             yield known.DEFAULTS, what, _COPY
+        if schema.checks:
+            yield known.CHECKS, f"schema {schema.id}, which has a constraint,", _COPY
+        if schema.generated:
+            yield known.GENERATED, f"schema {schema.id}, where a column is generated,", _COPY
     yield from _found_in_layouts(handle, state, table)
 
 

@@ -284,6 +284,16 @@ def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
     assert laid.plan_downgrade(list(uses)).uses == ()
 
 
+def test_a_rule_that_an_older_schema_has_is_named_with_its_remedy(t: Table) -> None:
+    """The older schema stays, so it is of no use to take the rule out of the newest one."""
+    change = t.alter().add("w", "bigint").generate("w", "nullif(id, id)").add_check("some", "true")
+    change.commit()
+    t.alter().generate("w", None).drop_check("some").commit()
+    uses = t.plan_downgrade(BASE).uses
+    assert {each.feature for each in uses} == {"checks-1", "generated-columns-1"}
+    assert all("new table" in each.remedy and "schema 1" in each.what for each in uses)
+
+
 # --- beside writers -----------------------------------------------------------------------------
 
 
