@@ -203,6 +203,7 @@ def test_a_transform_can_be_the_value_of_an_update(uri: str) -> None:
         ({"price": "amount * 2", "total": "price * 2"}, {}, SchemaError),
         ({"id": "CAST(price AS bigint)"}, {}, SchemaError),
         ({"total": "t.price * 2"}, {}, PredicateError),
+        ({"total": "price * 2", "Total": "price * 3"}, {}, SchemaError),
         ({"total": 7}, {}, OptionError),
         ({"total": None}, {}, OptionError),
         (["total"], {}, OptionError),

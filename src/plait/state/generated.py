@@ -144,8 +144,11 @@ def create_generated(schema: Schema, generated: Mapping[str, str], key: Sequence
     spelled = {name.lower(): name for name in schema.names}
     uses = dict.fromkeys(key, "record key")
     for name, text in generated.items():
-        step = GenerateColumn(spelled.get(name.lower(), name), text)
-        schema = with_generated(schema, step, uses)
+        column = spelled.get(name.lower(), name)
+        if column in schema.generated:
+            message = f"column {column!r} has two expressions"
+            raise SchemaError(message, hint="leave one of them out", column=column)
+        schema = with_generated(schema, GenerateColumn(column, text), uses)
     return schema
 
 
@@ -163,7 +166,10 @@ def placing_field(schema: Schema, field: PartitionField) -> PartitionField:
         return parse_field(behind)
     strange = [name for name in field.sources if name in generated]
     if strange:
+        behind = generated[strange[0]]
         message = f"partition_by={field.text!r} needs {strange[0]!r}, which is generated as SQL"
+        if is_transform(behind):
+            message = f"partition_by={field.text!r} takes {strange[0]!r}, which is {behind}"
         hint = "use a transform of a column that rows bring, or let rows bring this one"
         raise OptionError(message, hint=hint, key="partition_by", value=field.text)
     return field

@@ -69,6 +69,7 @@ def test_a_column_is_generated_from_the_start_or_later_and_shown(tablectl, tmp_p
     rules = {"day": "day(at)", "odd": "n % 2 = 1", "twice": "n * 2"}
     assert shown == {"id": None, "at": None, "n": None, **rules}
     assert "day(at)" in tablectl("schema", place).out
+    assert all(each in tablectl("describe", place).out for each in ("generated.odd", "n % 2 = 1"))
     assert tablectl("alter", place, "ALTER COLUMN odd DROP EXPRESSION").code == 0
     assert Table.open(place).describe()["partition_by"] == ["day(at)"]
     wrong = tablectl("create", f"{place}-2", "--schema", columns, "--generated", "day=n")

@@ -94,6 +94,8 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     for name, value in described.items():
         if name == "schema" and isinstance(value, dict):
             pairs.append(("columns", len(value.get("fields", ()))))
+            generated = Schema.from_dict(value).generated
+            pairs += [(f"generated.{column}", text) for column, text in generated.items()]
         elif name == "bytes" and isinstance(value, int):
             pairs.append((name, f"{size(value)} ({value:,} bytes)"))
         elif name == "former_layouts" and isinstance(value, list):
