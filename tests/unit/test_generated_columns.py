@@ -10,6 +10,7 @@ import pytest
 
 from plait import (
     BadRecordError,
+    ConflictError,
     ConstraintError,
     Delete,
     Insert,
@@ -278,6 +279,43 @@ def test_a_repush_from_another_table_computes_the_column(uri: str) -> None:
     assert content(table)[3]["total"] == 12
     require_generated(table)
     forget(f"{uri}-source")
+
+
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_writes_of_other_days_meet_no_predicate_on_the_day(uri: str, isolation: str) -> None:
+    """INV-07: the partition alone decides it, as for the transform behind the column."""
+    table = Table.create(
+        uri,
+        "id bigint, at timestamp, day date",
+        record_key="id",
+        partition_by="day",
+        generated={"day": "day(at)"},
+        isolation=isolation,
+    )
+
+    def on(day: int, *ids: int) -> pa.Table:
+        at = [dt.datetime(2026, 1, day, 5, tzinfo=dt.UTC)] * len(ids)
+        return pa.table({"id": ids, "at": pa.array(at)})
+
+    table.append(pa.concat_tables([on(1, 1, 2), on(2, 3)]))
+    with table.writer("overwrite", where="day = DATE '2026-01-01'") as writer:
+        writer.write(on(1, 7))
+        Table.open(uri).upsert(on(2, 3, 4))
+    with table.transaction() as block:
+        block.scan(where="day = DATE '2026-01-01'").to_arrow()
+        block.append(on(3, 8))
+        Table.open(uri).upsert(on(2, 5))
+    assert sorted(content(table)) == [3, 4, 5, 7, 8]
+
+    def meet() -> None:
+        with table.writer("overwrite", where="day < '2026-01-02'") as writer:
+            writer.write(on(1, 9))
+            Table.open(uri).upsert(on(1, 6))
+
+    with pytest.raises(ConflictError):
+        meet()
+    assert sorted(content(table)) == [3, 4, 5, 6, 7, 8]
+    assert table.verify(data=True).clean
 
 
 def test_older_writers_refuse_the_table_and_older_readers_read_it(uri: str) -> None:

@@ -8,13 +8,13 @@ nobody's way.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
 from plait.expr import from_json, may_match
-from plait.files.partition_values import known_of
+from plait.files.partition_values import decided_in, known_of
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
 from plait.model.changes import Changes
 from plait.model.contract import APART as APART_KEYS
@@ -92,6 +92,8 @@ class Intent:
     """Whether files that we write may have rows of files that we replace."""
     earlier: bool = False
     """Whether what is judged lies between the version that was read and the one we rest on."""
+    same_schema: bool = False
+    """Whether every row that is judged has the values that generated columns have by now."""
 
     @classmethod
     def of(
@@ -175,6 +177,11 @@ class Intent:
         numbers = {number for _, number in buckets} if self.arrives else ()
         return frozenset(bucket for bucket in self.buckets if bucket[1] in numbers)
 
+    def facing(self, theirs: Decision) -> Intent:
+        """Return it as one decision is judged by it."""
+        same = self.spec is not None and theirs.schema_id == self.spec.schema.id
+        return self if same is self.same_schema else replace(self, same_schema=same)
+
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
         if self.spec is None:
             return False
@@ -182,6 +189,8 @@ class Intent:
             return True  # it was named under another layout
         schema = self.spec.schema.arrow
         known = known_of([partition], self.spec)
+        if self.same_schema:
+            known |= decided_in([partition], self.spec)
         return bool(may_match(from_json(predicate, schema), known, 1)[0])
 
 
@@ -247,7 +256,7 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
 
     Without ``compare`` nobody can tell keys apart, so any may be the same.
     """
-    cell = ours.cell(theirs)
+    ours, cell = ours.facing(theirs), ours.cell(theirs)
     if cell.meets is Meets.NEVER:
         return None
     if cell.same is Verdict.CARRY:
