@@ -1,7 +1,7 @@
 """Kill every operation before and after each of its storage calls; write down what is left.
 
 The page says for each call what a reader sees if the process dies there, what lies around, and
-who removes it. ``--check`` only compares; the fast tests do that too.
+who removes it. ``--check`` only compares.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_files_without_bounds_are_read_before_their_partition_goes() -> None:
     """The metadata has bounds of the first columns only."""
     wide = [(f"c{i}", pa.int64()) for i in range(40)]
     schema = pa.schema([("p", pa.string()), *wide, ("ts", pa.timestamp("us", "UTC"))])
-    uri = f"memory://expiry-{next(NAMES)}"
+    uri = f"memory://expiry-unit-{next(NAMES)}"
     table = Table.create(uri, schema, partition_by=["p"], ttl="ts 1d partition")
     for p, ts in (("old", OLD), ("new", NEW), ("mixed", OLD), ("mixed", NEW)):
         values = {name: [0] for name, _ in wide}
@@ -218,7 +218,7 @@ def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: object, error: type)
 
 def test_a_column_called_written_is_not_taken_for_the_time_of_commits() -> None:
     table = Table.create(
-        f"memory://expiry-{next(NAMES)}", "Written date, p string", partition_by="p"
+        f"memory://expiry-unit-{next(NAMES)}", "Written date, p string", partition_by="p"
     )
     with pytest.raises(OptionError):
         table.set_ttl("written 1d partition")

@@ -170,7 +170,7 @@ def test_nobody_sees_it_who_does_not_ask(table_type: str, keyed: bool) -> None:
 
 
 def test_a_column_of_that_name_and_the_property_exclude_each_other() -> None:
-    uri = f"memory://rows-written-{next(NAMES)}"
+    uri = f"memory://written-property-{next(NAMES)}"
     with pytest.raises(OptionError):
         Table.create(uri, "id bigint, _Written date", properties=ON)
     table = Table.create(uri, "id bigint, _written bigint")
