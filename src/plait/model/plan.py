@@ -23,7 +23,7 @@ LIVE = pa.schema(
         pa.field("version", pa.int64(), nullable=False),  # that added the file
         pa.field("masked", pa.int64(), nullable=False),  # rows hidden by the deletion vector
         *[field for field in MASKED if field.name not in ("path", "rows")],
-        pa.field("first_version", pa.int64()),  # that added the file, if a restore added it again
+        pa.field("first_version", pa.int64()),  # that added the file, if it was added again
     ]
 )
 """One row a live file: as added, with its current deletion vector."""
@@ -149,6 +149,13 @@ class Snapshot:
     """How many files are live, if these are not all of them."""
     unmatched: int = 0
     """How many of the others were left out because of their bounds."""
+
+    def dated(self) -> Snapshot:
+        """Return it for reads of the versions that wrote rows, also if that is kept no longer.
+
+        Files tell as much of it as they do: copies that were made since count as written then.
+        """
+        return replace(self, spec=replace(self.spec, written=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.read.wanted import Wants, everything
 from plait.state.delta import IN_ORDER, changed_files, net_files
-from plait.state.state import TableState
+from plait.state.state import TableState, files_returned
+from plait.state.succession import with_first_versions
 from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
@@ -125,6 +126,8 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
     ends = (end for end in (since, until) if end >= state.horizons.final)
     folded = state.folded(handle.store, *ends)
     files = changed_files(folded, dict(pairs))
+    if files_returned(state):
+        files = with_first_versions(files, folded.files)
     last = [each for each in state.table.moves if since <= each < until]
     return ChangeWindow(since, snapshot, _whole(files, last), one_layout=not last)
 

@@ -103,7 +103,7 @@ class BucketChange:
         elif key and self.before[0].bucket != UNKEYED:
             yield from _by_key(old, new, reader, key, compared)
         else:
-            yield from _by_content(old, new, reader)
+            yield from _by_content(old, new, reader, compared)
 
     def _sides(self, reader: SliceReader) -> tuple[list[_Part], list[_Part]]:
         """Leave out rows that are on both sides of the commit at the same place."""
@@ -173,19 +173,23 @@ def _compared(sides: JoinedRows) -> Changed:
 
 
 def _by_content(
-    old: Sequence[_Part], new: Sequence[_Part], reader: SliceReader
+    old: Sequence[_Part],
+    new: Sequence[_Part],
+    reader: SliceReader,
+    columns: Sequence[str] | None,
 ) -> Iterator[Changed]:
     """Match rows without a key: read all for their hashes first, then those without an equal."""
-    prints = [[_prints(part, reader) for part in side] for side in (old, new)]
+    prints = [[_prints(part, reader, columns) for part in side] for side in (old, new)]
     lost, found = unmatched(*(np.concatenate([each for each, _ in side]) for side in prints))
-    yield from _chosen(zip(old, prints[0], strict=True), lost, reader, _DELETE)
-    yield from _chosen(zip(new, prints[1], strict=True), found, reader, _INSERT)
+    yield from _chosen(zip(old, prints[0], strict=True), lost, reader, columns, _DELETE)
+    yield from _chosen(zip(new, prints[1], strict=True), found, reader, columns, _INSERT)
 
 
 def _chosen(
     side: Iterable[tuple[_Part, tuple[Prints, Positions]]],
     places: Indices,
     reader: SliceReader,
+    columns: Sequence[str] | None,
     kind: int,
 ) -> Iterator[Changed]:
     """Read the rows at these places of one side, of which only the hashes are left."""
@@ -193,22 +197,27 @@ def _chosen(
     for part, (prints, positions) in side:
         low, high = np.searchsorted(places, [start, start + len(prints)])
         if high > low:
-            for found in reader.at(part.file, positions[places[low:high] - start]):
+            chosen = positions[places[low:high] - start]
+            for found in reader.at(part.file, chosen, columns=columns):
                 yield Changed.alike(found.rows, kind)
         start += len(prints)
 
 
-def _prints(part: _Part, reader: SliceReader) -> tuple[Prints, Positions]:
+def _prints(
+    part: _Part, reader: SliceReader, columns: Sequence[str] | None
+) -> tuple[Prints, Positions]:
     """Return the hash of each row of a part, and the row's position in its file."""
     if part.positions is not None:
-        hashes = [fingerprints(rows) for rows in part.read(reader, None)]
+        hashes = [fingerprints(rows) for rows in part.read(reader, columns)]
         return np.concatenate(hashes), part.positions
-    parts = list(_hashed(part, reader))
+    parts = list(_hashed(part, reader, columns))
     if not parts:
         return NO_PRINTS, _NONE
     return np.concatenate([p for p, _ in parts]), np.concatenate([at for _, at in parts])
 
 
-def _hashed(part: _Part, reader: SliceReader) -> Iterator[tuple[Prints, Positions]]:
-    for each in reader.slices(part.file):
+def _hashed(
+    part: _Part, reader: SliceReader, columns: Sequence[str] | None
+) -> Iterator[tuple[Prints, Positions]]:
+    for each in reader.slices(part.file, columns=columns):
         yield fingerprints(each.rows), each.positions

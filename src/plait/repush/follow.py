@@ -85,6 +85,7 @@ class FollowRound:
     def _reload(self, progress: ShadowProgress, until: int) -> int:
         snapshot, lease = pin(self.handle, until, None)
         try:
+            snapshot = snapshot.dated() if self.shadow.dated else snapshot
             scan = Scan(self.handle.store, snapshot, columns=self.shadow.columns)
             with self.shadow.round_writer(progress, until, "overwrite") as writer:
                 writer.write(scan.to_reader())
@@ -112,9 +113,11 @@ class FollowRound:
         """Return the changes of each commit, or what they come to all together if that is less.
 
         After many small commits it is much less to read: each bucket is looked at once. Together
-        they also tell of each row which version wrote it, whatever was restored meanwhile.
+        they also tell of each row which version wrote it, whatever was rewritten meanwhile.
         """
         store, dated = self.handle.store, self.shadow.dated
+        if dated:
+            window = replace(window, snapshot=window.snapshot.dated())
         scan = ChangeScan(store, window, written=dated)
         if not (window.snapshot.spec.keyed and window.one_layout):
             return scan

@@ -54,6 +54,7 @@ class VersionSource:
         snapshot = state.snapshot(handle.store, version=version)
         spec = replace(snapshot.spec, schema=state.table.spec.schema)
         snapshot = replace(snapshot, spec=spec, schemas=dict(state.table.schemas))
+        snapshot = snapshot.dated() if dated else snapshot
         # Executors take no rows with the version that wrote them.
         return cls(handle, snapshot, dated=dated, spark=None if dated else spark)
 

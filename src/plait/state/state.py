@@ -255,9 +255,9 @@ class TableState:
         return replace(known, files=files, total=total, unmatched=unmatched)
 
     def _live(self, folded: Folded, version: int) -> pa.Table:
-        """Return what is live at a version; files that a restore added again are rare."""
+        """Return what is live at a version; files that were added again are rare."""
         files = folded.live(version)
-        return with_first_versions(files, folded.files) if self.lineage.restores else files
+        return with_first_versions(files, folded.files) if files_returned(self) else files
 
     def _shows(self, store: Store, selection: Selection, folded: Folded) -> bool:
         """Compare the files selected with what the parts and their decision sum up."""
@@ -387,6 +387,11 @@ class TableState:
         shown = self.lineage.shown(self.horizons.final, self.table.kept)
         events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
+
+
+def files_returned(state: TableState) -> bool:
+    """Tell whether files may have been added again: by a restore, or by the undo of a repush."""
+    return bool(state.lineage.restores) or len(state.table.former) > 1
 
 
 def _more_files(decision: Decision) -> int:

@@ -65,3 +65,59 @@ def test_rows_that_follow_keep_which_of_many_commits_wrote_them(uri: str) -> Non
     beside(table, "repush-follow", write).repush(buckets=2)
     assert len(set(written.values())) == 5
     assert _written(again(table)) == written
+
+
+def test_an_undo_keeps_which_version_wrote_a_row(uri: str) -> None:
+    """It adds the old files again, in one decision."""
+    table = _made(uri, buckets=2)
+    table.upsert(_rows(3, 4))
+    before = _written(table)
+    table.repush(buckets=3)
+    assert table.undo_repush().rounds == 0
+    assert _written(again(table)) == before
+    again(table).repush(buckets=1)
+    assert _written(again(table)) == before
+    again(table).undo_repush()
+    again(table).upsert(_rows(3))
+    assert _written(again(table)) == {**before, 3: again(table).version}
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_restore_over_a_swap_keeps_which_version_wrote_a_row(uri: str, kind: str) -> None:
+    """It meets an open repush: rows have the versions that the restored files tell (INV-04)."""
+    table = _made(uri, buckets=1)
+    table.repush(table_type=kind)
+    version = table.version
+    before = _written(table)
+    table.repush(buckets=2)
+
+    def write() -> None:
+        again(table).upsert(_rows(3, 20))  # 3 as it was
+        again(table).restore(version=version)
+
+    beside(table, "repush-follow", write).repush(buckets=3)
+    assert set(before.values()) == {1}
+    assert _written(again(table)) == before
+
+
+@pytest.mark.parametrize("key", ["id", ()])
+@pytest.mark.parametrize("phase", ["repush-load", "repush-follow", "repush-swap"])
+def test_versions_that_are_kept_no_longer_do_not_stop_a_repush(
+    uri: str, phase: str, key: str | tuple[()]
+) -> None:
+    """The property goes while a repush is open: it reads what the files tell."""
+    table = Table.create(uri, "id bigint, p string", record_key=key)
+    table.set({"rows.written": "on"})
+    table.append(_rows(*range(10)))
+
+    def write() -> None:
+        other = again(table)
+        other.set({"rows.written": "off"})
+        other.append(_rows(10))
+        other.delete(where="id = 4")
+
+    beside(table, phase, write).repush(partition_by="p", rows_per_task=3)
+    table = again(table)
+    assert table.properties["rows.written"] == "off"
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*range(4), *range(5, 11)]
+    assert not table.verify().problems
