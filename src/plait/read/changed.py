@@ -86,6 +86,7 @@ class BucketChange:
         key: Sequence[str],
         columns: Sequence[str],
         compared: Sequence[str] | None = None,
+        ignored: Sequence[str] = (),
     ) -> Iterator[Changed]:
         """Return the changed rows; of an update the row before comes just before the row after.
 
@@ -93,7 +94,8 @@ class BucketChange:
         twice: there an update is a delete, and an insert after it.
 
         Where rows stand on one side only, just the columns asked for are read; else all that are
-        compared, by default all of the table: rows that are equal in every one are not changed.
+        compared, by default all of the table: rows that are equal in every one are not changed,
+        whatever they have in those that are ignored.
         """
         old, new = self._sides(reader)
         if not (old and new):
@@ -101,7 +103,7 @@ class BucketChange:
                 for rows in part.read(reader, columns):
                     yield Changed.alike(rows, kind)
         elif key and self.before[0].bucket != UNKEYED:
-            yield from _by_key(old, new, reader, key, compared)
+            yield from _by_key(old, new, reader, key, compared, ignored=ignored)
         else:
             yield from _by_content(old, new, reader, compared)
 
@@ -134,12 +136,14 @@ def _by_key(
     reader: SliceReader,
     key: Sequence[str],
     compared: Sequence[str] | None,
+    *,
+    ignored: Sequence[str],
 ) -> Iterator[Changed]:
     before, after = ([_sorted(part, reader, key, compared) for part in side] for side in (old, new))
     for rows in joined(before, after, key, BATCH_BYTES):
         if len(rows.repeated):
             raise repeated_key()
-        changed = _compared(rows)
+        changed = _compared(rows, ignored)
         if changed.rows.num_rows:
             yield changed
 
@@ -153,14 +157,18 @@ def _sorted(
     return Source(blocks if part.file.order == KEY_ORDER else sorted_by_key(blocks, key))
 
 
-def _compared(sides: JoinedRows) -> Changed:
+def _compared(sides: JoinedRows, ignored: Sequence[str]) -> Changed:
     """Tell by key what became of rows; those that are as they were are left out."""
     before, after = sides.old_at >= 0, sides.new_at >= 0
     both = before & after
     same = np.zeros(len(both), dtype=np.bool_)
     if both.any():
-        one = sides.old.take(pa.array(sides.old_at[both]))
-        same[both] = same_rows(one, sides.new.take(pa.array(sides.new_at[both])))
+        names = [name for name in sides.old.column_names if name not in ignored]
+        one, other = (
+            side.select(names).take(pa.array(at[both]))
+            for side, at in ((sides.old, sides.old_at), (sides.new, sides.new_at))
+        )
+        same[both] = same_rows(one, other)
     places = np.stack([sides.old_at, sides.old.num_rows + sides.new_at], axis=1)
     kept = np.stack([before & ~same, after & ~same], axis=1)
     kinds = np.stack([np.where(both, _PRE, _DELETE), np.where(both, _POST, _INSERT)], axis=1)

@@ -69,6 +69,7 @@ class ChangeScan(Frames):
         columns: str | Sequence[str] | None = None,
         where: Where = None,
         written: bool = False,
+        rewritten: bool = True,
     ) -> None:
         """Say what to read.
 
@@ -79,8 +80,8 @@ class ChangeScan(Frames):
                 adds follow, unless some of them are named too.
             where: SQL text, a pyarrow expression or a predicate, on any of these columns. Each
                 row is judged by itself, the two of an update too.
-            written: the version that wrote each row comes last, and a row that was written again
-                as it was is an update too; of a table that keeps it.
+            written: the version that wrote each row comes last; of a snapshot that is dated.
+            rewritten: with these versions, a row that was written again as it was is an update too.
 
         Raises:
             SchemaMismatchError: there is no such column.
@@ -98,6 +99,7 @@ class ChangeScan(Frames):
             self._fields = self._fields.append(WRITTEN_FIELD)
             self._columns = (*self._columns, WRITTEN_COLUMN)
             self._compared = window.snapshot.spec.copied
+        self._ignored = [] if rewritten else [WRITTEN_COLUMN]
         self._store, self._where = store, where
         self._condition = Condition.of(where, self._fields)
         self._places = _places(window)
@@ -130,6 +132,11 @@ class ChangeScan(Frames):
         return self._compared is not None
 
     @property
+    def rewritten(self) -> bool:
+        """Whether a row that was written again as it was is an update too."""
+        return not self._ignored
+
+    @property
     def where(self) -> Where:
         """Which rows are wanted."""
         return self._where
@@ -142,7 +149,12 @@ class ChangeScan(Frames):
     def count(self) -> dict[str, int]:
         """Count the rows by ``_change_type``."""
         only = ChangeScan(
-            self._store, self._window, columns=[TYPE], where=self._where, written=self.written
+            self._store,
+            self._window,
+            columns=[TYPE],
+            where=self._where,
+            written=self.written,
+            rewritten=self.rewritten,
         )
         counts: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
         for batch in only._batches():
@@ -212,7 +224,7 @@ class ChangeScan(Frames):
         names = names or spec.schema.names[:1]
         for low, high in bucket_spans(files, self._places):
             work = BucketChange.of(files.slice(low, high - low))
-            for changed in work.rows(self._reader, spec.key, names, self._compared):
+            for changed in work.rows(self._reader, spec.key, names, self._compared, self._ignored):
                 yield from self._shown(changed, work)
 
     def _shown(self, changed: Changed, work: BucketChange) -> Iterator[pa.RecordBatch]:

@@ -113,13 +113,15 @@ class FollowRound:
         """Return the changes of each commit, or what they come to all together if that is less.
 
         After many small commits it is much less to read: each bucket is looked at once. Together
-        they also tell of each row which version wrote it, whatever was rewritten meanwhile.
+        they also tell of each row which version wrote it, whatever was rewritten meanwhile. With
+        the rows of a source it is not the same: a row that was changed and changed back was put.
         """
         store, dated = self.handle.store, self.shadow.dated
+        foreign = self.shadow.repush.source is not None
         if dated:
             window = replace(window, snapshot=window.snapshot.dated())
-        scan = ChangeScan(store, window, written=dated)
-        if not (window.snapshot.spec.keyed and window.one_layout):
+        scan = ChangeScan(store, window, written=dated, rewritten=not foreign)
+        if foreign or not (window.snapshot.spec.keyed and window.one_layout):
             return scan
         net = ChangeScan(store, net_changes(self.handle, window), written=dated)
         return net if dated or net.cost < scan.cost else scan
@@ -180,4 +182,4 @@ def _by_commit(scan: ChangeScan) -> Iterator[ChangeScan]:
     files = scan.window.files
     for at in sorted(set(files["at"].to_pylist())):
         one = replace(scan.window, files=files.filter(pc.equal(files["at"], at)))
-        yield ChangeScan(scan.store, one, written=scan.written)
+        yield ChangeScan(scan.store, one, written=scan.written, rewritten=scan.rewritten)

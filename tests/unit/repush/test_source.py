@@ -24,6 +24,7 @@ from plait.repush.begin import NewLayout, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.source import WantedSource
+from tests.support.protocol import beside
 from tests.support.repush_steps import (
     FIRST,
     SCHEMA,
@@ -419,3 +420,33 @@ def test_an_undo_gives_rows_back_in_the_columns_of_now(*, written: bool) -> None
     found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     old = [{"id": i, "q": p, "p2": v, "v": 8} for i, p, v in FIRST]
     assert found == old + [{"id": 50, "q": "z", "p2": 1, "v": 2}] * written
+
+
+@pytest.mark.parametrize("written", ["off", "on"])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_row_that_was_changed_and_changed_back_is_carried_over(
+    table_type: str, written: str
+) -> None:
+    """Somebody put it, whatever other commits of the same round come to; equal rows are not."""
+    table = make(table_type=table_type, properties={"rows.written": written})
+    table.savepoint("old", version=2)
+    table.append(rows(20))
+    table.savepoint("other")
+    table.update({"v": "v + 50"}, where="true")
+    table.delete(where="id = 20")
+
+    def meanwhile() -> None:
+        other = again(table)
+        now = {row[0]: row for row in content(other)}
+        other.upsert(rows(1, v=7))
+        other.upsert(rows(1, v=now[1][2]))  # as it was before
+        other.delete(where="id = 2")
+        other.insert(rows(2, v=now[2][2]))
+        other.insert(rows(20, v=8))
+        other.delete(where="id = 20")
+        other.upsert(rows(4, v=now[4][2]))  # as it is: no change
+
+    beside(table, "repush-follow", meanwhile).repush(source="other", buckets=3)
+    expected = {row[0]: row for row in FIRST} | {1: (1, "x", 50), 2: (2, "x", 50)}
+    assert content(again(table)) == sorted(expected.values())
+    assert not again(table).verify(data=True).problems
