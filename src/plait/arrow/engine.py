@@ -17,6 +17,7 @@ from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot
 from plait.model.request import FileSet, WritePlan
+from plait.model.written import without_written
 from plait.storage import open_store
 from plait.storage.port import Store
 
@@ -79,6 +80,8 @@ class ArrowEngine:
 def sum_rows(data: object, plan: WritePlan) -> Digest:
     """Return the digest of rows as a writer of the plan takes them in."""
     rows, layout = open_rows(data), plan.spec
+    if plan.request.dated:
+        return digest_of(map(without_written, prepare(rows, layout.dated())))
     if plan.request.joins:
         layout = rows_spec(plan.request.operation, plan.spec, rows.schema)
     return digest_of(prepare(rows, layout, plan.request.operation))

@@ -6,6 +6,10 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
+from plait.repush.begin import NewLayout, begin
+from plait.repush.follow import FollowRound
+from plait.repush.load import Load
+from plait.repush.shadow import Shadow
 from tests.support.protocol import beside
 from tests.support.repush_steps import again
 
@@ -98,6 +102,27 @@ def test_a_restore_over_a_swap_keeps_which_version_wrote_a_row(uri: str, kind: s
     beside(table, "repush-follow", write).repush(buckets=3)
     assert set(before.values()) == {1}
     assert _written(again(table)) == before
+
+
+def test_two_processes_share_the_work_of_rows_with_their_versions(uri: str) -> None:
+    """INV-09: a task or a round that another one did at the same time has the same rows."""
+    table = _made(uri, buckets=1)
+    before = _written(table)
+    opened = begin(table.handle, NewLayout(2, rows_per_task=4))
+    assert opened is not None
+    one, other = (Shadow.open(again(table).handle, opened) for _ in range(2))
+    load = Load.of(table.handle, one)
+    for _ in load.parts:
+        progress = one.progress()
+        assert load.run(one, progress) == load.run(other, progress) > 0
+    table.upsert(_rows(3))
+    table.delete(where="id = 5")
+    progress, until = one.progress(), table.version
+    moved = FollowRound(again(table).handle, one).run(progress, until)
+    assert FollowRound(again(table).handle, other).run(progress, until) == moved == 2
+    again(table).repush(buckets=2)
+    del before[5]
+    assert _written(again(table)) == {**before, 3: until - 1}
 
 
 @pytest.mark.parametrize("key", ["id", ()])
