@@ -123,13 +123,13 @@ class Repushing:
         While nobody has written since and the old files are kept, that is one decision. Otherwise
         it is a repush to the former layout. Options that changed with the swap stay as they are.
         After a repush from a source, the table gets the rows back that it had, with what was
-        written since.
+        written since. If the call is killed, the same call goes on where it was.
 
         Raises:
             InstantExpiredError: the repush had a source, and the rows before it were cleaned.
             RepushRefusedError: it had, and rows without keys were changed since.
             InstantNotFoundError: the newest change of the layout is no repush.
-            RepushOpenError: a repush is open.
+            RepushOpenError: another repush is open.
         """
         return undo(self._handle)
 

@@ -16,8 +16,9 @@ from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.layout import FormerLayout
 from plait.model.partitioning import parse_field, sources_of
+from plait.model.repush import OpenRepush
 from plait.model.repush_source import VERSION, SourceAddress
-from plait.repush.begin import NewLayout
+from plait.repush.begin import NewLayout, resumed
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
@@ -36,17 +37,20 @@ def undo(handle: TableHandle) -> RepushReport:
     While nobody has written since and the old files are kept, one decision brings them back.
     Otherwise the rows are laid out as before by another repush. After a repush from a source, that
     is a repush from the version before the swap, which carries over what was written since. Options
-    that changed with the swap stay as they are now.
+    that changed with the swap stay as they are now. An undo that was killed goes on where it was.
 
     Raises:
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
         RepushRefusedError: it had, and rows without keys were changed since; or the former layout
             names columns that are gone.
         InstantNotFoundError: the newest change of the layout is no repush.
-        RepushOpenError: a repush is open.
+        RepushOpenError: another repush is open.
         RetryableConflictError: another repush was swapped in meanwhile.
     """
-    before = _before(handle, handle.cache.refresh())
+    state = handle.cache.refresh()
+    if state.table.repush is not None and _undoes(handle, state, state.table.repush):
+        return repush(handle, resumed(state.table.repush))
+    before = _before(handle, state)
     met = [False]
 
     def draft(state: TableState) -> Draft | None:
@@ -69,9 +73,24 @@ def undo(handle: TableHandle) -> RepushReport:
         bucket_by=layout.buckets.by,
     )
     if met[0]:
-        address = SourceAddress(VERSION, str(before.until))
-        wanted = replace(wanted, source=WantedSource(address, since=before.until + 1))
+        wanted = replace(wanted, source=WantedSource(_rows_of(before), since=before.until + 1))
     return repush(handle, wanted)
+
+
+def _rows_of(before: FormerLayout) -> SourceAddress:
+    return SourceAddress(VERSION, str(before.until))
+
+
+def _undoes(handle: TableHandle, state: TableState, opened: OpenRepush) -> bool:
+    """Tell whether the open repush is what an undo of the newest swap begins."""
+    former = state.table.former
+    swap = _operation(handle, state, former[-1].until + 1) if former else None
+    if swap not in SWAPS or opened.properties or opened.commit_id is not None:
+        return False
+    source = None if opened.source is None else (opened.source.address, opened.base)
+    wanted = (_rows_of(former[-1]), former[-1].until + 1)
+    needed = wanted if swap is Operation.REPUSH_SOURCE else None
+    return source == needed and opened.layout.same_place(former[-1].layout)
 
 
 def _before(handle: TableHandle, state: TableState) -> FormerLayout:

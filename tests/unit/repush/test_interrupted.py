@@ -40,6 +40,38 @@ def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_typ
     pytest.fail("the repush has no end")
 
 
+@pytest.mark.parametrize("source", [None, 2])
+def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: int | None) -> None:
+    """Somebody wrote since the swap, so that it is a repush, which may be open by then."""
+    for nth in range(8, 400, 7):
+        table = make()
+        table.set({"clean.retain.versions": 20})
+        table.repush(buckets=3, source=source)
+        table.upsert(rows(3, 20, v=7))
+        expected = sorted([*(row for row in FIRST if row[0] != 3), (3, "x", 7), (20, "x", 7)])
+        came = killed(table, nth, Table.undo_repush)
+        if not is_laid_out(table, buckets=2):
+            again(table).undo_repush()
+        assert is_laid_out(table, buckets=2)
+        assert content(again(table)) == expected
+        if not came:
+            return
+    pytest.fail("the undo has no end")
+
+
+def test_an_undo_goes_on_with_no_other_repush() -> None:
+    table = make()
+    table.repush(buckets=3)
+    table.upsert(rows(3, v=7))
+    begin(table.handle, NewLayout(4))
+    with pytest.raises(RepushOpenError):
+        table.undo_repush()
+    table.cancel_repush()
+    begin(table.handle, NewLayout(2, properties={"file.compression": "zstd"}))
+    with pytest.raises(RepushOpenError):
+        table.undo_repush()
+
+
 def test_two_repushes_at_once_make_one_swap() -> None:
     """INV-09: each round is one commit of the table that is built, whoever makes it."""
     for table, client, _ in disturbed(make, lambda other, phase: repush(other)):
