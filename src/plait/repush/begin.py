@@ -58,11 +58,16 @@ class NewLayout:
     def layout(self, table: TableDef) -> TableLayout:
         """Return the layout that it leads to, with an id of its own.
 
+        While a repush is open, what is not named is as it was when that began: a restore may have
+        given the table another layout since.
+
         Raises:
             OptionError, SchemaError: the table cannot have this layout.
         """
         require_whole("rows_per_task", self.rows_per_task, _ROWS_PER_TASK_MAX)
         spec = table.spec
+        if table.repush is not None:
+            spec = table.spec_at(table.repush.base, spec.schema.id)
         count = spec.buckets.count if self.buckets is None else self.buckets
         ordering = spec.ordering if self.ordering is None else self.ordering or None
         definition = Definition(

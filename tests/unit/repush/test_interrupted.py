@@ -7,6 +7,7 @@ import pytest
 from plait import RepushOpenError, Table
 from plait.repush import NewLayout, begin
 from plait.repush.shadow import Shadow
+from tests.support.protocol import beside
 from tests.support.repush_steps import (
     FIRST,
     again,
@@ -70,6 +71,27 @@ def test_an_undo_goes_on_with_no_other_repush() -> None:
     begin(table.handle, NewLayout(2, properties={"file.compression": "zstd"}))
     with pytest.raises(RepushOpenError):
         table.undo_repush()
+
+
+def test_the_same_call_goes_on_after_a_restore_to_an_older_layout() -> None:
+    """What it does not name is as it was when it began."""
+    table = make(properties={"clean.retain.versions": 20})
+    version = table.version
+    table.repush(partition_by="p")
+
+    def stop() -> None:
+        again(table).restore(version=version)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        beside(table, "repush-follow", stop).repush(buckets=3)
+    assert again(table).handle.cache.refresh().table.spec.partition_by == ()
+    with pytest.raises(RepushOpenError):
+        again(table).repush(buckets=3, partition_by=())
+    again(table).repush(buckets=3)
+    assert is_laid_out(table)
+    assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+    assert content(again(table)) == FIRST
 
 
 def test_two_repushes_at_once_make_one_swap() -> None:
