@@ -1,6 +1,6 @@
 """Run the project's checks: all of them, or those that are named.
 
-Two run side by side where each needs one core; all run even if one fails, and a table at the end
+They run side by side as far as the cores reach; all run even if one fails, and a table at the end
 says what failed, and by which tests. ``make test`` is this with no names. A limit only catches a
 hang: it is four times what the check took in CI, so that nothing fails because the machine is busy.
 """
@@ -17,12 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Lock
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -54,8 +53,8 @@ class Check:
     name: str
     last_s: float
     command: tuple[str, ...]
-    cores: int = 1
-    """One leaves the other core to the check beside it; two run alone."""
+    cores: float = 1
+    """How many it keeps busy: both, then it runs alone; half of one, where it waits for servers."""
     in_memory: bool = False
     """Its files need no disk: it kills processes, but never cuts the power."""
 
@@ -128,12 +127,17 @@ CHECKS = (
         in_memory=True,
     ),
     Check("spec", 694, ("python", "-m", "scripts.spec")),
-    Check("s3", 209, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3"))),
-    Check("zookeeper", 137, pytest("-m", "zookeeper and not spark", *marked("zookeeper"))),
-    Check("kafka", 468, pytest("-m", "kafka and not spark", *marked("kafka"))),
-    Check("histories", 138, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
-    Check("crashes", 177, ("python", "scripts/certificate.py", "--check")),
+    Check("kafka", 468, pytest("-m", "kafka and not spark", *marked("kafka")), cores=0.5),
+    Check("s3", 209, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), cores=0.5),
+    Check(
+        "zookeeper",
+        137,
+        pytest("-m", "zookeeper and not spark", *marked("zookeeper")),
+        cores=0.5,
+    ),
     Check("mutants", 339, ("python", "scripts/mutants.py", "--short")),
+    Check("crashes", 177, ("python", "scripts/certificate.py", "--check")),
+    Check("histories", 138, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
     Check("doctests", 5, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("docs", 10, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
     Check(
@@ -159,15 +163,14 @@ def main() -> int:
     wanted = parser.parse_args().names or names
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us ends what we began
     began, runner = time.monotonic(), Runner(CI_S if os.environ.get("CI") else float("inf"))
-    results: list[Result] = []
-    for cores, group in groupby((c for c in CHECKS if c.name in wanted), lambda c: c.cores):
-        with ThreadPoolExecutor(CORES // cores) as lanes:
-            try:
-                results += lanes.map(runner.run, group)
-            except KeyboardInterrupt:
-                runner.stop()
-                lanes.shutdown(cancel_futures=True)
-                raise
+    with ThreadPoolExecutor(len(CHECKS)) as threads:
+        try:
+            running = [begun(each, runner, threads) for each in CHECKS if each.name in wanted]
+            results = [each.result() for each in running]
+        except KeyboardInterrupt:
+            runner.stop()
+            threads.shutdown(cancel_futures=True)
+            raise
     # Here once more what failed: of a long output the end is what is seen.
     why = [line for result in results for line in result.why()]
     print(*("", *why, *results), sep="\n")
@@ -175,10 +178,38 @@ def main() -> int:
     return 0 if all(result.code == 0 for result in results) else 1
 
 
+def begun(check: Check, runner: Runner, threads: ThreadPoolExecutor) -> Future[Result]:
+    """Begin a check once its cores are free: those before it in the list have begun by then."""
+    runner.cores.take(check.cores)
+    running = threads.submit(runner.run, check)
+    running.add_done_callback(lambda _: runner.cores.give(check.cores))
+    return running
+
+
+class Cores:
+    """The cores that no check keeps busy."""
+
+    def __init__(self, count: float) -> None:
+        self._free, self._changed = count, Condition()
+
+    def take(self, count: float) -> None:
+        """Wait until so many are free, and take them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= count)
+            self._free -= count
+
+    def give(self, count: float) -> None:
+        """Give them back."""
+        with self._changed:
+            self._free += count
+            self._changed.notify_all()
+
+
 class Runner:
     """Runs checks, each in a process group of its own, and prints each whole when it ends."""
 
     def __init__(self, seconds: float) -> None:
+        self.cores = Cores(CORES)
         self._end = time.monotonic() + seconds
         self._printing = Lock()
         self._running: list[subprocess.Popen[bytes]] = []

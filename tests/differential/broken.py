@@ -183,8 +183,8 @@ def _replaces(real: Any) -> Any:
 
 
 def _without_preimages(real: Any) -> Any:
-    def judged(met: Any) -> Changed:
-        found: Changed = real(met)
+    def judged(*met: Any) -> Changed:
+        found: Changed = real(*met)
         kept = found.kinds != changed.CHANGE_TYPES.index(changed.PRE)
         return Changed(found.rows.filter(pa.array(kept)), found.kinds[kept])
 
@@ -192,8 +192,8 @@ def _without_preimages(real: Any) -> Any:
 
 
 def _deletes_as_updates(real: Any) -> Any:
-    def judged(met: Any) -> Changed:
-        found: Changed = real(met)
+    def judged(*met: Any) -> Changed:
+        found: Changed = real(*met)
         kinds = np.where(found.kinds == 3, np.int8(1), found.kinds)
         return Changed(found.rows, kinds.astype(np.int8))
 

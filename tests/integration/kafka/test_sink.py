@@ -93,11 +93,11 @@ def test_a_constraint_that_comes_while_it_runs_makes_dead_letters(
     events, letters = make_events(1), make_events(1)
     table = Table.create(str(tmp_path / "t"), "id bigint, note string")
     events.produce({"id": number, "note": "a"} for number in range(5))
-    with events.running(table, dead_letters=letters.name, interval_s=4):
+    with events.running(table, dead_letters=letters.name, interval_s=2):
         wait_for(table, 5)
         for number in range(5, 50):
             events.produce([{"id": number, "note": "bad"}, {"id": number, "note": "a"}])
-            time.sleep(1)
+            time.sleep(0.5)
             try:
                 table.alter().add_check("good", "note <> 'bad'").commit()
                 break
