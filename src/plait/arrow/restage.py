@@ -75,6 +75,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
     if old is new or old.id == new.id:
         return rows
     there = {new.field_id(name): name for name in new.names}
+    computed_then, computed_now = old.generated, new.generated
     names, columns = [], []
     for name in rows.column_names:
         known = name in old.names
@@ -82,7 +83,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
         if now is None:
             continue
         column = rows[name]
-        if whole and name in old.generated and now in new.generated:
+        if whole and name in computed_then and now in computed_now:
             column = pa.nulls(rows.num_rows, new.arrow.field(now).type)
         elif known:
             stored, wanted = old.arrow.field(name), new.arrow.field(now)

@@ -179,8 +179,10 @@ class Intent:
 
     def facing(self, theirs: Decision) -> Intent:
         """Return it as one decision is judged by it."""
-        same = self.spec is not None and theirs.schema_id == self.spec.schema.id
-        return self if same is self.same_schema else replace(self, same_schema=same)
+        spec = self.spec
+        if spec is None or theirs.schema_id != spec.schema.id or not spec.schema.generated:
+            return self
+        return replace(self, same_schema=True)
 
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
         if self.spec is None:
