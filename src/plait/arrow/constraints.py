@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.sample import first_bad, sample_of
+from plait.arrow.sample import first_bad, sample_of, shown
 from plait.errors import BadRecordError, ConstraintError
 from plait.expr import TRUE
 from plait.expr.checks import violation
@@ -36,10 +36,17 @@ class Constraint:
         try:
             return self.violation.matches(rows)
         except pa.ArrowInvalid as error:
-            at = first_bad(rows, self._fails)
-            columns = self.violation.columns
-            sample = sample_of(rows, at, columns[0] if columns else "")
-            raise not_computed(self.check, error, ",".join(columns), sample) from error
+            sample = self.sample(rows, first_bad(rows, self._fails))
+            raise not_computed(self.check, error, self.columns, sample) from error
+
+    @property
+    def columns(self) -> str:
+        """The columns that it looks at, for errors."""
+        return ",".join(self.violation.columns)
+
+    def sample(self, rows: pa.RecordBatch, at: int) -> dict[str, str]:
+        """Return a row as text; a column that it looks at comes first."""
+        return sample_of(rows, at, next(iter(self.violation.columns), ""))
 
     def _fails(self, rows: pa.RecordBatch) -> bool:
         try:
@@ -80,9 +87,8 @@ class Constraints:
             if not broken.any():
                 continue
             count = int(broken.sum()) + sum(int(each.broken_by(more).sum()) for more in rest)
-            columns = each.violation.columns
-            sample = sample_of(rows, int(np.argmax(broken)), columns[0] if columns else "")
-            raise constraint_error(each.check, count, ",".join(columns), sample)
+            sample = each.sample(rows, int(np.argmax(broken)))
+            raise constraint_error(each.check, count, each.columns, sample)
 
 
 def constraint_error(
@@ -92,10 +98,9 @@ def constraint_error(
     what = f"{rows} row{'s' if rows != 1 else ''}"
     where = " of the table" if there else ""
     breaks = "break" if rows != 1 else "breaks"
-    shown = ", ".join(f"{name}={value}" for name, value in sample.items())
     message = (
         f"{what}{where} {breaks} the constraint {check.name!r} ({check.predicate[:200]}), "
-        f"for example {shown}"
+        f"for example {shown(sample)}"
     )
     hint = "correct or drop such rows before you write them"
     if there:
@@ -115,8 +120,7 @@ def not_computed(
     check: Check, error: Exception, column: str, sample: dict[str, str]
 ) -> BadRecordError:
     """Say that a check has no value for a row."""
-    shown = ", ".join(f"{name}={value}" for name, value in sample.items())
-    example = f"; the first is {shown}" if shown else ""
+    example = f"; the first is {shown(sample)}" if sample else ""
     message = (
         f"the constraint {check.name!r} ({check.predicate[:200]}) cannot be computed for a row: "
         f"{str(error)[:200]}{example}"

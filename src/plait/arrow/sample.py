@@ -33,6 +33,11 @@ def sample_of(batch: pa.RecordBatch, at: int, name: str) -> dict[str, str]:
     return {n: _short(batch.column(names.index(n))[at]) for n in kept}
 
 
+def shown(sample: dict[str, str]) -> str:
+    """Return such a row as it stands in a message."""
+    return ", ".join(f"{name}={value}" for name, value in sample.items())
+
+
 def _short(value: pa.Scalar) -> str:
     text = str(value)
     return text if len(text) <= _CHARS else text[: _CHARS - 3] + "..."
