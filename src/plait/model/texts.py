@@ -15,12 +15,10 @@ def texts_by_name(given: object, what: str) -> dict[str, str]:
     ({'day': 'day(at)'}, {})
     """
     try:
-        found: dict[object, object] = dict(given or {})  # type: ignore[call-overload]  # it asks
+        found: dict[str, str] = dict(given or {})  # type: ignore[call-overload]  # it asks
+        if all(isinstance(each, str) for pair in found.items() for each in pair):
+            return found
     except (TypeError, ValueError):
-        found = {None: given}
-    texts = {name: text for name, text in found.items() if isinstance(name, str)}
-    kept = {name: text for name, text in texts.items() if isinstance(text, str)}
-    if len(kept) == len(found):
-        return kept
+        pass
     message = f"{what} takes texts by name, not {str(given)[:100]!r}"
     raise OptionError(message, hint=f"{what}={{'name': 'text'}}", key=what, value=str(given)[:100])
