@@ -1,7 +1,7 @@
 """What happened to a file before and after a version: the events of a table by path and version.
 
-A restore adds files again that were removed. So a path may be added, masked and removed several
-times, and what an event means follows from the order of versions.
+A restore, and the undo of a repush, add files again that were removed. So a path may be added,
+masked and removed several times, and what an event means follows from the order of versions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Succession:
 
 
 def with_first_versions(files: pa.Table, every: pa.Table) -> pa.Table:
-    """Return live files (LIVE); of those that a restore added again, the first version too.
+    """Return live files (LIVE); of those that were added again, the first version too.
 
     Args:
         files: live files.
