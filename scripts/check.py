@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Lock, Semaphore
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -34,7 +34,8 @@ LATE = 124
 """The exit code of a check that ran out of its minutes, as timeout(1) gives it."""
 
 
-CORES = 2
+HALVES = 4
+"""The cores of the machine, each counted as two: some checks keep half of one busy."""
 SLOWNESS = 4
 """How many times slower than that of CI a machine may be."""
 LIMIT_S_MIN = 600
@@ -53,8 +54,8 @@ class Check:
     name: str
     last_s: float
     command: tuple[str, ...]
-    cores: float = 1
-    """How many it keeps busy: both, then it runs alone; half of one, where it waits for servers."""
+    halves: int = 2
+    """Of cores, that it keeps busy: all four if it runs alone, one if it waits for servers."""
     in_memory: bool = False
     """Its files need no disk: it kills processes, but never cuts the power."""
 
@@ -106,7 +107,7 @@ def marked(marker: str) -> tuple[str, ...]:
 
 CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
-    Check("jars", 22, ("python", "-m", "tests.services.jars"), cores=2),
+    Check("jars", 22, ("python", "-m", "tests.services.jars"), halves=4),
     # No caches: they go by file, and miss that a module it imports has come or gone since.
     Check("lint", 3, ("ruff", "check", "--no-cache", *PATHS)),
     Check("format", 1, ("ruff", "format", "--check", *PATHS)),
@@ -127,13 +128,13 @@ CHECKS = (
         in_memory=True,
     ),
     Check("spec", 694, ("python", "-m", "scripts.spec")),
-    Check("kafka", 468, pytest("-m", "kafka and not spark", *marked("kafka")), cores=0.5),
-    Check("s3", 209, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), cores=0.5),
+    Check("kafka", 468, pytest("-m", "kafka and not spark", *marked("kafka")), halves=1),
+    Check("s3", 209, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
     Check(
         "zookeeper",
         137,
         pytest("-m", "zookeeper and not spark", *marked("zookeeper")),
-        cores=0.5,
+        halves=1,
     ),
     Check("mutants", 339, ("python", "scripts/mutants.py", "--short")),
     Check("crashes", 177, ("python", "scripts/certificate.py", "--check")),
@@ -146,11 +147,11 @@ CHECKS = (
         pytest(
             "-n2", "-m", "not processes and not spark and not s3 and not zookeeper and not kafka"
         ),
-        cores=2,
+        halves=4,
     ),
     # Two files at a time, each with a JVM of its own.
     Check(
-        "spark", 766, pytest("-n2", "--dist", "loadfile", "-m", "spark", *marked("spark")), cores=2
+        "spark", 766, pytest("-n2", "--dist", "loadfile", "-m", "spark", *marked("spark")), halves=4
     ),
 )
 
@@ -165,7 +166,7 @@ def main() -> int:
     began, runner = time.monotonic(), Runner(CI_S if os.environ.get("CI") else float("inf"))
     with ThreadPoolExecutor(len(CHECKS)) as threads:
         try:
-            running = [begun(each, runner, threads) for each in CHECKS if each.name in wanted]
+            running = [runner.begin(each, threads) for each in CHECKS if each.name in wanted]
             results = [each.result() for each in running]
         except KeyboardInterrupt:
             runner.stop()
@@ -178,41 +179,22 @@ def main() -> int:
     return 0 if all(result.code == 0 for result in results) else 1
 
 
-def begun(check: Check, runner: Runner, threads: ThreadPoolExecutor) -> Future[Result]:
-    """Begin a check once its cores are free: those before it in the list have begun by then."""
-    runner.cores.take(check.cores)
-    running = threads.submit(runner.run, check)
-    running.add_done_callback(lambda _: runner.cores.give(check.cores))
-    return running
-
-
-class Cores:
-    """The cores that no check keeps busy."""
-
-    def __init__(self, count: float) -> None:
-        self._free, self._changed = count, Condition()
-
-    def take(self, count: float) -> None:
-        """Wait until so many are free, and take them."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= count)
-            self._free -= count
-
-    def give(self, count: float) -> None:
-        """Give them back."""
-        with self._changed:
-            self._free += count
-            self._changed.notify_all()
-
-
 class Runner:
     """Runs checks, each in a process group of its own, and prints each whole when it ends."""
 
     def __init__(self, seconds: float) -> None:
-        self.cores = Cores(CORES)
+        self._free = Semaphore(HALVES)
         self._end = time.monotonic() + seconds
         self._printing = Lock()
         self._running: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, check: Check, threads: ThreadPoolExecutor) -> Future[Result]:
+        """Begin a check when its part of the cores is free; only one thread may ask."""
+        for _ in range(check.halves):
+            self._free.acquire()
+        running = threads.submit(self.run, check)
+        running.add_done_callback(lambda _: self._free.release(check.halves))
+        return running
 
     def run(self, check: Check) -> Result:
         """Run one check; whatever it started (a JVM, workers, a server) ends with it."""
