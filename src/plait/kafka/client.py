@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from plait.errors import OptionError, StorageError, TableNotFoundError
 from plait.kafka.access import GROUP, TOPIC, Right
 from plait.kafka.library import (
     ASKED_OF_CLIENTS,
+    is_unanswered,
+    is_unsettled,
     library,
     require_allowed,
     translated,
@@ -21,11 +24,12 @@ from plait.kafka.library import (
 from plait.ports import SystemClock
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._acl import AclOperation
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 _ASK_S: Final = 30.0
 _LOOKS: Final = 10
@@ -108,21 +112,19 @@ class Clients:
         found: dict[str, Topic] = {}
         admin = self._admin()  # its answers end with it
         with translated(f"describe {', '.join(names)}"):
-            asked = admin.describe_topics(
-                kafka.TopicCollection(list(names)),
-                include_authorized_operations=True,
-                request_timeout=_ASK_S,
+            answers = self._answers(
+                lambda left_s: admin.describe_topics(
+                    kafka.TopicCollection(list(names)),
+                    include_authorized_operations=True,
+                    request_timeout=left_s,
+                )
             )
-        for name, answer in asked.items():
-            try:
-                told = answer.result(_ASK_S)
-            except kafka.KafkaException as error:
-                if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+        for name, told in answers.items():
+            if isinstance(told, kafka.KafkaException):
+                if told.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                require_allowed(error.args[0], Right("DESCRIBE", TOPIC, name))
-                raise unreachable(error, "describe", name) from error
-            except TimeoutError as error:
-                raise _silent(self.bootstrap) from error
+                require_allowed(told.args[0], Right("DESCRIBE", TOPIC, name))
+                raise unreachable(told, "describe", name) from told
             if str(told.topic_id) == _NO_ID:
                 message = f"the brokers at {self.bootstrap} do not tell the id of topic {name!r}"
                 hint = (
@@ -157,17 +159,20 @@ class Clients:
         Raises:
             AccessDeniedError: the user may not see the group.
         """
-        kafka, admin = library(), self._admin()
-        asked = admin.describe_consumer_groups(
-            [name], include_authorized_operations=True, request_timeout=_ASK_S
-        )
+        admin = self._admin()
         try:
-            return _names_of(asked[name].result(_ASK_S).authorized_operations)
-        except kafka.KafkaException as error:
-            require_allowed(error.args[0], Right("DESCRIBE", GROUP, name))
-        except TimeoutError:
+            told = self._answers(
+                lambda left_s: admin.describe_consumer_groups(
+                    [name], include_authorized_operations=True, request_timeout=left_s
+                )
+            )[name]
+        except StorageError:
             _log.debug("the brokers did not describe the group %r", name)
-        return frozenset()
+            return frozenset()
+        if isinstance(told, library().KafkaException):
+            require_allowed(told.args[0], Right("DESCRIBE", GROUP, name))
+            return frozenset()
+        return _names_of(told.authorized_operations)
 
     def make_topic(
         self,
@@ -186,15 +191,16 @@ class Clients:
         kafka = library()
         topic = kafka.NewTopic(name, partitions, config=dict(settings))
         admin = self._admin()  # its answers end with it
-        answer = admin.create_topics([topic], request_timeout=_ASK_S, validate_only=dry_run)[name]
-        try:
-            answer.result(_ASK_S)
-        except kafka.KafkaException as error:
-            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                require_allowed(error.args[0], Right("CREATE", TOPIC, name))
-                raise unreachable(error, "create topic", name) from error
-        except TimeoutError as error:
-            raise _silent(self.bootstrap) from error
+        told = self._answers(
+            lambda left_s: admin.create_topics(
+                [topic], request_timeout=left_s, validate_only=dry_run
+            )
+        )[name]
+        if not isinstance(told, kafka.KafkaException):
+            return
+        if told.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            require_allowed(told.args[0], Right("CREATE", TOPIC, name))
+            raise unreachable(told, "create topic", name) from told
 
     def place(self, topic: str, partition: int, offset: int | None = None) -> TopicPartition:
         """Name a place in a topic, as the library does."""
@@ -208,22 +214,18 @@ class Clients:
     def bounds(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last.
 
-        A broker that has just come back may take a moment to lead its partitions.
+        A broker that has just come back may take a moment to know its partitions and lead them.
 
         Raises:
             StorageError: the brokers do not answer.
         """
         kafka, place, clock = library(), self.place(topic, partition), SystemClock()
-        moved = (
-            kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
-            kafka.KafkaError.LEADER_NOT_AVAILABLE,
-        )
         for left in reversed(range(_LOOKS)):
             try:
                 found = consumer.get_watermark_offsets(place, timeout=_ASK_S)
                 break
             except kafka.KafkaException as error:
-                if not left or error.args[0].code() not in moved:
+                if not left or not is_unsettled(error.args[0]):
                     raise unreachable(error, "look at", f"{topic}/{partition}") from error
                 clock.sleep(_LOOK_S)
         if found is None:
@@ -284,6 +286,39 @@ class Clients:
             )  # first: right after an assignment, the client forgets its offset
             consumer.incremental_unassign(place)
             consumer.incremental_assign(place)
+
+    def _answers(
+        self, ask: Callable[[float], Mapping[str, Future[_Answer]]]
+    ) -> dict[str, _Answer | KafkaException]:
+        """Return the answers to a request, or their errors, by name.
+
+        A broker that restarts leaves the requests that it had begun without an answer, and the
+        library does not repeat those of an administrator. None of them does anything twice, so
+        they are repeated here, for as long as brokers may take to answer.
+
+        Args:
+            ask: sends the request, given the seconds that are left for it.
+
+        Raises:
+            StorageError: the brokers do not answer.
+        """
+        kafka, clock = library(), SystemClock()
+        left_s = _ASK_S
+        end = clock.monotonic() + _ASK_S
+        while True:
+            answers: dict[str, _Answer | KafkaException] = {}
+            for name, answer in ask(left_s).items():
+                try:
+                    answers[name] = answer.result(left_s)
+                except kafka.KafkaException as error:
+                    answers[name] = error
+                except TimeoutError as error:
+                    raise _silent(self.bootstrap) from error
+            left_s = end - clock.monotonic()
+            errors = [each for each in answers.values() if isinstance(each, kafka.KafkaException)]
+            if left_s <= _LOOK_S or not any(is_unanswered(each.args[0]) for each in errors):
+                return answers
+            clock.sleep(_LOOK_S)
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {

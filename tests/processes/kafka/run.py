@@ -109,8 +109,10 @@ class Run:
             self._await_all()
             arrived_s = time.monotonic() - began
         finally:
-            sent = self._end_noise(noise)
-            codes = self._fleet.end()
+            try:
+                sent = self._end_noise(noise)
+            finally:
+                codes = self._fleet.end()
         self.seen |= {
             **judge(self._table, self.topic, records),
             "records": plan.records,

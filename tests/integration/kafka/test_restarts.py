@@ -1,0 +1,92 @@
+"""A broker that is killed and comes back while it is asked for something."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from plait import Table
+from plait.kafka.sink import KafkaSink
+from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
+from tests.services.kafka import Kafka
+
+pytestmark = pytest.mark.kafka
+
+_ASKING = 4
+"""So many threads ask for each thing without a pause, so that some wait when the broker goes."""
+
+
+_HEAD_START_S = 0.5
+"""So long a sink runs before the broker begins to come back."""
+
+
+@contextmanager
+def killed(kafka: Kafka) -> Iterator[None]:
+    """Kill the broker, and let it come back whatever happens."""
+    kafka.kill()
+    try:
+        yield
+    finally:
+        kafka.restart()
+
+
+@pytest.fixture
+def events(make_events: Callable[..., Events]) -> Events:
+    return make_events(1)
+
+
+def test_what_a_sink_asks_for_is_asked_again_if_the_broker_restarts(
+    kafka: Kafka, events: Events
+) -> None:
+    """A sink that starts while a broker restarts would end with an error otherwise."""
+    clients, restarted, asked = events.clients, threading.Event(), Counter[str]()
+    requests = {
+        "find": lambda: clients.find_topics([events.name]),
+        "make": lambda: clients.make_topic(f"{events.name}-new", settings={}, dry_run=True),
+        "join": lambda: clients.granted_on_group(events.name),
+    }
+
+    def ask(name: str) -> None:
+        while not restarted.is_set():
+            requests[name]()
+            asked[name] += 1
+
+    with ThreadPoolExecutor(_ASKING * len(requests)) as threads:
+        asking = [threads.submit(ask, name) for name in requests for _ in range(_ASKING)]
+        try:
+            deadline = time.monotonic() + WAIT_S
+            while len(asked) < len(requests):
+                assert time.monotonic() < deadline, "nothing is answered"
+                time.sleep(0.01)
+            with killed(kafka):
+                pass
+        finally:
+            restarted.set()
+        for each in asking:
+            each.result(2 * WAIT_S)
+
+
+def test_a_sink_that_starts_while_the_broker_is_away_begins_when_it_is_back(
+    kafka: Kafka, events: Events, tmp_path: Path
+) -> None:
+    """INV-09: every record is there once."""
+    table = Table.create(str(tmp_path / "t"), "id bigint, note string")
+    events.produce({"id": number, "note": "a"} for number in range(100))
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        with killed(kafka):
+            running = threads.submit(lambda: KafkaSink(table, events.settings).run(stop))
+            time.sleep(_HEAD_START_S)
+        try:
+            wait_for(table, 100)
+        finally:
+            stop.set()
+        running.result(WAIT_S)
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(100))
