@@ -15,7 +15,6 @@ from plait.kafka.access import GROUP, TOPIC, Right
 from plait.kafka.library import (
     ASKED_OF_CLIENTS,
     is_unanswered,
-    is_unsettled,
     library,
     require_allowed,
     translated,
@@ -214,18 +213,22 @@ class Clients:
     def bounds(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last.
 
-        A broker that has just come back may take a moment to know its partitions and lead them.
+        A broker that has just come back may take a moment to lead its partitions.
 
         Raises:
             StorageError: the brokers do not answer.
         """
         kafka, place, clock = library(), self.place(topic, partition), SystemClock()
+        moved = (
+            kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+            kafka.KafkaError.LEADER_NOT_AVAILABLE,
+        )
         for left in reversed(range(_LOOKS)):
             try:
                 found = consumer.get_watermark_offsets(place, timeout=_ASK_S)
                 break
             except kafka.KafkaException as error:
-                if not left or not is_unsettled(error.args[0]):
+                if not left or error.args[0].code() not in moved:
                     raise unreachable(error, "look at", f"{topic}/{partition}") from error
                 clock.sleep(_LOOK_S)
         if found is None:

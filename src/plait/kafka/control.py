@@ -34,6 +34,8 @@ _FLUSH_S: Final = 10.0
 _KEPT_MS: Final = 3_600_000
 _AGAIN_S: Final = 1.0
 """The time between two looks at a topic that gave an error."""
+_BEGIN_S: Final = 10.0
+"""So long errors are borne when a process begins to read, besides the wait for answers."""
 _CALM_S: Final = 10.0
 """The time without an error after which looks end."""
 _DOUBT_S: Final = 60.0
@@ -70,7 +72,7 @@ class ControlTopic:
         self._consumer = clients.consumer(settings.name, _UNCOMMITTED)
         self._doubt = _Doubt()
         self._id = ""
-        self._read_from_end()
+        self._begin()
         self.failed: Exception | None = None
         """Why nothing is heard any more; the process ends with it."""
         self._stopping = threading.Event()
@@ -201,6 +203,28 @@ class ControlTopic:
         if erred and self._doubt.is_old:
             message = f"the control topic {self._topic!r} could not be read for {_DOUBT_S:.0f} s"
             raise StorageError(message, hint="see whether the brokers are up, and what they say")
+
+    def _begin(self) -> None:
+        """Read from the end of the topic; a broker that has just come back may need a moment.
+
+        Raises:
+            AccessDeniedError: this process may not read it, or make it.
+            StorageError: the brokers do not answer, or keep refusing it.
+        """
+        clock = SystemClock()
+        until = clock.monotonic() + _BEGIN_S
+        while True:
+            try:
+                self._read_from_end()
+            except AccessDeniedError:
+                raise
+            except StorageError as error:
+                if clock.monotonic() >= until:
+                    raise
+                _log.warning("the control topic cannot be read yet: %s", error)
+                clock.sleep(_AGAIN_S)
+            else:
+                return
 
     def _read_from_end(self) -> None:
         """Begin at the end of the topic; make it if it is absent."""

@@ -140,13 +140,6 @@ def is_unanswered(error: KafkaError) -> bool:
     return error.code() == library().KafkaError._TRANSPORT  # noqa: SLF001 - a name of theirs
 
 
-def is_unsettled(error: KafkaError) -> bool:
-    """Tell whether an error about a partition that is there goes away once its broker is up."""
-    kinds = library().KafkaError
-    moved = (kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE)
-    return error.code() in moved or is_absent(error) or is_unanswered(error)
-
-
 @contextmanager
 def translated(what: str, right: Right | None = None, *, hint: str = "") -> Iterator[None]:
     """Raise errors of the library as StorageError; of a known right, as AccessDeniedError."""

@@ -26,6 +26,9 @@ _SMALL: Final = 1 << 20
 _LOOK_S: Final = 1.0
 _REFUSED_S: Final = 5.0
 """A partition in which seeks are refused for so long is begun anew."""
+_JOIN_S: Final = 30.0
+"""A process that is in no group for so long joins with a new client; then twice as long."""
+_JOIN_S_MAX: Final = 600.0
 _QUIET_S: Final = 10.0
 """A partition that has records and gives none for so long is begun anew; then twice as long."""
 _QUIET_MAX_S: Final = 600.0
@@ -70,6 +73,9 @@ class Member:
         self._told: dict[SourcePartition, int] = {}
         """What the group was told of offsets."""
         self._looked = -_LOOK_S
+        self._joining: float | None = None
+        """Since when it joins the group, as far as it knows; None while it is a member."""
+        self._join_s = _JOIN_S
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set, and what was read is in the table.
@@ -77,23 +83,27 @@ class Member:
         Raises:
             TableError: the sink cannot go on; another process may.
         """
-        assignment = {"partition.assignment.strategy": "cooperative-sticky"}
-        queue = queue_settings(self._settings.memory)
-        name = self._settings.name
-        self._consumer = self._clients.consumer(name, assignment, defaults=queue)
+        self._join()
         try:
             self._read_until(stop)
         finally:
             self._consumer.close()
 
-    def _read_until(self, stop: threading.Event) -> None:
-        consumer = self._consumer
-        consumer.subscribe(
-            list(self._settings.topics),
+    def _join(self) -> None:
+        """Make a client that asks the group for partitions."""
+        settings = self._settings
+        assignment = {"partition.assignment.strategy": "cooperative-sticky"}
+        queue = queue_settings(settings.memory)
+        self._consumer = self._clients.consumer(settings.name, assignment, defaults=queue)
+        self._consumer.subscribe(
+            list(settings.topics),
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._revoked,
         )
+        self._joining = self._clock.monotonic()
+
+    def _read_until(self, stop: threading.Event) -> None:
         while not stop.is_set():
             self._step(reading=True)
         until = self._clock.monotonic() + self._settings.patience_s
@@ -113,7 +123,8 @@ class Member:
                 self._note(source)
         for source, state in list(self._reading.items()):
             self._follow(source, state)
-        self._look()
+        if self._look() and reading:
+            self._require_membership()
         self._tell_group(wait=False)
 
     def _drain(self) -> list[Message]:
@@ -129,17 +140,18 @@ class Member:
                 came += self._consumer.consume(most - len(came), 0)
         return came
 
-    def _look(self) -> None:
-        """Note now and then how far the topics go; the client knows it without asking."""
+    def _look(self) -> bool:
+        """Note how far the topics go, which the client knows without asking; tell if it was due."""
         now = self._clock.monotonic()
         if now < self._looked + _LOOK_S:
-            return
+            return False
         self._looked = now
         for source, counts in self._task.counts.held().items():
             counts.end = self._clients.known_end(self._consumer, *source)
             state = self._reading.get(source)
             if state is not None:
                 self._require_flow(source, state, counts.end, now)
+        return True
 
     def _require_flow(self, source: SourcePartition, state: _Reading, end: int, now: float) -> None:
         """Begin a partition anew that has records, but whose client gives none.
@@ -254,10 +266,25 @@ class Member:
 
     # --- the group -------------------------------------------------------------------------
 
+    def _require_membership(self) -> None:
+        """Join with a new client where the present one does not get into the group.
+
+        A client may wait for ever for an answer of a broker that went away while it joined.
+        """
+        now = self._clock.monotonic()
+        if self._joining is None:
+            self._joining = None if self._consumer.memberid() else now
+        elif now >= self._joining + self._join_s:
+            _log.warning("the group is joined anew: no answer for %.0f s", self._join_s)
+            self._join_s = min(2 * self._join_s, _JOIN_S_MAX)
+            self._consumer.close()
+            self._join()
+
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Take partitions on: paused, until the coordinator has told where they begin."""
         sources = [SourcePartition(each.topic, each.partition) for each in partitions]
         _log.info("assigned: %s", ", ".join(map(str, sources)))
+        self._joining, self._join_s = None, _JOIN_S
         self._doubt()
         ends = [self._clients.end_of(*source) for source in sources]
         consumer.incremental_assign(ends)

@@ -90,3 +90,30 @@ def test_a_sink_that_starts_while_the_broker_is_away_begins_when_it_is_back(
             stop.set()
         running.result(WAIT_S)
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(100))
+
+
+def test_a_process_that_does_not_get_into_the_group_joins_anew(
+    kafka: Kafka,
+    events: Events,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The library may wait for ever for an answer of a broker that went away while it joined."""
+    monkeypatch.setattr("plait.kafka.member._JOIN_S", 1.0)
+    table = Table.create(str(tmp_path / "t"), "id bigint, note string")
+    events.produce({"id": number, "note": "a"} for number in range(100))
+    sink, stop = KafkaSink(table, events.settings), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        with killed(kafka):
+            running = threads.submit(sink.run, stop)
+            deadline = time.monotonic() + WAIT_S
+            while not any("the group is joined anew" in each for each in caplog.messages):
+                assert time.monotonic() < deadline, "it waits for an answer"
+                time.sleep(0.05)
+        try:
+            wait_for(table, 100)
+        finally:
+            stop.set()
+        running.result(WAIT_S)
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(100))
