@@ -6,6 +6,7 @@ Everything heavy that is not ours is imported once; each run is a fork that impo
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import re
 import resource
@@ -185,6 +186,8 @@ def _preload() -> None:
     import pyroaring  # noqa: F401, PLC0415
     import pytest  # noqa: F401, PLC0415
     import sqlglot  # noqa: F401, PLC0415
+
+    gc.freeze()  # pytest collects garbage three times in each fork; this is none of theirs
 
 
 def _run_here(copy: Copy, tests: Sequence[str], cpu_s: int, note: Path) -> int:
