@@ -197,8 +197,8 @@ def unmasked(added: pa.Table, *, version: int, staged: bool = False) -> pa.Table
     if staged:
         known["first_version"] = pa.repeat(NO_VERSION, count)
     known |= {name: added[name] for name in added.schema.names}
-    columns = [known.get(f.name, pa.nulls(count, f.type)) for f in LIVE]
-    return pa.table(columns, names=LIVE.names).cast(LIVE)
+    columns = [known[f.name] if f.name in known else pa.nulls(count, f.type) for f in LIVE]
+    return pa.table(columns, schema=LIVE)
 
 
 def written_versions(files: pa.Table) -> pa.ChunkedArray:
