@@ -1,4 +1,4 @@
-"""Kill every operation before and after each of its storage calls; write down what is left.
+"""Kill every operation at each of its storage calls; write down what is left.
 
 The page says for each call what a reader sees if the process dies there, what lies around, and
 who removes it. ``--check`` only compares.
@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +42,11 @@ INTRO = """<!-- made by scripts/certificate.py (make certificate); do not edit -
 
 # What a crash leaves
 
-Each operation was killed before and after each of its storage calls, with real Parquet files. After
-every one of these crashes, the table opens, `verify` finds no problem, a reader sees all of the
-change or nothing of it, and the next write works. The last column says who removes the files that
-are left. Until then they only cost space. A crash after a call is the same as one before the next
-call, so each is listed once.
+Each operation was killed before each of its storage calls, after each that opens a file, and after
+the last, with real Parquet files. After every one of these crashes, the table opens, `verify` finds
+no problem, a reader sees all of the change or nothing of it, and the next write works. The last
+column says who removes the files that are left. Until then they only cost space. A crash after
+another call is the same as one before the next call.
 
 - **recovery**: rolls back dead writers. It runs with the next checkpoint, with the first commit of
   a `recovery.interval` and with every clean, once the writer was silent for `heartbeat.timeout` or
@@ -81,6 +81,7 @@ found no problem. A dead letter of an epoch that was not decided is sent again. 
 not stored in the group are stored after the next commit.
 """
 PIN_GONE = "next write (pin gone)"
+OPENS = "open_output"
 READS = ("find", "list", "open_input")
 KINDS = (
     (r"^\.meta/index/.*\.run$", "index run"),
@@ -132,19 +133,30 @@ def page() -> str:
     for name, case in CASES.items():
         end, calls = calls_of(case)
         before = [place(uri, case, end) for uri, _ in attempts(case, "crash_before")]
-        after = [place(uri, case, end) for uri, _ in attempts(case, "crash_after")]
-        sections.append(section(name, calls, before, after))
+        numbers = told_after(calls)
+        after = [place(uri, case, end) for uri, _ in attempts(case, "crash_after", numbers)]
+        sections.append(section(name, calls, before, dict(zip(numbers, after, strict=True))))
     sections.append(REPUSH)
     sections += [repush_section(name, case) for name, case in REPUSHES.items()]
     sections.append(INDEX)
     sections += [repush_section(name, case) for name, case in INDEXES.items()]
     end, calls = create_calls()
     before = [place(uri, None, end) for uri in create_attempts("crash_before")]
-    after = [place(uri, None, end) for uri in create_attempts("crash_after")]
-    sections.append(section("create", calls, before, after))
+    numbers = told_after(calls)
+    after = [place(uri, None, end) for uri in create_attempts("crash_after", numbers)]
+    sections.append(section("create", calls, before, dict(zip(numbers, after, strict=True))))
     sections.append(STREAMS)
     sections += [stream_section(name, case) for name, case in streams.STREAM_CASES.items()]
     return "\n".join(sections)
+
+
+def told_after(calls: Sequence[StoreCall]) -> list[int]:
+    """Return the calls after which a death is not one before the next call, and the last one.
+
+    A file that was opened is there when it is closed; whatever else a call does, it has done.
+    """
+    opened = [at for at, call in enumerate(calls, 1) if call.operation == OPENS]
+    return sorted({*opened, len(calls)})
 
 
 def repush_section(name: str, case: Case) -> str:
@@ -185,17 +197,16 @@ def gone_on(uri: str, case: streams.StreamCase) -> None:
 
 
 def section(
-    name: str, calls: Sequence[StoreCall], before: Sequence[Place], after: Sequence[Place]
+    name: str, calls: Sequence[StoreCall], before: Sequence[Place], after: Mapping[int, Place]
 ) -> str:
-    """Write the places of one operation as a table."""
+    """Write the places of one operation as a table; ``after`` has those of some calls."""
     lines = heading(name)
-    for number, (call, here, then) in enumerate(zip(calls, before, after, strict=False), 1):
+    for number, (call, here) in enumerate(zip(calls, before, strict=False), 1):
         lines.append(line(f"before {number}. {brief(call)}", here))
-        # What a crash after a call leaves is what one before the next leaves, but for a file
-        # that was opened: it is there when it is closed.
-        if then != before[number]:
+        then = after.get(number)
+        if then is not None and then != before[number]:
             lines.append(line(f"after {number}., before the file is closed", then))
-    return "\n".join([*lines, line("after the last", after[len(calls) - 1]), ""])
+    return "\n".join([*lines, line("after the last", after[len(calls)]), ""])
 
 
 def heading(name: str) -> list[str]:

@@ -445,9 +445,9 @@ def create_calls() -> tuple[str, tuple[StoreCall, ...]]:
     return uri, store.calls
 
 
-def create_attempts(kind: str) -> Iterator[str]:
-    """Create a table at a new place each time, with the fault one call later each time."""
-    for nth in range(1, CALLS_MAX):
+def create_attempts(kind: str, numbers: Iterable[int] = range(1, CALLS_MAX)) -> Iterator[str]:
+    """Create a table at a new place each time, with the fault at a later call each time."""
+    for nth in numbers:
         uri = f"memory://crash-{next(_NAMES)}"
         store = FaultStore(open_store(uri), [Fault(kind, nth=nth)])
         with suppress(SimulatedCrashError):
