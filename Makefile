@@ -41,9 +41,9 @@ test: ## Everything that CI runs, in order, each with its time
 	$(call ready,$(ALL))
 	$(call check)
 
-test-fast: ## The tests that start no process, server or JVM
+test-fast: ## Two minutes: tests of less than a second that start no process, server or JVM
 	$(call ready,$(ALL))
-	$(call check,fast crashes doctests)
+	$(call check,quick doctests)
 
 test-unit: ## tests/unit alone (ARGS="-k name")
 	$(call ready,$(ALL))

@@ -56,6 +56,8 @@ class Check:
     command: tuple[str, ...]
     halves: int = 2
     """Of cores, that it keeps busy: all four if it runs alone, one if it waits for servers."""
+    by_name: bool = False
+    """It runs only where it is named, since other checks do the same and more."""
     in_memory: bool = False
     """Its files need no disk: it kills processes, but never cuts the power."""
 
@@ -150,6 +152,24 @@ CHECKS = (
         ),
         halves=4,
     ),
+    Check(
+        "quick",
+        150,
+        pytest(
+            "-n2",
+            "-m",
+            "not slow and not processes and not spark and not s3 and not zookeeper and not kafka",
+            *(
+                "tests/architecture",
+                "tests/compat",
+                "tests/conformance",
+                "tests/docs",
+                "tests/unit",
+            ),
+        ),
+        halves=4,
+        by_name=True,
+    ),
     # Two files at a time, each with a JVM of its own.
     Check(
         "spark", 766, pytest("-n2", "--dist", "loadfile", "-m", "spark", *marked("spark")), halves=4
@@ -162,7 +182,8 @@ def main() -> int:
     names = [check.name for check in CHECKS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*names, []], metavar="check")
-    wanted = parser.parse_args().names or names
+    asked = parser.parse_args().names
+    wanted = asked or [check.name for check in CHECKS if not check.by_name]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us ends what we began
     began, runner = time.monotonic(), Runner(CI_S if os.environ.get("CI") else float("inf"))
     with ThreadPoolExecutor(len(CHECKS)) as threads:

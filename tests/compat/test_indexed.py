@@ -50,6 +50,7 @@ def test_an_entry_that_is_missing_is_missed_by_the_second_reader(
     assert missing(Reader(str(PLACE)))
 
 
+@pytest.mark.slow
 def test_second_reader_refuses_damage_of_any_part_of_an_index(tmp_path: Path) -> None:
     place = tmp_path / "indexed"
     shutil.copytree(PLACE, place)

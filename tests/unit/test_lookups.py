@@ -225,6 +225,7 @@ def changes(case: Case) -> dict[str, Callable[[Table], object]]:
     }
 
 
+@pytest.mark.slow
 @each_way
 @each_kind
 @each_case
@@ -257,6 +258,7 @@ def test_a_change_of_another_key_is_no_conflict(
     sound(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "way"),
     [("file_group", by_writer), ("key", by_writer), ("merge", by_transaction)],

@@ -237,6 +237,7 @@ def upsert_in_block(table: Table, rows: pa.RecordBatchReader) -> None:
         tx.upsert(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("upsert", [Table.upsert, upsert_in_block])
 def test_flush_that_is_under_way_when_the_writer_gives_up_leaves_no_file(
     upsert: Callable[[Table, pa.RecordBatchReader], object],

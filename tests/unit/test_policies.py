@@ -341,6 +341,7 @@ def test_a_serializable_delete_sees_rows_that_came_meanwhile() -> None:
 # --- many at once ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("policy", ["key", "merge"])
 def test_threads_that_fight_for_one_bucket_all_commit(table_type: str, policy: str) -> None:

@@ -139,6 +139,7 @@ def test_a_pattern_matches_whole_texts_of_any_characters(head: str) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_very_many_conditions_are_few_or_refused() -> None:
     """Engines descend a level of the stack for each condition."""
     values = parse_where(" OR ".join(f"id = {number}" for number in range(5_000)), ROWS.schema)

@@ -81,6 +81,7 @@ def test_value_that_is_too_large_is_refused_at_once(name: str) -> None:
         parse_value(TOO_LARGE[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_text_within_the_bounds_is_parsed(name: str) -> None:
     """Fifty parentheses were more than the parser's stack."""

@@ -88,6 +88,7 @@ def test_rows_on_the_way_to_another_process_are_packed_fast(store: Store) -> Non
     assert codecs_in(store, file.path) == {"snappy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "gzip"])
 def test_wide_rows_that_pack_to_almost_nothing_are_read_back(store: Store, codec: str) -> None:
     """INV-04: what a writer has written, its readers do not take for damage."""
@@ -98,6 +99,7 @@ def test_wide_rows_that_pack_to_almost_nothing_are_read_back(store: Store, codec
     assert read(store, file).equals(rows.cast(SPEC.schema.arrow))
 
 
+@pytest.mark.slow
 def test_a_row_that_no_reader_would_take_is_refused_before_it_is_committed(store: Store) -> None:
     """INV-04: only one that is larger than a row group packs by more than readers believe."""
     rows = pa.table({"id": [1], "name": ["x" * (100 << 20)]})

@@ -231,6 +231,7 @@ def test_file_without_field_ids_is_read_by_the_names_of_its_schema(store: Store)
     assert read(store, file, newer, spec.schema)["title"].to_pylist() == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_another_file_in_the_place_of_a_data_file_is_refused_by_its_size(store: Store) -> None:
     """A few bytes that unpack to very many are not even parsed."""
     spec = spec_of(pa.schema([("name", pa.string())]))

@@ -112,6 +112,7 @@ def test_a_partition_without_new_records_does_not_wait() -> None:
     assert counts.stalled_since == 500
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_nothing_delays_nobody_and_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

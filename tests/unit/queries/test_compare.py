@@ -132,6 +132,7 @@ def test_columns_that_differ_are_named_and_an_odd_limit_is_refused():
 _BAG = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "b", None])), max_size=12)
 
 
+@pytest.mark.slow
 @given(_BAG, _BAG)
 def test_counts_are_those_of_bags_of_rows(ours, theirs):
     mine, others = Counter(ours), Counter(theirs)

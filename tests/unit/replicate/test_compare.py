@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def same(one: tuple, other: tuple) -> bool:
     return all(plain(a) == plain(b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
 @given(table=SIDES, sink=SIDES, size=st.integers(1, 5), parts=st.integers(1, 4))
 def test_every_difference_is_found_once_and_nothing_else(table, sink, size, parts) -> None:
     rows = max(1, len(table))

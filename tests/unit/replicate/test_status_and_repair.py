@@ -274,6 +274,7 @@ def schema_of(t: Table) -> SinkSchema:
     return SinkSchema.of(t.handle.cache.known().table.spec)
 
 
+@pytest.mark.slow
 def test_a_sink_that_cannot_be_read_or_written_is_an_error_and_no_position(t, sink) -> None:
     t.upsert(rows([1]))
     sink.place.before = failing(99, error=ValueError("odd"))

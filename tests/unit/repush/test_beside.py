@@ -200,6 +200,7 @@ ACTS: dict[str, tuple[Callable[[Table], object], list[tuple[int, str, int]] | No
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTS)
 def test_a_repush_leads_to_what_others_made_of_the_table_at_any_of_its_phases(name: str) -> None:
     """INV-04, INV-07: whatever happens in the middle, the rows are those of the newest version."""

@@ -25,6 +25,7 @@ def repush(table: Table) -> object:
     return table.repush(buckets=3, rows_per_task=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_type: str) -> None:
     """INV-04, INV-06: and nothing is lost or left."""
@@ -41,6 +42,7 @@ def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_typ
     pytest.fail("the repush has no end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [None, 2])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: int | None) -> None:
     """Somebody wrote since the swap, so that it is a repush, which may be open by then."""
@@ -94,6 +96,7 @@ def test_the_same_call_goes_on_after_a_restore_to_an_older_layout() -> None:
     assert content(again(table)) == FIRST
 
 
+@pytest.mark.slow
 def test_two_repushes_at_once_make_one_swap() -> None:
     """INV-09: each round is one commit of the table that is built, whoever makes it."""
     for table, client, _ in disturbed(make, lambda other, phase: repush(other)):
@@ -105,6 +108,7 @@ def test_two_repushes_at_once_make_one_swap() -> None:
         nothing_is_left(table)
 
 
+@pytest.mark.slow
 def test_two_repushes_beside_a_writer_follow_it() -> None:
     def both(other: Table, phase: str) -> None:
         other.upsert(rows(3, 20, v=7))
@@ -120,6 +124,7 @@ def test_two_repushes_beside_a_writer_follow_it() -> None:
         nothing_is_left(client)
 
 
+@pytest.mark.slow
 def test_another_layout_is_refused_while_a_repush_is_open() -> None:
     met = []
 
@@ -138,6 +143,7 @@ def test_another_layout_is_refused_while_a_repush_is_open() -> None:
     assert {"repush-load", "repush-follow", "repush-swap"} <= set(met)
 
 
+@pytest.mark.slow
 def test_a_repush_that_is_cancelled_at_any_phase_leaves_the_table_as_it_was() -> None:
     """INV-06: and a later one with another layout is done."""
     for table, client, _ in disturbed(make, lambda other, phase: other.cancel_repush()):

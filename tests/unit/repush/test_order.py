@@ -90,6 +90,7 @@ def test_a_repush_keeps_the_order_that_the_table_has() -> None:
     assert orders(table) == {BY_X}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_that_sorts_is_finished_by_the_same_call_after_a_kill(table_type: str) -> None:
     """INV-04, INV-06: and nothing is lost or left."""
@@ -106,6 +107,7 @@ def test_a_repush_that_sorts_is_finished_by_the_same_call_after_a_kill(table_typ
     pytest.fail("the repush has no end")
 
 
+@pytest.mark.slow
 def test_a_repush_that_sorts_beside_a_writer_and_another_repush_follows_the_writer() -> None:
     def both(other: Table, phase: str) -> None:
         other.upsert(rows(3, 20, v=7))

@@ -35,6 +35,7 @@ def _restored(table: Table, version: int) -> Table:
     return again(table)
 
 
+@pytest.mark.slow
 def test_a_repush_that_is_killed_anywhere_and_called_again_is_swapped_in_once() -> None:
     """INV-02, INV-10: also if another client wrote between the kill and the repeated call."""
     for nth in range(1, 400, 5):

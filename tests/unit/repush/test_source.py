@@ -93,6 +93,7 @@ def test_a_source_replaces_the_rows_and_a_change_read_shows_the_difference(
     assert not table.verify(data=True).problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> None:
     """Row by row, at any phase, and whatever the source had there."""
@@ -119,6 +120,7 @@ def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> N
     assert any(ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_from_a_source_that_is_killed_anywhere_is_finished_by_the_same_call(
     table_type: str,

@@ -257,6 +257,7 @@ def test_two_archives_at_once_do_no_harm(moment: str) -> None:
     assert not any(slots(store)[version] for version in range(17))
 
 
+@pytest.mark.slow
 def test_an_archive_that_is_killed_anywhere_is_finished_or_taken_back_by_the_next() -> None:
     """INV-01, INV-06: whatever it left."""
     whole = table(5, **{"checkpoint.interval": 1, "archive.keep": 2})
@@ -340,6 +341,7 @@ def test_an_archive_is_no_rival_of_a_single_writer() -> None:
 # --- files -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_number_of_files_stays_bounded_and_each_decision_is_copied_a_few_times() -> None:
     store = table(8)
     written = 0
@@ -464,6 +466,7 @@ def test_slots_that_no_decision_archived_are_damage() -> None:
 # --- what it costs ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_optimize_archives_when_a_tenth_of_what_stays_would_move() -> None:
     store = table(58, **{"archive.keep": 50, "checkpoint.interval": "1", "clean.grace": "0s"})
     assert plan_archive(client(store)).decisions == 9
@@ -473,6 +476,7 @@ def test_optimize_archives_when_a_tenth_of_what_stays_would_move() -> None:
     assert report.to_dict()["archive"] == report.archive.to_dict()
 
 
+@pytest.mark.slow
 def test_calls_of_a_commit_and_of_history_do_not_grow_with_the_archive() -> None:
     def calls(store: Store) -> list[dict[str, int]]:
         counting = CountingStore(store)

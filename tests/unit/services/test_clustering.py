@@ -153,6 +153,7 @@ def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sort", "hilbert"])
 def test_clustered_files_are_of_the_target_size_however_small_the_buffer_is(kind: str) -> None:
     """INV-14: else a compaction would call them small, and `optimize` would never be done."""

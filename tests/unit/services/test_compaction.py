@@ -126,6 +126,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
 WITHOUT_KEY = ("delete where", "update", "overwrite where", "overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
@@ -470,6 +471,7 @@ def test_a_plan_that_names_files_twice_copies_their_rows_once(size: str) -> None
     sound(table)
 
 
+@pytest.mark.slow
 def test_small_appends_rewrite_a_row_a_few_times_and_leave_few_files() -> None:
     """A file is merged with smaller ones only: else each eighth append would write all again."""
     table = make(keyed=False)

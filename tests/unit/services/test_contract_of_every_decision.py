@@ -351,6 +351,7 @@ def _of_others(table: Table, case: Callable[[Table], Prepared]) -> set[Instant]:
     return {*begun, writer.instant}
 
 
+@pytest.mark.slow
 def test_every_operation_that_publishes_is_listed_here() -> None:
     """A service that is added must be shown to obey the contract."""
     assert _publishers() == set(OPERATIONS)

@@ -57,6 +57,7 @@ def one_by_one(
     return content(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "keyed", "write"), CASES)
 @pytest.mark.parametrize("moved", ["", "before", "after", "around"])
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])

@@ -126,6 +126,7 @@ SERVICES: dict[str, tuple[dict[str, str], Callable[[Table], object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("services", SERVICES)
 @pytest.mark.parametrize("order", [{}, BY], ids=["by key", "clustered"])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -65,6 +65,7 @@ def same_as_a_scan(table: Table, *, through: str) -> None:
     assert found.through == through
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) -> None:
     """Partitions, log files and commits that are in no run yet do not count."""
@@ -269,6 +270,7 @@ def test_two_clients_that_add_at_once_lose_nothing() -> None:
     assert _unnamed(table) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash_before", "lost_reply"])
 def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: str) -> None:
     """INV-11, INV-06: what was left is deleted by the next one."""

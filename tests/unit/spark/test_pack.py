@@ -31,6 +31,7 @@ def names(path: Path) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.slow
 def test_packed_plait_is_whole_where_only_the_provided_is_installed(tmp_path: Path) -> None:
     """Unpacked in front of everything else, each module comes from it."""
     settings = pack(tmp_path / "plait.zip")
@@ -50,6 +51,7 @@ def test_packed_plait_is_whole_where_only_the_provided_is_installed(tmp_path: Pa
     assert not [name for name in found if name.endswith(".pyc") or name.startswith(("/", ".."))]
 
 
+@pytest.mark.slow
 def test_extras_are_packed_when_asked_for(tmp_path: Path) -> None:
     pack(tmp_path / "with.zip", extras=["zookeeper"])
     pack(tmp_path / "without.zip")

@@ -101,6 +101,7 @@ def test_coordinators_that_live_at_once_leave_few_versions(make: Make) -> None:
     assert group.table.version == 1 + 6, "created, six epochs, one turn of the first ended"
 
 
+@pytest.mark.slow
 def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Make) -> None:
     """INV-10: the reply was lost, and the slot could not be read back: the epoch is its own."""
     group = make("a")
@@ -125,6 +126,7 @@ def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Mak
     assert group.ids() == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_coordinator_begins_though_the_store_does_not_say_that_the_older_one_ended(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_coordinator_begins_though_the_store_does_not_say_that_the_older_one_e
     newer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
 def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed: bool) -> None:

@@ -328,6 +328,7 @@ def test_a_coordinator_calls_the_writers_of_an_older_one(make: Make) -> None:
     assert group.ids() == list(range(10))
 
 
+@pytest.mark.slow
 def test_that_an_outcome_is_unknown_is_said_although_the_store_goes_on_failing(make: Make) -> None:
     """INV-10: what the coordinator meets when it looks back does not hide it."""
     group = make("a")

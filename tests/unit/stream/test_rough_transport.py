@@ -164,6 +164,7 @@ def play(seed: int, *, keyed: bool, steps: int = STEPS) -> Play:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_every_row_arrives_once_whatever_happens_to_messages(seed: int, *, keyed: bool) -> None:

@@ -48,6 +48,7 @@ def test_what_was_written_is_read_and_its_entry_tells_its_bytes() -> None:
         load_archive(store, file.path, sha256="0" * 64)
 
 
+@pytest.mark.slow
 def test_a_decision_that_packs_very_well_is_still_read() -> None:
     """What a reader believes a few bytes may become is bounded."""
     store, large = memory(), [seal(b'{"text":"' + b"x" * (40 << 20) + b'"}')]

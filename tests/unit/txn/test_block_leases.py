@@ -15,6 +15,7 @@ from plait.txn.read_pin import load_read_pins
 _PLACES = itertools.count()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["committed", "rolled back", "applied before"])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_scan_of_a_transaction_stays_readable_after_its_block(

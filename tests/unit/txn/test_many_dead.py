@@ -92,6 +92,7 @@ def test_more_than_a_decision_holds_take_several(store: MemoryStore, clock: SimC
     assert verify(handle, data=False).problems == ()
 
 
+@pytest.mark.slow
 def test_dead_with_many_partitions_take_several_decisions(
     store: MemoryStore, clock: SimClock
 ) -> None:
