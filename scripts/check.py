@@ -170,9 +170,12 @@ CHECKS = (
         halves=4,
         by_name=True,
     ),
-    # Two files at a time, each with a JVM of its own.
+    # Two at a time, each with a JVM of its own; whoever has no test left takes some of the other's.
     Check(
-        "spark", 766, pytest("-n2", "--dist", "loadfile", "-m", "spark", *marked("spark")), halves=4
+        "spark",
+        766,
+        pytest("-n2", "--dist", "worksteal", "-m", "spark", *marked("spark")),
+        halves=4,
     ),
 )
 
