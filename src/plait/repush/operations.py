@@ -117,7 +117,7 @@ class Repushing:
         )
         return repush(self._handle, wanted, spark=spark)
 
-    def undo_repush(self) -> RepushReport:
+    def undo_repush(self, version: int | None = None) -> RepushReport:
         """Give the table the layout back that it had before the newest repush; no row is lost.
 
         While nobody has written since and the old files are kept, that is one decision. Otherwise
@@ -125,13 +125,18 @@ class Repushing:
         After a repush from a source, the table gets the rows back that it had, with what was
         written since. If the call is killed, the same call goes on where it was.
 
+        Args:
+            version: the version of the repush, as ``RepushReport.version`` tells it. Name it where
+                a call may be repeated: without it, a second call undoes the undo.
+
         Raises:
             InstantExpiredError: the repush had a source, and the rows before it were cleaned.
             RepushRefusedError: it had, and rows without keys were changed since.
-            InstantNotFoundError: the newest change of the layout is no repush.
+            InstantNotFoundError: the newest change of the layout is no repush, or not that of
+                ``version``.
             RepushOpenError: another repush is open.
         """
-        return undo(self._handle)
+        return undo(self._handle, version)
 
     def cancel_repush(self) -> CommitResult | None:
         """Cancel the open repush and delete what it built; None if none is open."""

@@ -31,7 +31,7 @@ from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
 
 
-def undo(handle: TableHandle) -> RepushReport:
+def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     """Undo the newest repush; what was written since stays.
 
     While nobody has written since and the old files are kept, one decision brings them back.
@@ -39,15 +39,22 @@ def undo(handle: TableHandle) -> RepushReport:
     is a repush from the version before the swap, which carries over what was written since. Options
     that changed with the swap stay as they are now. An undo that was killed goes on where it was.
 
+    Args:
+        handle: the table.
+        version: that of the repush, so that a repeated call does not undo the undo; by default
+            the newest one is undone, whatever it is.
+
     Raises:
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
         RepushRefusedError: it had, and rows without keys were changed since; or the former layout
             names columns that are gone.
-        InstantNotFoundError: the newest change of the layout is no repush.
+        InstantNotFoundError: the newest change of the layout is no repush, or not that of
+            ``version``.
         RepushOpenError: another repush is open.
         RetryableConflictError: another repush was swapped in meanwhile.
     """
     state = handle.cache.refresh()
+    _require_version(state, version)
     if state.table.repush is not None and _undoes(handle, state, state.table.repush):
         return repush(handle, resumed(state.table.repush))
     before = _before(handle, state)
@@ -75,6 +82,16 @@ def undo(handle: TableHandle) -> RepushReport:
     if met[0]:
         wanted = replace(wanted, source=WantedSource(_rows_of(before), since=before.until + 1))
     return repush(handle, wanted)
+
+
+def _require_version(state: TableState, version: int | None) -> None:
+    former = state.table.former
+    newest = former[-1].until + 1 if former else None
+    if version not in (None, newest):
+        message = f"version {version} is not the newest repush"
+        message += "; there is none" if newest is None else f"; that is version {newest}"
+        hint = "if that one is its undo, nothing is left to do; see Table.history()"
+        raise InstantNotFoundError(message, hint=hint, version=version)
 
 
 def _rows_of(before: FormerLayout) -> SourceAddress:

@@ -114,6 +114,16 @@ def test_repush_undo_gives_the_layout_back(tablectl, table):
     assert (described["ordering"], described["bucket_spec"]["count"]) == ("x", 1)
 
 
+def test_an_undo_that_names_its_repush_does_nothing_the_second_time(tablectl, table):
+    swap = tablectl("repush", table, "--buckets", "3", "--json").data["report"]["version"]
+    undo = ("repush", table, "--undo", "--version", str(swap))
+    assert tablectl(*undo).code == 0
+    ran = tablectl(*undo, "--json")
+    assert (ran.code, ran.error["error"]) == (3, "instant_not_found")
+    assert "nothing is left to do" in ran.error["hint"]
+    assert Table.open(table).describe()["bucket_spec"]["count"] == 1
+
+
 def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
     Table.open(table).upsert(rows(1, day="b"))
     ran = tablectl("repush", table, "--no-partitions", "--json")
@@ -128,6 +138,8 @@ def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
         ("--cancel", "--undo"),
         ("--cancel", "--buckets", "3"),
         ("--undo", "--dry-run"),
+        ("--version", "3"),
+        ("--cancel", "--version", "3"),
         ("--ordering", "x", "--no-ordering"),
         ("--partition-by", "day", "--no-partitions"),
         ("--buckets", "0"),

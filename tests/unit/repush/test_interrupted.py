@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from plait import RepushOpenError, Table
+from plait import InstantNotFoundError, RepushOpenError, Table
 from plait.repush import NewLayout, begin
 from plait.repush.shadow import Shadow
 from tests.support.protocol import beside
@@ -49,17 +51,32 @@ def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: in
     for nth in range(8, 400, 7):
         table = make()
         table.set({"clean.retain.versions": 20})
-        table.repush(buckets=3, source=source)
+        swap = table.repush(buckets=3, source=source).version
         table.upsert(rows(3, 20, v=7))
         expected = sorted([*(row for row in FIRST if row[0] != 3), (3, "x", 7), (20, "x", 7)])
-        came = killed(table, nth, Table.undo_repush)
-        if not is_laid_out(table, buckets=2):
-            again(table).undo_repush()
+        came = killed(table, nth, partial(Table.undo_repush, version=swap))
+        if is_laid_out(table, buckets=2):
+            with pytest.raises(InstantNotFoundError, match=f"version {swap} is not the newest"):
+                again(table).undo_repush(swap)
+        else:
+            again(table).undo_repush(swap)
         assert is_laid_out(table, buckets=2)
         assert content(again(table)) == expected
         if not came:
             return
     pytest.fail("the undo has no end")
+
+
+def test_an_undo_of_a_version_is_refused_where_another_repush_is_the_newest() -> None:
+    table = make()
+    with pytest.raises(InstantNotFoundError, match="version 1 is not the newest repush; there is"):
+        table.undo_repush(1)
+    old, new = (table.repush(buckets=count).version for count in (3, 4))
+    with pytest.raises(InstantNotFoundError, match=f"that is version {new}"):
+        table.undo_repush(old)
+    assert is_laid_out(table, buckets=4)
+    table.undo_repush(new)
+    assert is_laid_out(table, buckets=3)
 
 
 def test_an_undo_goes_on_with_no_other_repush() -> None:

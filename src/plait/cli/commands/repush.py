@@ -70,6 +70,7 @@ class _Teller:
 @click.option("--commit-id", help="Names this repush, so that it is swapped in once, for ever.")
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")
 @click.option("--undo", is_flag=True, help="Give the table its former layout back.")
+@click.option("--version", type=int, help="The repush that --undo takes back, if it is the newest.")
 @dry_run_option
 @yes_option
 def repush(  # noqa: PLR0913 - one parameter an option
@@ -93,6 +94,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     commit_id: str | None,
     cancel: bool,
     undo: bool,
+    version: int | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -106,6 +108,9 @@ def repush(  # noqa: PLR0913 - one parameter an option
     With --source, the rows that the table had at the beginning are replaced by those of a version
     (17), a savepoint (its name), another table of Plait (a place with a slash), delta:PLACE,
     iceberg:PLACE or parquet:PLACE. What others commit meanwhile is carried over.
+
+    With --undo, the former layout comes back. Name the --version of the repush if the command may
+    be run twice: without it, the second run undoes the first.
 
     With --expire 'at 30d row', rows that are older are removed first, by the time in a column or
     when they were written ('written 30d row'). Change reads show them as deletes.
@@ -135,13 +140,16 @@ def repush(  # noqa: PLR0913 - one parameter an option
         message = "--source-option needs --source"
         raise click.UsageError(message)
     if (cancel and undo) or ((cancel or undo) and (named or dry_run)):
-        message = "--cancel and --undo take no other option"
+        message = "--cancel takes no other option, and --undo only --version"
+        raise click.UsageError(message)
+    if version is not None and not undo:
+        message = "--version needs --undo"
         raise click.UsageError(message)
     table = open_table(app, uri, storage)
     if cancel:
         _cancel(app, table)
     elif undo:
-        _show(app, _told(app, table).undo_repush(), None)
+        _show(app, _told(app, table).undo_repush(version), None)
     else:
         asked = wanted if named else _open_one(table, source_options)
         _run(app, table, asked, dry_run=dry_run, yes=yes)
