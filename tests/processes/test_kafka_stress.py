@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from plait import Table
+from plait.kafka.client import Clients
+from plait.kafka.settings import SinkSettings
+from plait.kafka.sink import KafkaSink
 from tests.processes.kafka.claims import Claims
+from tests.processes.kafka.fleet import Fleet
 from tests.processes.kafka.run import Plan, Run
 from tests.services.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
+
+FLUSH_S = 60
 
 
 def test_every_record_is_there_once_whatever_is_killed(kafka: Kafka, tmp_path: Path) -> None:
@@ -21,6 +33,43 @@ def test_every_record_is_there_once_whatever_is_killed(kafka: Kafka, tmp_path: P
     assert seen["done"] == {"kill": 3, "stop": 1, "leave": 1, "broker": 1}
     assert seen["ended_by_themselves"] == {}
     assert seen["noise"], "nothing was damaged: the test showed less than it says"
+
+
+def test_a_process_that_waits_for_a_dead_one_keeps_its_place_in_the_group(
+    kafka: Kafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The group waits for the session of the dead, but has answered whoever joins meanwhile."""
+    monkeypatch.setattr("plait.kafka.member._JOIN_S", 0.5)
+    clients = Clients(kafka.bootstrap, {"log_level": "0"})
+    topic, producer = tmp_path.name, clients.producer()
+    clients.make_topic(topic, settings={})
+    table = Table.create(str(tmp_path / "table"), "id bigint")
+    fleet = Fleet.of(str(tmp_path / "table"), kafka.bootstrap, topic, tmp_path, 1)
+    settings = SinkSettings(kafka.bootstrap, (topic,), interval_s=0.3, client={"log_level": "0"})
+    stop, sink = threading.Event(), KafkaSink(table, settings)
+    produce(producer, topic, range(100))
+    while table.scan().count() < 100:
+        fleet.wait(0.1)
+    fleet.kill(random.Random(0))
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sink.run, stop)
+        produce(producer, topic, range(100, 200))
+        while table.scan().count() < 200:
+            assert not running.done(), running.exception()
+            time.sleep(0.1)
+        stop.set()
+        running.result()
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(200))
+    assert not [each for each in caplog.messages if "joined anew" in each]
+
+
+def produce(producer: Producer, topic: str, ids: range) -> None:
+    for number in ids:
+        producer.produce(topic, json.dumps({"id": number}))
+    assert producer.flush(FLUSH_S) == 0
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import AccessDeniedError, StorageError
+from plait.errors import AccessDeniedError, StorageError, TableNotFoundError
 from plait.kafka.access import TOPIC, Right, access_denied
 from plait.kafka.client import Clients
 from plait.kafka.library import is_absent, require_allowed, require_usable, translated
@@ -35,7 +35,7 @@ _KEPT_MS: Final = 3_600_000
 _AGAIN_S: Final = 1.0
 """The time between two looks at a topic that gave an error."""
 _BEGIN_S: Final = 10.0
-"""So long errors are borne when a process begins to read, besides the wait for answers."""
+"""So long after the first error others are borne when a process begins to read."""
 _CALM_S: Final = 10.0
 """The time without an error after which looks end."""
 _DOUBT_S: Final = 60.0
@@ -210,16 +210,18 @@ class ControlTopic:
         Raises:
             AccessDeniedError: this process may not read it, or make it.
             StorageError: the brokers do not answer, or keep refusing it.
+            TableNotFoundError: the brokers make it, and do not know it.
         """
-        clock = SystemClock()
-        until = clock.monotonic() + _BEGIN_S
+        clock, until = SystemClock(), None
         while True:
             try:
                 self._read_from_end()
             except AccessDeniedError:
                 raise
-            except StorageError as error:
-                if clock.monotonic() >= until:
+            except (StorageError, TableNotFoundError) as error:  # one just made may be unknown yet
+                now = clock.monotonic()
+                until = now + _BEGIN_S if until is None else until
+                if now >= until:
                     raise
                 _log.warning("the control topic cannot be read yet: %s", error)
                 clock.sleep(_AGAIN_S)

@@ -27,7 +27,7 @@ _LOOK_S: Final = 1.0
 _REFUSED_S: Final = 5.0
 """A partition in which seeks are refused for so long is begun anew."""
 _JOIN_S: Final = 30.0
-"""A process that is in no group for so long joins with a new client; then twice as long."""
+"""After so long without an answer from its group, a process joins with a new client; then twice."""
 _JOIN_S_MAX: Final = 600.0
 _QUIET_S: Final = 10.0
 """A partition that has records and gives none for so long is begun anew; then twice as long."""
@@ -73,8 +73,8 @@ class Member:
         self._told: dict[SourcePartition, int] = {}
         """What the group was told of offsets."""
         self._looked = -_LOOK_S
-        self._joining: float | None = None
-        """Since when it joins the group, as far as it knows; None while it is a member."""
+        self._unknown: float | None = None
+        """Since when the group does not know it, as far as it has looked."""
         self._join_s = _JOIN_S
 
     def run(self, stop: threading.Event) -> None:
@@ -83,25 +83,27 @@ class Member:
         Raises:
             TableError: the sink cannot go on; another process may.
         """
-        self._join()
+        self._consumer = self._client()
         try:
+            self._subscribe()
             self._read_until(stop)
         finally:
             self._consumer.close()
 
-    def _join(self) -> None:
-        """Make a client that asks the group for partitions."""
+    def _client(self) -> Consumer:
         settings = self._settings
         assignment = {"partition.assignment.strategy": "cooperative-sticky"}
         queue = queue_settings(settings.memory)
-        self._consumer = self._clients.consumer(settings.name, assignment, defaults=queue)
+        return self._clients.consumer(settings.name, assignment, defaults=queue)
+
+    def _subscribe(self) -> None:
+        """Ask the group for partitions."""
         self._consumer.subscribe(
-            list(settings.topics),
+            list(self._settings.topics),
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._revoked,
         )
-        self._joining = self._clock.monotonic()
 
     def _read_until(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -267,24 +269,28 @@ class Member:
     # --- the group -------------------------------------------------------------------------
 
     def _require_membership(self) -> None:
-        """Join with a new client where the present one does not get into the group.
+        """Join with a new client where the group does not get to know the present one.
 
-        A client may wait for ever for an answer of a broker that went away while it joined.
+        The group answers at once to somebody new. But a client may wait for minutes for an answer
+        of a broker that went away while it joined. How long others then let the group wait is not
+        its business.
         """
         now = self._clock.monotonic()
-        if self._joining is None:
-            self._joining = None if self._consumer.memberid() else now
-        elif now >= self._joining + self._join_s:
-            _log.warning("the group is joined anew: no answer for %.0f s", self._join_s)
-            self._join_s = min(2 * self._join_s, _JOIN_S_MAX)
+        if self._consumer.memberid():
+            self._unknown, self._join_s = None, _JOIN_S
+        elif self._unknown is None:
+            self._unknown = now
+        elif now >= self._unknown + self._join_s:
+            _log.warning("the group is joined anew: it has not answered for %.0f s", self._join_s)
+            self._unknown, self._join_s = now, min(2 * self._join_s, _JOIN_S_MAX)
             self._consumer.close()
-            self._join()
+            self._consumer = self._client()
+            self._subscribe()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Take partitions on: paused, until the coordinator has told where they begin."""
         sources = [SourcePartition(each.topic, each.partition) for each in partitions]
         _log.info("assigned: %s", ", ".join(map(str, sources)))
-        self._joining, self._join_s = None, _JOIN_S
         self._doubt()
         ends = [self._clients.end_of(*source) for source in sources]
         consumer.incremental_assign(ends)
