@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import sys
 import tempfile
 import time
@@ -179,6 +180,9 @@ def short(copy: Copy, chosen: Sequence[Chosen]) -> int:
     """Put in the chosen few, and see each die by its own test."""
     wrong = list[str]()
     for each in chosen:
+        if not is_there(each.tests):
+            wrong.append(f"ERROR {each.tests}: there is no such test; name the one that sees it")
+            continue
         source = (PACKAGE / each.path).read_text("utf-8")
         if source.count(each.before) != 1:
             wrong.append(
@@ -194,6 +198,17 @@ def short(copy: Copy, chosen: Sequence[Chosen]) -> int:
     # Once more, at the end: of a long output the end is what is seen.
     print(*wrong, f"{len(chosen) - len(wrong)} of {len(chosen)} mutants died", sep="\n")
     return 1 if wrong else 0
+
+
+def is_there(test: str) -> bool:
+    """Tell whether a test is where its name says: pytest fails of one that is not, too."""
+    path, _, names = test.partition("::")
+    file = ROOT / path
+    wanted = [name.partition("[")[0] for name in names.split("::") if name not in ("", "runTest")]
+    return file.is_file() and all(
+        re.search(rf"^ *(def|class) {name}\b|^{name} = ", file.read_text("utf-8"), re.MULTILINE)
+        for name in wanted
+    )
 
 
 def require_known(every: dict[str, list[Mutant]], equivalent: dict[str, str]) -> None:
