@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-local test-unit cover soak stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -44,6 +44,10 @@ test: ## Everything that CI runs, in order, each with its time
 test-fast: ## Two minutes: tests of less than a second that start no process, server or JVM
 	$(call ready,$(ALL))
 	$(call check,quick doctests)
+
+test-local: ## Ten minutes: all tests that start no process, server or JVM
+	$(call ready,$(ALL))
+	$(call check,fast crashes doctests)
 
 test-unit: ## tests/unit alone (ARGS="-k name")
 	$(call ready,$(ALL))

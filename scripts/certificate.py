@@ -42,11 +42,11 @@ INTRO = """<!-- made by scripts/certificate.py (make certificate); do not edit -
 
 # What a crash leaves
 
-Each operation was killed before each of its storage calls, after each that opens a file, and after
-the last, with real Parquet files. After every one of these crashes, the table opens, `verify` finds
-no problem, a reader sees all of the change or nothing of it, and the next write works. The last
-column says who removes the files that are left. Until then they only cost space. A crash after
-another call is the same as one before the next call.
+Each operation was killed before each of its storage calls, after each that opens a file to write
+it, and after the last, with real Parquet files. After every one of these crashes, the table opens,
+`verify` finds no problem, a reader sees all of the change or nothing of it, and the next write
+works. The last column says who removes the files that are left. Until then they only cost space. A
+crash after another call is the same as one before the next call.
 
 - **recovery**: rolls back dead writers. It runs with the next checkpoint, with the first commit of
   a `recovery.interval` and with every clean, once the writer was silent for `heartbeat.timeout` or

@@ -28,8 +28,8 @@ def look(uri: str, *, data: bool) -> frozenset[int]:
 def test_a_crash_at_any_call_leaves_all_or_nothing(case: Case) -> None:
     """INV-03 to INV-06: before and after recovery.
 
-    A crash after a call is one before the next, but for files that are open. The certificate of
-    crashes (docs/operations/crashes.md) is made of both kinds, and compared at each run.
+    A crash after a call is one before the next, but for files that are open: for these, see the
+    certificate of crashes (docs/operations/crashes.md), which is compared at each run.
     """
     for uri, _ in attempts(case, "crash_before"):
         found = look(uri, data=False)
