@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
@@ -15,63 +12,9 @@ from plait.model.decision import SCOPE_TABLE, Scope
 from plait.model.instant import Operation
 from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
+from tests.support.compacting import content, expected, files, filled, make, rows, sound
 from tests.support.forge import forge_schema
 from tests.support.protocol import beside
-
-SCHEMA = "id bigint, place string, value bigint"
-Row = tuple[int, str, int]
-NAMES = map(str, itertools.count())
-
-
-def rows(*values: Row) -> pa.Table:
-    ids, places, numbers = zip(*values, strict=True) if values else ((), (), ())
-    return pa.table(
-        {"id": list(ids), "place": list(places), "value": list(numbers)},
-        schema=pa.schema([("id", pa.int64()), ("place", pa.string()), ("value", pa.int64())]),
-    )
-
-
-def make(table_type: str = "mor", *, keyed: bool = True, **contract: object) -> Table:
-    return Table.create(
-        f"memory://compaction-{next(NAMES)}",
-        SCHEMA,
-        record_key=["id"] if keyed else [],
-        buckets=2 if keyed else None,
-        table_type=table_type,
-        **contract,
-    )
-
-
-def content(table: Table, version: int | None = None) -> list[Row]:
-    found = table.scan(version=version) if version is not None else table.scan()
-    return sorted((r["id"], r["place"], r["value"]) for r in found.to_arrow().to_pylist())
-
-
-def files(table: Table) -> int:
-    return int(table.handle.cache.snapshot().files.num_rows)
-
-
-def filled(table: Table, rounds: int = 5, count: int = 40) -> dict[int, int]:
-    """Write all ids, then some of them again and again; return what the table holds."""
-    held = dict.fromkeys(range(count), 0)
-    table.upsert(rows(*((i, "a", 0) for i in held)))
-    for value in range(1, rounds):
-        some = [i for i in held if i % (value + 1) == 0]
-        table.upsert(rows(*((i, "a", value) for i in some)))
-        held.update(dict.fromkeys(some, value))
-    table.delete(where="id >= 35")
-    return {i: v for i, v in held.items() if i < 35}
-
-
-def expected(held: Mapping[int, int]) -> list[Row]:
-    return sorted((i, "a", v) for i, v in held.items())
-
-
-def sound(table: Table) -> None:
-    """Check every invariant, the history's too."""
-    report = table.verify(history=False)
-    assert [str(p) for p in report.problems] == []
-    assert [str(p) for p in table.verify(history=True).problems] == []
 
 
 def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version() -> None:
@@ -93,25 +36,6 @@ def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version()
     sound(table)
     assert table.plan_compact(full=True).tasks == ()
     assert table.compact().commits == ()
-
-
-def test_the_policy_merges_logs_first_and_everything_when_logs_are_heavy() -> None:
-    table = make()
-    table.set({"compact.log.percent": 100_000, "compact.hidden.percent": 90})
-    table.upsert(rows(*((i, "a", 0) for i in range(400))))
-    for value in range(3):
-        table.upsert(rows(*((i, "a", value) for i in range(20 * value, 20 * value + 20))))
-    reasons = {task.reason for task in table.plan_compact().tasks}
-    assert reasons == {"several log files"}
-    table.compact()
-    kinds = table.handle.cache.snapshot().files["kind"].to_pylist()
-    assert sorted(kinds) == ["base", "base", "log", "log"]
-    assert table.plan_compact().tasks == ()
-    table.set({"compact.log.percent": 1})
-    assert {task.reason for task in table.plan_compact().tasks} == {"log files"}
-    table.compact()
-    assert files(table) == 2
-    sound(table)
 
 
 WRITES: dict[str, Callable[[Table], object]] = {
@@ -446,43 +370,6 @@ def test_a_compaction_whose_own_map_is_gone_says_so_and_leaves_nothing(monkeypat
     assert table.history()[0].operation == "rollback"
     assert not table.timeline.pending
     assert table.foreign() == ()
-
-
-def test_full_rewrites_the_only_file_of_a_partition_if_a_row_of_it_is_hidden() -> None:
-    table = make(keyed=False)
-    table.append(rows(*((i, "a", 0) for i in range(100))))
-    assert table.plan_compact(full=True).tasks == ()
-    table.delete(where="id = 7")
-    assert table.plan_compact().tasks == ()
-    assert len(table.compact(full=True).commits) == 1
-    assert table.plan_compact(full=True).tasks == ()
-    assert len(content(table)) == 99
-
-
-@pytest.mark.parametrize("size", ["1GiB", "1"])
-def test_a_plan_that_names_files_twice_copies_their_rows_once(size: str) -> None:
-    """INV-14: a plan is never trusted."""
-    table = make()
-    table.set({"services.task.size": size})
-    held = filled(table)
-    plan = table.plan_compact(full=True)
-    table.compact(replace(plan, tasks=plan.tasks * 2))
-    assert content(table) == expected(held)
-    sound(table)
-
-
-@pytest.mark.slow
-def test_small_appends_rewrite_a_row_a_few_times_and_leave_few_files() -> None:
-    """A file is merged with smaller ones only: else each eighth append would write all again."""
-    table = make(keyed=False)
-    moved = 0
-    for at in range(300):
-        table.append(rows(*((at * 20 + i, "a", at) for i in range(20))))
-        moved += table.compact().rows_moved
-        assert files(table) <= 8
-    assert moved <= 6 * 300 * 20
-    assert len(content(table)) == 300 * 20
-    sound(table)
 
 
 def test_two_compactions_of_other_files_of_a_bucket_leave_what_the_next_one_merges() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from plait import CorruptMetadataError
 from plait.model.instant import Instant
 from plait.stream.messages import (
     Acknowledgement,
@@ -21,7 +23,10 @@ from plait.stream.messages import (
     understood,
 )
 from tests.compat.test_schemas import check
+from tests.unit.stream.conftest import Make
 from tests.unit.stream.test_rough_transport import play
+
+DEEP = b"[" * 100_000
 
 TABLE = "3bc3a691203ab6b9" * 2
 INSTANT = Instant.at(1_700_000_000_000, "0" * 16)
@@ -77,3 +82,67 @@ def test_a_message_that_is_not_as_it_was_sent_is_ignored(name: str) -> None:
         assert understood(json.dumps(other).encode()) is None
     del envelope[name]
     assert understood(json.dumps(envelope).encode()) is None
+
+
+def test_messages_survive_their_way_as_bytes() -> None:
+    turn = Turn(
+        "t", "s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {"a": "1"}, False, {"w": "l"}
+    )
+    report = Report(
+        "t", "s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9, 1, ("data/x",), b"\x00\xff", ""
+    )
+    for message in (
+        turn,
+        replace(turn, reset=True),
+        report,
+        Acknowledgement("t", "s", 3, {"a": "2"}),
+        Hello("t", "w", "l"),
+        Progress("t", "s", "w", "l", 3, 5, 40, moved=True, urgent=True),
+        Farewell("t", "w", "l"),
+    ):
+        assert decode(encode(message)) == message
+    turn_of_nobody = b'{"version":1,"kind":"END-COMMIT","check":"","body":{"instant":"x"}}'
+    for body in (
+        b"",
+        b"[]",
+        b'{"version":1,"kind":"other","check":"","body":{}}',
+        b'{"version":1,"kind":"HELLO","check":"","body":{}}',
+        encode(Hello("t", "w", "l")).replace(b'"version":1', b'"version":2'),
+        encode(Hello("t", "w", "l")).replace(b'"life":"l"', b'"life":"m"'),
+        encode(Hello("t", "w", "l")).replace(b"HELLO", b"FAREWELL"),
+        turn_of_nobody,
+        DEEP,
+        b"\xff",
+    ):
+        with pytest.raises(CorruptMetadataError):
+            decode(body)
+
+
+def test_the_messages_have_the_names_of_the_spec() -> None:
+    turn = Turn("t", "s", 3, Instant.at(0, "0" * 16), "append", 0, 0, 2, {}, True, {})
+    kinds = [
+        kind_of(each) for each in (turn, replace(turn, reset=False), Report("t", "s", "w", "l", 3))
+    ]
+    assert kinds == ["START-COMMIT", "END-COMMIT", "WRITE-STATUS"]
+
+
+def test_a_damaged_message_counts_as_lost() -> None:
+    """Whatever byte is another one: it is passed over, or it is what it was."""
+    whole = encode(Report("t", "s", "w", "l", 3, {"a": "1"}, {"a": "2"}, 5, 9))
+    for at in range(len(whole)):
+        for flip in (0x01, 0x10, 0x80):
+            body = bytearray(whole)
+            body[at] ^= flip
+            found = understood(bytes(body))
+            assert found is None or found == decode(whole)
+
+
+def test_what_is_no_message_is_passed_over(make: Make) -> None:
+    """Others may write to a topic too."""
+    group = make("a")
+    group.hub.coordinator().send(b"{}")
+    for body in (b"hello?", b'{"kind":"turn","instant":"x"}', DEEP):
+        group.hub.writer().send(body)
+    group.take("a", 10)
+    assert group.epoch() is not None
+    assert group.ids() == list(range(10))
