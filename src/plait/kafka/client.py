@@ -327,6 +327,10 @@ class Clients:
         return {
             "client.id": _CLIENT_ID,
             "allow.auto.create.topics": False,
+            # To start over from the bootstrap servers whenever all brokers are away, librdkafka
+            # 2.16 throws their handles away: requests under way never end, and once in some
+            # hundred restarts it aborts the process. Addresses that are known are tried again.
+            "metadata.recovery.strategy": "none",
             **self.options,
             "bootstrap.servers": self.bootstrap,
         }
