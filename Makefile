@@ -41,7 +41,7 @@ test: ## Everything that CI runs, in order, each with its time
 	$(call ready,$(ALL))
 	$(call check)
 
-test-fast: ## Two minutes: tests of less than a second that start no process, server or JVM
+test-fast: ## Three minutes: tests of less than a second that start no process, server or JVM
 	$(call ready,$(ALL))
 	$(call check,quick doctests)
 

@@ -154,7 +154,7 @@ CHECKS = (
     ),
     Check(
         "quick",
-        150,
+        175,
         pytest(
             "-n2",
             "-m",
