@@ -84,26 +84,37 @@ class Events:
             What is set when it has ended.
         """
         sink = KafkaSink(table, replace(self.settings, **changes))
-        stop, ended, errors = threading.Event(), threading.Event(), []
-
-        def run() -> None:
-            try:
-                sink.run(stop)
-            except Exception as error:  # noqa: BLE001 - raised by the test's own thread
-                errors.append(error)
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with at_work(lambda: sink) as ended:
             yield ended
+
+
+@contextmanager
+def at_work(make: Callable[[], KafkaSink]) -> Iterator[threading.Event]:
+    """Make one process of a sink in a thread, and run it; raise what it raises.
+
+    Yields:
+        What is set when it has ended.
+    """
+    stop, ended, errors = threading.Event(), threading.Event(), []
+
+    def run() -> None:
+        try:
+            make().run(stop)
+        except Exception as error:  # noqa: BLE001 - raised by the test's own thread
+            errors.append(error)
         finally:
-            stop.set()
-            thread.join(WAIT_S)
-            if errors:
-                raise errors[0]
-        assert not thread.is_alive()
+            ended.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        stop.set()
+        thread.join(WAIT_S)
+        if errors:
+            raise errors[0]
+    assert not thread.is_alive()
 
 
 def wait_for(table: Table, rows: int) -> None:

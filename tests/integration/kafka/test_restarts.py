@@ -7,22 +7,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from plait import Table
 from plait.kafka.sink import KafkaSink
-from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
+from tests.integration.kafka.conftest import WAIT_S, Events, at_work, wait_for
 from tests.services.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
 
 _ASKING = 4
 """So many threads ask for each thing without a pause, so that some wait when the broker goes."""
-
-
 _HEAD_START_S = 0.5
 """So long a sink runs before the broker begins to come back."""
 
@@ -81,17 +79,16 @@ def test_a_sink_that_starts_while_the_broker_is_away_begins_when_it_is_back(
     """INV-09: every record is there once."""
     table = Table.create(str(tmp_path / "t"), "id bigint, note string")
     events.produce({"id": number, "note": "a"} for number in range(100))
-    stop = threading.Event()
-    with ThreadPoolExecutor(1) as threads:
+    with ExitStack() as sinks:
         with killed(kafka):
-            running = threads.submit(lambda: KafkaSink(table, events.settings).run(stop))
+            sinks.enter_context(at_work(lambda: KafkaSink(table, events.settings)))
             time.sleep(_HEAD_START_S)
-        try:
-            wait_for(table, 100)
-        finally:
-            stop.set()
-        running.result(WAIT_S)
-    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(100))
+        wait_for(table, 100)
+    assert ids_of(table) == list(range(100))
+
+
+def ids_of(table: Table) -> list[int]:
+    return sorted(table.scan(["id"]).to_arrow()["id"].to_pylist())
 
 
 def test_a_process_that_does_not_get_into_the_group_joins_anew(
@@ -105,17 +102,13 @@ def test_a_process_that_does_not_get_into_the_group_joins_anew(
     monkeypatch.setattr("plait.kafka.member._JOIN_S", 1.0)
     table = Table.create(str(tmp_path / "t"), "id bigint, note string")
     events.produce({"id": number, "note": "a"} for number in range(100))
-    sink, stop = KafkaSink(table, events.settings), threading.Event()
-    with ThreadPoolExecutor(1) as threads:
+    sink = KafkaSink(table, events.settings)
+    with ExitStack() as sinks:
         with killed(kafka):
-            running = threads.submit(sink.run, stop)
+            sinks.enter_context(at_work(lambda: sink))
             deadline = time.monotonic() + WAIT_S
             while not any("the group is joined anew" in each for each in caplog.messages):
                 assert time.monotonic() < deadline, "it waits for an answer"
                 time.sleep(0.05)
-        try:
-            wait_for(table, 100)
-        finally:
-            stop.set()
-        running.result(WAIT_S)
-    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(100))
+        wait_for(table, 100)
+    assert ids_of(table) == list(range(100))
