@@ -54,7 +54,8 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
         RetryableConflictError: another repush was swapped in meanwhile.
     """
     state = handle.cache.refresh()
-    _require_version(state, version)
+    if version is not None:
+        _require_newest_swap(handle, state, version)
     if state.table.repush is not None and _undoes(handle, state, state.table.repush):
         return repush(handle, resumed(state.table.repush))
     before = _before(handle, state)
@@ -84,14 +85,21 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     return repush(handle, wanted)
 
 
-def _require_version(state: TableState, version: int | None) -> None:
-    former = state.table.former
-    newest = former[-1].until + 1 if former else None
-    if version not in (None, newest):
+def _require_newest_swap(handle: TableHandle, state: TableState, version: int) -> None:
+    newest = _newest_swap(handle, state)
+    if version != newest:
         message = f"version {version} is not the newest repush"
         message += "; there is none" if newest is None else f"; that is version {newest}"
         hint = "if that one is its undo, nothing is left to do; see Table.history()"
         raise InstantNotFoundError(message, hint=hint, version=version)
+
+
+def _newest_swap(handle: TableHandle, state: TableState) -> int | None:
+    """Return the version of the newest repush; None if the newest change of the layout is none."""
+    if not state.table.former:
+        return None
+    version = state.table.former[-1].until + 1
+    return version if _operation(handle, state, version) in SWAPS else None
 
 
 def _rows_of(before: FormerLayout) -> SourceAddress:
@@ -117,7 +125,7 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
         message = f"a repush is open, in {table.repush.directory}"
         hint = "let it end, or cancel it with cancel_repush()"
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
-    if table.former and _operation(handle, state, table.former[-1].until + 1) in SWAPS:
+    if _newest_swap(handle, state) is not None:
         return table.former[-1]
     message = "there is no repush to undo"
     hint = "the newest change of the layout is not one; see Table.history()"
