@@ -107,6 +107,7 @@ def marked(marker: str) -> tuple[str, ...]:
     return tuple(str(file.relative_to(ROOT)) for file in found)
 
 
+FAST = "not processes and not spark and not s3 and not zookeeper and not kafka"
 CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 22, ("python", "-m", "tests.services.jars"), halves=4),
@@ -147,9 +148,7 @@ CHECKS = (
     Check(
         "fast",
         1297,
-        pytest(
-            "-n2", "-m", "not processes and not spark and not s3 and not zookeeper and not kafka"
-        ),
+        pytest("-n2", "-m", FAST),
         halves=4,
     ),
     Check(
@@ -158,7 +157,7 @@ CHECKS = (
         pytest(
             "-n2",
             "-m",
-            "not slow and not processes and not spark and not s3 and not zookeeper and not kafka",
+            f"not slow and {FAST}",
             *(
                 "tests/architecture",
                 "tests/compat",
