@@ -10,8 +10,9 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,20 +132,12 @@ def page() -> str:
     """Kill everything everywhere; give the page."""
     sections = [INTRO]
     for name, case in CASES.items():
-        end, calls = calls_of(case)
-        before = [place(uri, case, end) for uri, _ in attempts(case, "crash_before")]
-        numbers = told_after(calls)
-        after = [place(uri, case, end) for uri, _ in attempts(case, "crash_after", numbers)]
-        sections.append(section(name, calls, before, dict(zip(numbers, after, strict=True))))
+        sections.append(section(name, case, *calls_of(case), partial(uris, case)))
     sections.append(REPUSH)
     sections += [repush_section(name, case) for name, case in REPUSHES.items()]
     sections.append(INDEX)
     sections += [repush_section(name, case) for name, case in INDEXES.items()]
-    end, calls = create_calls()
-    before = [place(uri, None, end) for uri in create_attempts("crash_before")]
-    numbers = told_after(calls)
-    after = [place(uri, None, end) for uri in create_attempts("crash_after", numbers)]
-    sections.append(section("create", calls, before, dict(zip(numbers, after, strict=True))))
+    sections.append(section("create", None, *create_calls(), create_attempts))
     sections.append(STREAMS)
     sections += [stream_section(name, case) for name, case in streams.STREAM_CASES.items()]
     return "\n".join(sections)
@@ -196,10 +189,23 @@ def gone_on(uri: str, case: streams.StreamCase) -> None:
         raise AssertionError(message)
 
 
+def uris(case: Case, kind: str, *numbers: Iterable[int]) -> Iterator[str]:
+    """Kill an operation at calls, by default at each; give where its tables are."""
+    return (uri for uri, _ in attempts(case, kind, *numbers))
+
+
 def section(
-    name: str, calls: Sequence[StoreCall], before: Sequence[Place], after: Mapping[int, Place]
+    name: str,
+    case: Case | None,
+    end: str,
+    calls: Sequence[StoreCall],
+    killed: Callable[..., Iterator[str]],
 ) -> str:
-    """Write the places of one operation as a table; ``after`` has those of some calls."""
+    """Kill an operation at its calls, and write the places that are left as a table."""
+    before = [place(uri, case, end) for uri in killed("crash_before")]
+    numbers = told_after(calls)
+    dead = zip(numbers, killed("crash_after", numbers), strict=True)
+    after = {number: place(uri, case, end) for number, uri in dead}
     lines = heading(name)
     for number, (call, here) in enumerate(zip(calls, before, strict=False), 1):
         lines.append(line(f"before {number}. {brief(call)}", here))
