@@ -71,7 +71,7 @@ class RegistryServer(Service):
 
     def _send(self, path: str, body: object) -> object:
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return json.loads(reply.read())
 
 

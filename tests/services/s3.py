@@ -60,6 +60,6 @@ class S3Server(Service):
 
     def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         request = urllib.request.Request(self.url + path, data=body, method=method)
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             content: bytes = reply.read()
             return content

@@ -15,7 +15,7 @@ from tests.support.trace import Event
 
 SPEC = Path(__file__).resolve().parents[2] / "docs" / "spec"
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LIMIT_S = 3000 if LONG else 100
+LIMIT_S = 3000 if LONG else 500
 _REACHED = re.compile(r'<<"reached", (\d+), (\d+)>>')
 SERVICES = {"rollback", "clean"}
 """Decisions with a kind of their own in the specification; all others are commits."""

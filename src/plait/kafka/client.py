@@ -14,7 +14,7 @@ from plait.errors import OptionError, StorageError, TableNotFoundError
 from plait.kafka.access import GROUP, TOPIC, Right
 from plait.kafka.library import (
     ASKED_OF_CLIENTS,
-    is_unanswered,
+    is_transient,
     library,
     require_allowed,
     translated,
@@ -295,9 +295,10 @@ class Clients:
     ) -> dict[str, _Answer | KafkaException]:
         """Return the answers to a request, or their errors, by name.
 
-        A broker that restarts leaves the requests that it had begun without an answer, and the
-        library does not repeat those of an administrator. None of them does anything twice, so
-        they are repeated here, for as long as brokers may take to answer.
+        A broker that restarts leaves the requests that it had begun without an answer. Then it
+        reads what it knows of groups, and refuses to describe them meanwhile, as a new cluster
+        does. The library does not repeat the requests of an administrator. None of them does
+        anything twice, so they are repeated here, for as long as brokers may take to answer.
 
         Args:
             ask: sends the request, given the seconds that are left for it.
@@ -319,7 +320,7 @@ class Clients:
                     raise _silent(self.bootstrap) from error
             left_s = end - clock.monotonic()
             errors = [each for each in answers.values() if isinstance(each, kafka.KafkaException)]
-            if left_s <= _LOOK_S or not any(is_unanswered(each.args[0]) for each in errors):
+            if left_s <= _LOOK_S or not any(is_transient(each.args[0]) for each in errors):
                 return answers
             clock.sleep(_LOOK_S)
 

@@ -135,9 +135,18 @@ def is_absent(error: KafkaError) -> bool:
     )
 
 
-def is_unanswered(error: KafkaError) -> bool:
-    """Tell whether an error says that the broker went away that was to answer."""
-    return error.code() == library().KafkaError._TRANSPORT  # noqa: SLF001 - a name of theirs
+def is_transient(error: KafkaError) -> bool:
+    """Tell whether an error says that a broker went away, or cannot answer yet."""
+    kinds = library().KafkaError
+    return error.code() in (
+        kinds._TRANSPORT,  # noqa: SLF001 - librdkafka's own errors begin so
+        kinds.COORDINATOR_LOAD_IN_PROGRESS,
+        kinds.COORDINATOR_NOT_AVAILABLE,
+        kinds.NOT_COORDINATOR,
+        kinds.NOT_CONTROLLER,
+        kinds.LEADER_NOT_AVAILABLE,
+        kinds.REQUEST_TIMED_OUT,
+    )
 
 
 @contextmanager

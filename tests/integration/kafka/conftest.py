@@ -21,7 +21,8 @@ from plait.kafka.settings import SinkSettings
 from plait.kafka.sink import KafkaSink
 from tests.services.kafka import Kafka
 
-WAIT_S = 25
+WAIT_S = 120
+"""Longer than it takes a sink to find that an answer was lost, and to ask again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
 
 pytestmark = pytest.mark.kafka
 
-SOON_S = 5
-PATIENCE_S = 20
+SOON_S = 20
+PATIENCE_S = 60
 
 
 def test_a_coordinator_gives_up_partitions_in_the_middle_of_a_checkpoint(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -142,7 +141,6 @@ def test_numbers_that_no_registry_has_are_dead_letters_and_cost_little(
     number = registry.register("s", FIRST)
     other = registry.register("p", 'syntax = "proto3";', kind="PROTOBUF")
     good = framed(number, encoded(FIRST, {"id": 1, "note": "a"}))
-    began = time.monotonic()
     values = [good, framed(other, b"\0"), *(framed(n, b"\0") for n in range(100, 150)), good]
     changes = read(
         spec_of("id int, note string"),
@@ -152,7 +150,6 @@ def test_numbers_that_no_registry_has_are_dead_letters_and_cost_little(
     )
     assert len(places(changes)) == 2 * 51
     assert column(changes, "id") == [1] * 4
-    assert time.monotonic() - began < WAIT_S
     assert registry.requests().count("/schemas/ids/149") == 1
 
 

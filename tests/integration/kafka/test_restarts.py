@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from plait import Table
+from plait.kafka.client import Clients
 from plait.kafka.sink import KafkaSink
 from tests.integration.kafka.conftest import WAIT_S, Events, at_work, wait_for
 from tests.services.kafka import Kafka
@@ -71,6 +72,16 @@ def test_what_a_sink_asks_for_is_asked_again_if_the_broker_restarts(
             restarted.set()
         for each in asking:
             each.result(2 * WAIT_S)
+
+
+def test_a_new_cluster_tells_what_a_user_may_do_on_a_group_from_the_first_question_on(
+    tmp_path: Path,
+) -> None:
+    """It makes the topic of the groups then; a right that is lacking would not be named."""
+    with Kafka(tmp_path / "broker") as new, ThreadPoolExecutor(_ASKING) as threads:
+        clients = Clients(new.bootstrap, {"log_level": "0"})
+        granted = [threads.submit(clients.granted_on_group, "sink") for _ in range(_ASKING)]
+        assert all("READ" in each.result(WAIT_S) for each in granted)
 
 
 def test_a_sink_that_starts_while_the_broker_is_away_begins_when_it_is_back(

@@ -22,7 +22,7 @@ from plait.stream.transport import Endpoint, Hub
 from plait.testing import SimClock
 from tests.support.protocol import client, create, memory
 
-WAIT_S = 20
+WAIT_S = 120
 
 
 class Control:

@@ -1,4 +1,4 @@
-"""Errors of the group that do not go away by themselves end the process."""
+"""Which errors of brokers end the process, and after which it asks again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from plait import OptionError, StorageError
-from plait.kafka.library import require_usable
+from plait.kafka.library import is_transient, require_usable
 from plait.kafka.settings import SinkSettings
 
 
@@ -27,6 +27,35 @@ def test_what_is_not_allowed_or_fatal_ends_the_process(code: int, expected: str)
 def test_other_events_of_the_client_do_not_end_it() -> None:
     require_usable(KafkaError(KafkaError._TRANSPORT, "gone"), "sink", "events")
     require_usable(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "gone"), "sink", "events")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    ],
+)
+def test_what_brokers_refuse_while_they_start_is_asked_again(code: int) -> None:
+    assert is_transient(KafkaError(code, "not yet"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_ALREADY_EXISTS,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError._TIMED_OUT,
+    ],
+)
+def test_an_answer_of_the_brokers_is_taken(code: int) -> None:
+    assert not is_transient(KafkaError(code, "no"))
 
 
 @pytest.mark.parametrize("key", ["group.instance.id", "group.protocol"])

@@ -30,7 +30,7 @@ def serve(counts: Counts, clock: SimClock, address: str = "0") -> MonitoringServ
 
 def get(server: MonitoringServer, path: str, host: str = "127.0.0.1") -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(f"http://{host}:{server.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{server.port}{path}", timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -119,7 +119,7 @@ def test_a_client_that_sends_nothing_delays_nobody_and_is_dropped(
     monkeypatch.setattr(monitoring, "REQUEST_S", 0.5)
     with (
         serve(Counts(), SimClock()) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow,
     ):
         slow.sendall(b"GET /health")
         assert get(server, "/metrics")[0] == 200

@@ -165,7 +165,7 @@ def test_a_delete_by_keys_goes_to_sinks_that_remove(t, one) -> None:
 
 def test_all_sinks_get_a_batch_at_the_same_time(t, one, two) -> None:
     """Each waits for the other: one after the other, neither would ever go on."""
-    meet = threading.Barrier(2, timeout=20)
+    meet = threading.Barrier(2, timeout=120)
     for sink in (one, two):
         sink.place.before = lambda call: meet.wait() and None if call == "put" else None
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
@@ -357,7 +357,7 @@ def test_no_attempt_begins_after_the_deadline(t, one) -> None:
 
 def test_a_sink_that_does_not_answer_fails_the_write_in_time(t, one, two) -> None:
     go_on = threading.Event()
-    one.place.before = lambda call: go_on.wait(30) and None if call == "put" else None
+    one.place.before = lambda call: go_on.wait(120) and None if call == "put" else None
     replicas = Replicas([one, two], patience_s=0.2)
     with pytest.raises(ReplicationError) as caught, t.writer("upsert", replicas=replicas) as w:
         w.write(rows([1]))
