@@ -38,7 +38,8 @@ HALVES = 4
 """The cores of the machine, each counted as two: some checks keep half of one busy."""
 SLOWNESS = 4
 """How many times slower than that of CI a machine may be."""
-LIMIT_S_MIN = 600
+LIMIT_S_MIN = 1200
+"""Twice the limit of one test, which says where it hangs."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of one's own is made there
 MEMORY_BYTES_MIN = 4 << 30
 FOREIGN = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -70,6 +71,7 @@ class Session:
             kazoo.handlers.threading.KazooTimeoutError,
             OSError,
         )
+        self._callback = kazoo.protocol.states.Callback
         self._lost = (kazoo.exceptions.ConnectionLoss, kazoo.exceptions.SessionExpiredError)
         self._no_node = kazoo.exceptions.NoNodeError
         self._exists = kazoo.exceptions.NodeExistsError
@@ -138,11 +140,29 @@ class Session:
         if self.away and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
             raise self._unavailable(None)
         try:
-            return order().get(timeout=self._patience_s)
+            answer = self._begin(order).result(self._patience_s)
+            return answer.get(timeout=self._patience_s)
         except (self._no_node, self._exists):
             raise
         except self._errors as error:
             raise self._unavailable(error) from error
+
+    def _begin(self, order: Callable[[], IAsyncResult]) -> Future[IAsyncResult]:
+        """Let the client make a call in a thread of its own, after those that it was given before.
+
+        It swallows whatever interrupts a call, and the interrupt of a user comes to the main
+        thread: there it would be lost.
+        """
+        made: Future[IAsyncResult] = Future()
+
+        def make() -> None:
+            try:
+                made.set_result(order())
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                made.set_exception(error)
+
+        self._client.handler.dispatch_callback(self._callback("call", make, ()))
+        return made
 
     def _read(self, order: Callable[[], IAsyncResult]) -> object:
         """Make a call that changes nothing, so that it is made again if the connection was lost."""
@@ -223,12 +243,12 @@ class Session:
     def touch(self, path: str, data: bytes) -> None:
         """Write a node anew, so that its time is now; nobody waits for it."""
         if not self.away:
-            self._client.set_async(path, data)
+            self._begin(lambda: self._client.set_async(path, data))
 
     def drop(self, path: str) -> None:
         """Delete a node that nobody needs; nobody waits for it."""
         if not self.away:
-            self._client.delete_async(path)
+            self._begin(lambda: self._client.delete_async(path))
 
     def tell_when_gone(self, path: str, tell: Callable[[], None]) -> None:
         """Call ``tell`` when a node is gone, in the client's thread."""
@@ -240,7 +260,12 @@ class Session:
                 ask()
 
         def ask() -> None:
-            self._client.exists_async(path, watch=seen).rawlink(answered)
+            self._begin(exists)
+
+        def exists() -> IAsyncResult:
+            asked = self._client.exists_async(path, watch=seen)
+            asked.rawlink(answered)
+            return asked
 
         def answered(answer: IAsyncResult) -> None:
             if answer.successful() and answer.value is None:
@@ -355,6 +380,7 @@ def require_kazoo() -> ModuleType:
         import kazoo.client  # noqa: PLC0415 - the same
         import kazoo.exceptions  # noqa: PLC0415 - the same
         import kazoo.handlers.threading  # noqa: PLC0415 - the same
+        import kazoo.protocol.states  # noqa: PLC0415 - the same
     except ImportError as error:
         message = "a lock in ZooKeeper needs kazoo"
         hint = "pip install 'plait[zookeeper]'"

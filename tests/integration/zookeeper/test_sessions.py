@@ -283,10 +283,46 @@ def test_an_interrupted_waiter_leaves_nothing_behind(
 
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal comes to this thread
             threading.Thread(target=interrupt).start()
-            with provider(lock).acquire(wait_s=600, owner="interrupted"):
+            with provider(lock).acquire(wait_s=60, owner="interrupted"):
                 pass
         names = in_queue(client, "/interrupted")
         assert len(names) == 1
         table = client.get_children("/interrupted")[0]
         data = client.get(f"/interrupted/{table}/queue/{names[0]}")[0]
         assert json.loads(data)["owner"] == "first"
+
+
+class Interrupting:
+    """The socket by which calls wake the client; the first of them meets a signal to a thread."""
+
+    def __init__(self, inner: socket.socket, thread: int) -> None:
+        self._inner, self._thread = inner, thread
+        self._due = True
+
+    def send(self, data: bytes) -> int:
+        if self._due:
+            self._due = False
+            signal.pthread_kill(self._thread, signal.SIGINT)
+        return self._inner.send(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_an_interrupt_ends_a_call_in_whatever_moment_it_comes(
+    zookeeper: ZooKeeper, interruptible: None
+) -> None:
+    """The client swallows what interrupts it while it is woken."""
+    lock = zookeeper.lock("woken")
+    with provider(lock).acquire(wait_s=60, owner="makes the queue"):
+        pass
+    connection = session_in_use(lock)._client._connection
+    inner = connection._write_sock
+    connection._write_sock = Interrupting(inner, threading.get_ident())
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal comes to this thread
+            for _ in range(100):
+                provider(lock).holder()
+    finally:
+        connection._write_sock = inner
+    assert provider(lock).holder() is None
