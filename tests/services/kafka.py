@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 from plait.spark.java import require_java
 from tests.services.certificate import write_certificate
 from tests.services.jars import HERE, find_jars
+from tests.services.ports import free_port
 from tests.services.process import Process, Service
 
 _CLUSTER = "cGxhaXQtdGVzdC1jbHVzdA"
@@ -68,7 +68,7 @@ class Kafka(Service):
         self._jars, self._folder = jars, folder
         self._process: Process | None = None
         self._starts = 0
-        self._port, self._secure = _free_port(), _free_port()
+        self._port, self._secure = free_port(), free_port()
         self._write_config()
         write_certificate(folder / "broker.pem", folder / "authority.pem")
         self._format()
@@ -129,7 +129,7 @@ class Kafka(Service):
             self._process.kill()
             if "Address already in use" not in str(error) or tries <= 1:
                 raise
-            self._port, self._secure = _free_port(), _free_port()
+            self._port, self._secure = free_port(), free_port()
             self._write_config()
             self._start(tries - 1)
 
@@ -141,7 +141,7 @@ class Kafka(Service):
         text = _CONFIG.format(
             port=self._port,
             secure=self._secure,
-            controller=_free_port(),
+            controller=free_port(),
             folder=self._folder,
             data=self._folder / "data",
             login=_LOGIN,
@@ -173,9 +173,3 @@ class Kafka(Service):
         java = str(require_java(os.environ).program)
         log = f"-Dlog4j2.configurationFile={HERE / 'kafka_jars' / 'log4j2.properties'}"
         return [java, *_FLAGS, log, "-cp", f"{self._jars}/*", main, *words]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port

@@ -6,7 +6,6 @@ import io
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.services.jars import find_jars
+from tests.services.ports import free_port
 from tests.services.process import Process, Service
 
 _NOBODY = 65_534
@@ -74,8 +74,7 @@ class PostgreSql(Service):
         subprocess.run(
             made, check=True, capture_output=True, user=self._user, group=self._user, cwd=data
         )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         settings = [part for each in _SETTINGS for part in ("-c", each)]
         command = [self._program("postgres"), "-D", str(data), "-p", str(self._port), "-k", ""]
         log = folder / "postgresql.log"

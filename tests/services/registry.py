@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.services.ports import free_port
 from tests.services.process import Process, Service
 
 _SERVER = Path(__file__).with_name("registry_server.py")
@@ -20,7 +21,7 @@ class RegistryServer(Service):
     def __init__(self, folder: Path, *options: str, scheme: str = "http") -> None:
         self._folder, self._options, self._scheme = folder, options, scheme
         self._starts = 0
-        self._port = "0"
+        self._port = str(free_port())
         self.restart()
 
     @property

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plait.spark.java import require_java
 from tests.services.jars import find_jars
+from tests.services.ports import free_port
 from tests.services.process import Process, Service
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -49,11 +50,7 @@ class Address:
     @classmethod
     def free(cls) -> Address:
         """Take three ports that nobody has at the moment."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-        ports = [each.getsockname()[1] for each in sockets]
-        for each in sockets:
-            each.close()
-        return cls(*ports)
+        return cls(free_port(), free_port(), free_port())
 
 
 class Server:

@@ -23,6 +23,7 @@ from plait import Table
 from plait.kafka.sources import SourcePartition
 from plait.kafka.task import SinkTask
 from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
+from tests.services.ports import free_port
 
 pytestmark = pytest.mark.kafka
 
@@ -152,8 +153,7 @@ class SinkProcess:
     """A sink in a process of its own, for as long as the block lasts."""
 
     def __init__(self, events: Events, uri: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self._line = [
             sys.executable, "-m", "plait.cli", "sink", "kafka", uri, "--topic", events.name,
             "--bootstrap", events.kafka.bootstrap, "--interval", "3600",

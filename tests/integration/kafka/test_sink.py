@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 import urllib.request
@@ -27,6 +26,7 @@ from plait.kafka.sources import SourcePartition
 from plait.kafka.status import status_of
 from plait.testing.expect import refused
 from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
+from tests.services.ports import free_port
 
 pytestmark = pytest.mark.kafka
 
@@ -198,8 +198,7 @@ def test_its_page_and_its_status_tell_how_far_it_is(
     events = make_events(2)
     table = Table.create(str(tmp_path / "t"), "id bigint, note string")
     events.produce({"id": number, "note": "a"} for number in range(300))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with events.running(table, metrics=str(port)):
         wait_for(table, 300)
         deadline = time.monotonic() + WAIT_S
