@@ -222,9 +222,12 @@ def test_what_cannot_be_generated_is_refused_before_a_table_is_made(
 
 def test_a_row_whose_value_cannot_be_computed_is_named(uri: str) -> None:
     table = Table.create(uri, "a int, b int, c int", generated={"c": "a + b"})
-    most = pa.array([(1 << 31) - 1], pa.int32())
-    with pytest.raises(BadRecordError, match="overflow"):
-        table.append(pa.table({"a": most, "b": most}))
+    most = (1 << 31) - 1
+    rows = pa.table({"a": pa.array([1, 2, most, most], pa.int32()), "b": [0, 3, 5, 7]})
+    with pytest.raises(BadRecordError, match=f"overflow; the first is a={most}, b=5") as caught:
+        table.append(rows)
+    assert caught.value.facts["column"] == "c"
+    assert caught.value.facts["sample"] == {"a": str(most), "b": "5", "c": "None"}
     assert table.version == 0
 
 

@@ -10,11 +10,11 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.sample import first_bad, sample_of, shown
 from plait.errors import BadRecordError, ConstraintError
 from plait.expr import TRUE
 from plait.expr.checks import violation
 from plait.expr.prune import Flags
+from plait.files.sample import first_bad, sample_of, shown
 from plait.model.schema import Check, Schema
 from plait.read.condition import Condition
 

@@ -19,6 +19,7 @@ from plait.expr.evaluate import Sides, compute
 from plait.expr.sql import parse_expression
 from plait.expr.tree import TARGET, Call, Expression, columns_read, parts_of
 from plait.files.partition_values import values_of
+from plait.files.sample import first_bad, sample_of, shown
 from plait.model.evolution import is_wider
 from plait.model.partitioning import PartitionField, is_transform, parse_field
 from plait.model.schema import Schema, type_name
@@ -75,18 +76,32 @@ class Generated:
         """Return the value for each row, whose columns have the table's types.
 
         Raises:
-            BadRecordError: a number overflows, a divisor is zero, or a cast has no value.
+            BadRecordError: a number overflows, a divisor is zero, or a cast has no value. Names the
+                first such row.
         """
+        try:
+            return self._computed(rows)
+        except pa.ArrowInvalid as error:
+            sample = sample_of(rows, first_bad(rows, self._fails), next(iter(self.sources), ""))
+            message = (
+                f"column {self.name!r}, which is generated as {self.text[:100]!r}, cannot be "
+                f"computed for a row: {str(error)[:200]}; the first is {shown(sample)}"
+            )
+            hint = "correct or drop such rows before you write them"
+            raise BadRecordError(message, hint=hint, column=self.name, sample=sample) from error
+
+    def _computed(self, rows: pa.RecordBatch) -> pa.Array:
         if isinstance(self.formula, PartitionField):
             return values_of(self.formula, rows)
         looked_at = rows.select(list(self.sources))
+        return cast(compute(self.formula, Sides({TARGET: looked_at}, rows.num_rows)), self.type)
+
+    def _fails(self, rows: pa.RecordBatch) -> bool:
         try:
-            return cast(compute(self.formula, Sides({TARGET: looked_at}, rows.num_rows)), self.type)
-        except pa.ArrowInvalid as error:
-            message = f"column {self.name!r}, which is generated as {self.text[:100]!r}, "
-            message += f"cannot be computed for a row: {str(error)[:200]}"
-            hint = "correct or drop such rows before you write them"
-            raise BadRecordError(message, hint=hint, column=self.name, sample={}) from error
+            self._computed(rows)
+        except pa.ArrowInvalid:
+            return True
+        return False
 
     def renamed(self, old: str, new: str) -> str:
         """Return the expression with another name of a column."""

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from plait.arrow.constraints import constraint_error, not_computed
 from plait.arrow.generated import different, rule_of
-from plait.arrow.sample import sample_of
 from plait.expr.checks import checked_columns, violation
 from plait.files.generated import Generated, generated_in
+from plait.files.sample import sample_of
 from plait.model.plan import Snapshot
 from plait.model.schema import Check, Schema, id_of, ids_in
 from plait.model.steps import AddCheck, GenerateColumn, Step
