@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 _ASK_S: Final = 30.0
+_TRIES: Final = 3
+"""The first request gets a third of that: the client may lose one, if seldom."""
 _LOOKS: Final = 10
 _LOOK_S: Final = 0.3
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -307,22 +309,27 @@ class Clients:
             StorageError: the brokers do not answer.
         """
         kafka, clock = library(), SystemClock()
-        left_s = _ASK_S
-        end = clock.monotonic() + _ASK_S
+        end, left_s = clock.monotonic() + _ASK_S, _ASK_S / _TRIES
         while True:
             answers: dict[str, _Answer | KafkaException] = {}
-            for name, answer in ask(left_s).items():
+            again = False
+            asked = ask(left_s)
+            for name, answer in asked.items():
                 try:
                     answers[name] = answer.result(left_s)
                 except kafka.KafkaException as error:
                     answers[name] = error
-                except TimeoutError as error:
-                    raise _silent(self.bootstrap) from error
-            left_s = end - clock.monotonic()
-            errors = [each for each in answers.values() if isinstance(each, kafka.KafkaException)]
-            if left_s <= _LOOK_S or not any(is_transient(each.args[0]) for each in errors):
+                    again = again or is_transient(error.args[0])
+                except TimeoutError:
+                    again = True
+                    break
+            left_s = end - _LOOK_S - clock.monotonic()
+            if again and left_s > 0:
+                clock.sleep(_LOOK_S)
+            elif len(answers) < len(asked):
+                raise _silent(self.bootstrap)
+            else:
                 return answers
-            clock.sleep(_LOOK_S)
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {

@@ -136,10 +136,11 @@ def is_absent(error: KafkaError) -> bool:
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Tell whether an error says that a broker went away, or cannot answer yet."""
+    """Tell whether an error says that a broker went away, was silent, or cannot answer yet."""
     kinds = library().KafkaError
     return error.code() in (
         kinds._TRANSPORT,  # noqa: SLF001 - librdkafka's own errors begin so
+        kinds._TIMED_OUT,  # noqa: SLF001
         kinds.COORDINATOR_LOAD_IN_PROGRESS,
         kinds.COORDINATOR_NOT_AVAILABLE,
         kinds.NOT_COORDINATOR,

@@ -33,6 +33,7 @@ def test_other_events_of_the_client_do_not_end_it() -> None:
     "code",
     [
         KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
@@ -51,7 +52,6 @@ def test_what_brokers_refuse_while_they_start_is_asked_again(code: int) -> None:
         KafkaError.TOPIC_ALREADY_EXISTS,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError._TIMED_OUT,
     ],
 )
 def test_an_answer_of_the_brokers_is_taken(code: int) -> None:
