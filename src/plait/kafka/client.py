@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from plait.errors import OptionError, StorageError, TableNotFoundError
-from plait.kafka.access import GROUP, TOPIC, Right
+from plait.kafka.access import TOPIC, Right
 from plait.kafka.library import (
     ASKED_OF_CLIENTS,
     is_transient,
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._acl import AclOperation
 
-_log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
-_ASK_S: Final = 30.0
+ASK_S: Final = 30.0
+"""So long brokers may take to answer."""
 _TRIES: Final = 3
 """The first request gets a third of that: the client may lose one, if seldom."""
 _LOOKS: Final = 10
@@ -69,7 +68,7 @@ class Clients:
     def consumer(
         self,
         group: str | None = None,
-        settings: Mapping[str, str | int] = MappingProxyType({}),
+        settings: Mapping[str, object] = MappingProxyType({}),
         *,
         defaults: Mapping[str, str | int] = MappingProxyType({}),
     ) -> Consumer:
@@ -154,27 +153,6 @@ class Clients:
             raise TableNotFoundError(message, hint="create it, or correct its name")
         return topic
 
-    def granted_on_group(self, name: str) -> frozenset[str]:
-        """Return the operations that the user may do on a group; empty if that is not reported.
-
-        Raises:
-            AccessDeniedError: the user may not see the group.
-        """
-        admin = self._admin()
-        try:
-            told = self._answers(
-                lambda left_s: admin.describe_consumer_groups(
-                    [name], include_authorized_operations=True, request_timeout=left_s
-                )
-            )[name]
-        except StorageError:
-            _log.debug("the brokers did not describe the group %r", name)
-            return frozenset()
-        if isinstance(told, library().KafkaException):
-            require_allowed(told.args[0], Right("DESCRIBE", GROUP, name))
-            return frozenset()
-        return _names_of(told.authorized_operations)
-
     def make_topic(
         self,
         name: str,
@@ -227,7 +205,7 @@ class Clients:
         )
         for left in reversed(range(_LOOKS)):
             try:
-                found = consumer.get_watermark_offsets(place, timeout=_ASK_S)
+                found = consumer.get_watermark_offsets(place, timeout=ASK_S)
                 break
             except kafka.KafkaException as error:
                 if not left or error.args[0].code() not in moved:
@@ -248,7 +226,7 @@ class Clients:
         try:
             with translated(f"look for a time in {topic}/{partition}"):
                 asked = [self.place(topic, partition, ms)]
-                found = consumer.offsets_for_times(asked, timeout=_ASK_S)[0].offset
+                found = consumer.offsets_for_times(asked, timeout=ASK_S)[0].offset
         finally:
             consumer.close()
         return found if found >= 0 else None
@@ -297,10 +275,10 @@ class Clients:
     ) -> dict[str, _Answer | KafkaException]:
         """Return the answers to a request, or their errors, by name.
 
-        A broker that restarts leaves the requests that it had begun without an answer. Then it
-        reads what it knows of groups, and refuses to describe them meanwhile, as a new cluster
-        does. The library does not repeat the requests of an administrator. None of them does
-        anything twice, so they are repeated here, for as long as brokers may take to answer.
+        A broker that restarts leaves the requests that it had begun without an answer, and may
+        refuse others while it starts. The library does not repeat the requests of an
+        administrator. None of them does anything twice, so they are repeated here, for as long as
+        brokers may take to answer.
 
         Args:
             ask: sends the request, given the seconds that are left for it.
@@ -309,7 +287,7 @@ class Clients:
             StorageError: the brokers do not answer.
         """
         kafka, clock = library(), SystemClock()
-        end, left_s = clock.monotonic() + _ASK_S, _ASK_S / _TRIES
+        end, left_s = clock.monotonic() + ASK_S, ASK_S / _TRIES
         while True:
             answers: dict[str, _Answer | KafkaException] = {}
             again = False
@@ -367,7 +345,7 @@ def _configured() -> Iterator[None]:
 
 
 def _silent(bootstrap: str) -> StorageError:
-    message = f"no broker at {bootstrap} answered within {_ASK_S:.0f} s"
+    message = f"no broker at {bootstrap} answered within {ASK_S:.0f} s"
     return StorageError(message, hint=ASKED_OF_CLIENTS)
 
 

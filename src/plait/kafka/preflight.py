@@ -7,6 +7,7 @@ from contextlib import suppress
 from plait.errors import AccessDeniedError
 from plait.kafka.access import GROUP, TOPIC, Right, access_denied
 from plait.kafka.client import Clients
+from plait.kafka.membership import may_join
 from plait.kafka.settings import SinkSettings
 
 
@@ -27,7 +28,7 @@ def require_rights(clients: Clients, settings: SinkSettings) -> None:
         missing += _missing(clients, settings.dead_letters, "WRITE")
     missing += _missing(clients, settings.control, "READ", "WRITE")
     missing += _missing_creation(clients, settings.control)
-    missing += _missing_membership(clients, settings.name)
+    missing += _missing_membership(clients, settings)
     if missing:
         raise access_denied(missing)
 
@@ -56,10 +57,8 @@ def _missing_creation(clients: Clients, topic: str) -> list[Right]:
     return []
 
 
-def _missing_membership(clients: Clients, group: str) -> list[Right]:
-    """Return the right to be a member of a group if it is not granted."""
-    try:
-        granted = clients.granted_on_group(group)
-    except AccessDeniedError:
-        granted = frozenset({"DESCRIBE"})
-    return [Right("READ", GROUP, group)] if granted and "READ" not in granted else []
+def _missing_membership(clients: Clients, settings: SinkSettings) -> list[Right]:
+    """Return the right to be a member of the sink's group if it is not granted."""
+    if may_join(clients, settings.name, settings.topics[0]):
+        return []
+    return [Right("READ", GROUP, settings.name)]

@@ -14,6 +14,7 @@ import pytest
 
 from plait import Table
 from plait.kafka.client import Clients
+from plait.kafka.membership import may_join
 from plait.kafka.sink import KafkaSink
 from tests.integration.kafka.conftest import WAIT_S, Events, at_work, wait_for
 from tests.services.kafka import Kafka
@@ -46,13 +47,14 @@ def test_what_a_sink_asks_for_is_asked_again_if_the_broker_restarts(
 ) -> None:
     """A sink that starts while a broker restarts would end with an error otherwise."""
     clients, restarted, asked = events.clients, threading.Event(), Counter[str]()
+    stranger = stranger_of(kafka)
     requests: dict[str, Callable[[], object]] = {
         "find": lambda: clients.find_topics([events.name]),
         "make": lambda: clients.make_topic(f"{events.name}-new", settings={}, dry_run=True),
-        "join": lambda: clients.granted_on_group(events.name),
+        "join": lambda: may_join(stranger, events.name, events.name),
     }
     answers = {name: request() for name, request in requests.items()}
-    assert answers["join"], "a request whose error is only logged proves nothing"
+    assert answers["join"] is False, "whoever hears nothing would be told that they may"
 
     def ask(name: str) -> None:
         while not restarted.is_set():
@@ -74,14 +76,23 @@ def test_what_a_sink_asks_for_is_asked_again_if_the_broker_restarts(
             each.result(2 * WAIT_S)
 
 
-def test_a_new_cluster_tells_what_a_user_may_do_on_a_group_from_the_first_question_on(
+def test_a_new_cluster_tells_who_may_join_a_group_from_the_first_question_on(
     tmp_path: Path,
 ) -> None:
     """It makes the topic of the groups then; a right that is lacking would not be named."""
     with Kafka(tmp_path / "broker") as new, ThreadPoolExecutor(_ASKING) as threads:
-        clients = Clients(new.bootstrap, {"log_level": "0"})
-        granted = [threads.submit(clients.granted_on_group, "sink") for _ in range(_ASKING)]
-        assert all("READ" in each.result(WAIT_S) for each in granted)
+        members, strangers = (
+            [threads.submit(may_join, clients, "sink", "events") for _ in range(_ASKING)]
+            for clients in (Clients(new.bootstrap, {"log_level": "0"}), stranger_of(new))
+        )
+        assert all(each.result(WAIT_S) for each in members)
+        assert not any(each.result(WAIT_S) for each in strangers)
+
+
+def stranger_of(kafka: Kafka) -> Clients:
+    """Return the clients of a user without any right."""
+    bootstrap, login = kafka.limited
+    return Clients(bootstrap, {"log_level": "0", **login})
 
 
 def test_a_sink_that_starts_while_the_broker_is_away_begins_when_it_is_back(

@@ -127,6 +127,22 @@ def test_a_missing_right_is_named_before_anything_is_written(
     assert written(tmp_path) == before
 
 
+def test_who_may_only_see_the_group_is_refused_before_anything_is_written(
+    make_events: Callable[..., Events], tmp_path: Path
+) -> None:
+    events = make_events(1)
+    settings = settings_of(events)
+    right = ("READ", "group", "name")
+    grant(events, settings, *(each for each in RIGHTS if each != right))
+    grant(events, settings, ("DESCRIBE", "group", "name"))
+    table = Table.create(str(tmp_path / "t"), "id bigint, note string")
+    before = written(tmp_path)
+    with refused(AccessDeniedError) as refusal:
+        KafkaSink(table, settings)
+    assert refusal.error.missing == (named(settings, right),)
+    assert written(tmp_path) == before
+
+
 def test_all_missing_rights_are_named_at_once_and_no_table_is_created(
     make_events: Callable[..., Events], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -256,7 +256,7 @@ def test_a_sink_reads_by_tls_with_a_password(
     client = {**events.settings.client, **secure}
     with events.running(table, bootstrap=bootstrap, client=client):
         wait_for(table, 10)
-    monkeypatch.setattr("plait.kafka.client._ASK_S", 2)
+    monkeypatch.setattr("plait.kafka.client.ASK_S", 2)
     wrong = {**client, "sasl.password": "guessed"}
     with pytest.raises(StorageError, match="what they ask of clients"):
         KafkaSink(table, replace(events.settings, bootstrap=bootstrap, client=wrong))

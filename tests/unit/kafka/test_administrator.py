@@ -18,7 +18,7 @@ CLIENTS = Clients("127.0.0.1:1", {})
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.kafka.client._ASK_S", ASK_S)
+    monkeypatch.setattr("plait.kafka.client.ASK_S", ASK_S)
 
 
 def answered(what: str | int) -> Future[str]:
