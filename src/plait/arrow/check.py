@@ -18,7 +18,7 @@ from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.fitting import filled
 from plait.files.generated import Generated, generated_in
-from plait.files.sample import first_bad, sample_of
+from plait.files.sample import first_bad, first_failing, sample_of
 from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
@@ -157,7 +157,8 @@ class _ColumnCheck:
             message = f"a value of column {self.field.name!r} cannot be kept as "
             message += type_name(self.field.type)
             hint = "cast or clean the column before you write it"
-            raise self._refused(message, hint, batch, first_bad(given, self._loses)) from error
+            at = first_failing(given, lambda part: apply(part, self.field.type), LossyError)
+            raise self._refused(message, hint, batch, at) from error
         return array if self.generated else self.checked(array, batch)
 
     def checked(self, array: pa.Array, batch: pa.RecordBatch) -> pa.Array:
@@ -172,13 +173,6 @@ class _ColumnCheck:
             hint = "NaN is not allowed in keys, partitions and ordering columns"
             raise self._refused(message, hint, batch, at)
         return array
-
-    def _loses(self, part: pa.Array) -> bool:
-        try:
-            apply(part, self.field.type)
-        except LossyError:
-            return True
-        return False
 
     def _refused(self, message: str, hint: str, batch: pa.RecordBatch, at: int) -> BadRecordError:
         name = self.field.name

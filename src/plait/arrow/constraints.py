@@ -14,7 +14,7 @@ from plait.errors import BadRecordError, ConstraintError
 from plait.expr import TRUE
 from plait.expr.checks import violation
 from plait.expr.prune import Flags
-from plait.files.sample import first_bad, sample_of, shown
+from plait.files.sample import first_failing, sample_of, shown
 from plait.model.schema import Check, Schema
 from plait.read.condition import Condition
 
@@ -36,7 +36,7 @@ class Constraint:
         try:
             return self.violation.matches(rows)
         except pa.ArrowInvalid as error:
-            sample = self.sample(rows, first_bad(rows, self._fails))
+            sample = self.sample(rows, first_failing(rows, self.violation.matches))
             raise not_computed(self.check, error, self.columns, sample) from error
 
     @property
@@ -47,13 +47,6 @@ class Constraint:
     def sample(self, rows: pa.RecordBatch, at: int) -> dict[str, str]:
         """Return a row as text; a column that it looks at comes first."""
         return sample_of(rows, at, next(iter(self.violation.columns), ""))
-
-    def _fails(self, rows: pa.RecordBatch) -> bool:
-        try:
-            self.violation.matches(rows)
-        except pa.ArrowInvalid:
-            return True
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from plait.expr.evaluate import Sides, compute
 from plait.expr.sql import parse_expression
 from plait.expr.tree import TARGET, Call, Expression, columns_read, parts_of
 from plait.files.partition_values import values_of
-from plait.files.sample import first_bad, sample_of, shown
+from plait.files.sample import first_failing, sample_of, shown
 from plait.model.evolution import is_wider
 from plait.model.partitioning import PartitionField, is_transform, parse_field
 from plait.model.schema import Schema, type_name
@@ -82,7 +82,7 @@ class Generated:
         try:
             return self._computed(rows)
         except pa.ArrowInvalid as error:
-            sample = sample_of(rows, first_bad(rows, self._fails), next(iter(self.sources), ""))
+            sample = sample_of(rows, first_failing(rows, self._computed), self.sources[0])
             message = (
                 f"column {self.name!r}, which is generated as {self.text[:100]!r}, cannot be "
                 f"computed for a row: {str(error)[:200]}; the first is {shown(sample)}"
@@ -95,13 +95,6 @@ class Generated:
             return values_of(self.formula, rows)
         looked_at = rows.select(list(self.sources))
         return cast(compute(self.formula, Sides({TARGET: looked_at}, rows.num_rows)), self.type)
-
-    def _fails(self, rows: pa.RecordBatch) -> bool:
-        try:
-            self._computed(rows)
-        except pa.ArrowInvalid:
-            return True
-        return False
 
     def renamed(self, old: str, new: str) -> str:
         """Return the expression with another name of a column."""

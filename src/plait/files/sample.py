@@ -25,6 +25,21 @@ def first_bad(rows: _Rows, bad: Callable[[_Rows], bool]) -> int:
     return low
 
 
+def first_failing(
+    rows: _Rows, compute: Callable[[_Rows], object], error: type[Exception] = pa.ArrowInvalid
+) -> int:
+    """Find the first row, of which there is one, for which something cannot be computed."""
+
+    def fails(part: _Rows) -> bool:
+        try:
+            compute(part)
+        except error:
+            return True
+        return False
+
+    return first_bad(rows, fails)
+
+
 def sample_of(batch: pa.RecordBatch, at: int, name: str) -> dict[str, str]:
     """Return the row as text, shortened; the column that is wrong comes first."""
     names = batch.schema.names
