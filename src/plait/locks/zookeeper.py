@@ -139,9 +139,10 @@ class Session:
         """Make a call; raise LockUnavailableError when no answer comes in the session's time."""
         if self.away and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
             raise self._unavailable(None)
+        ends = self._clock.monotonic() + self._patience_s
         try:
             answer = self._begin(order).result(self._patience_s)
-            return answer.get(timeout=self._patience_s)
+            return answer.get(timeout=max(0.0, ends - self._clock.monotonic()))
         except (self._no_node, self._exists):
             raise
         except self._errors as error:
