@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 ASK_S: Final = 30.0
 """So long brokers may take to answer."""
 _TRIES: Final = 3
-"""The first request gets a third of that: the client may lose one, if seldom."""
+"""The first request gets one part in so many of that: rarely, the client loses an answer."""
 _LOOKS: Final = 10
 _LOOK_S: Final = 0.3
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"

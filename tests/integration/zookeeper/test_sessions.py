@@ -312,7 +312,7 @@ class Interrupting:
 def test_an_interrupt_ends_a_call_in_whatever_moment_it_comes(
     zookeeper: ZooKeeper, interruptible: None
 ) -> None:
-    """The client swallows what interrupts it while it is woken."""
+    """The client would swallow what interrupts it while it is woken."""
     lock = zookeeper.lock("woken")
     with provider(lock).acquire(wait_s=60, owner="makes the queue"):
         pass

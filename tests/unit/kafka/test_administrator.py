@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -60,10 +59,7 @@ def test_the_last_error_is_given_when_brokers_refuse_for_too_long() -> None:
 
 
 def test_an_error_that_is_an_answer_is_taken_at_once() -> None:
-    def asked() -> Iterator[dict[str, Future[str]]]:
-        yield {"a": answered("there"), "b": answered(KafkaError.UNKNOWN_TOPIC_OR_PART)}
-
-    requests = asked()
-    told = CLIENTS._answers(lambda _: next(requests))
+    requests = [{"a": answered("there"), "b": answered(KafkaError.UNKNOWN_TOPIC_OR_PART)}]
+    told = CLIENTS._answers(lambda _: requests.pop())
     assert told["a"] == "there"
     assert isinstance(told["b"], KafkaException)
