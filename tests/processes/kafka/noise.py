@@ -14,7 +14,6 @@ import json
 import random
 import signal
 import sys
-import time
 from collections import Counter
 
 from confluent_kafka import Consumer, Message, Producer
@@ -24,8 +23,6 @@ from plait.stream.messages import _check
 
 KEPT = 5_000
 _READ_S = 0.02
-_DEAF_S = 5.0
-"""A consumer that hears nothing for so long at its start begins again."""
 
 
 class Noise:
@@ -34,22 +31,14 @@ class Noise:
     def __init__(self, clients: Clients, topic: str, seed: int) -> None:
         self._topic, self._draw = topic, random.Random(seed)
         clients.make_topic(topic, settings={})
-        clients.require_topic(topic)
         self._producer: Producer = clients.producer()
         self._consumer: Consumer = clients.consumer()
-        self._first = clients.place(topic, 0, 0)
-        self._begin()
+        self._consumer.assign([clients.place(topic, 0, 0)])
         self._kept: list[Message] = []
         self.sent: Counter[str] = Counter()
 
-    def _begin(self) -> None:
-        self._consumer.assign([self._first])
-        self._began = time.monotonic()
-
     def hear(self) -> None:
         """Keep what came; of too much, a sample of all times."""
-        if not self._kept and time.monotonic() > self._began + _DEAF_S:
-            self._begin()
         for message in self._consumer.consume(500, _READ_S):
             if message.error() is None and message.value():
                 if len(self._kept) < KEPT:

@@ -99,8 +99,10 @@ class Run:
             production.start()
             acts = plan.disturbances()
             done = Counter[str]()
-            for number, act in enumerate(acts):
-                production.allowed = (number + 1) * plan.records // (len(acts) + 1)
+            production.allowed = plan.records // (len(acts) + 1)
+            self._await_first()
+            for number, act in enumerate(acts, 1):
+                production.allowed = number * plan.records // (len(acts) + 1)
                 self._fleet.wait(self._draw.uniform(0, 2 * plan.pause_s))
                 self._disturb(act)
                 done[act] += 1
@@ -139,6 +141,13 @@ class Run:
             {"kill": self._fleet.kill, "stop": self._fleet.stop, "leave": self._fleet.leave}[act](
                 self._draw
             )
+
+    def _await_first(self) -> None:
+        """Wait until something is committed: kills of processes that only start show little."""
+        since = time.monotonic()
+        while not self._table.stream(self.topic).position:
+            self._fleet.wait(0.1)
+            assert time.monotonic() - since < self.plan.quiet_s, "no record arrives"
 
     def _await_all(self) -> None:
         """Wait until the table has every record."""
