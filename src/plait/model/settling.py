@@ -6,8 +6,7 @@ may give the same ids to other columns, so such columns are told apart by their 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +18,7 @@ from plait.model.schema import FIELD_ID, Schema, id_of, ids_in, parts_of, type_n
 
 NOT_DECIDED: Final = -1
 """The id of a schema that no decision has."""
+_AGAIN: Final = "run the write again, with the columns that there are"
 _T = pa.types
 
 
@@ -32,12 +32,12 @@ def settled(old: Schema, added: Collection[int], new: Schema) -> Schema:
 
     Raises:
         RetryableConflictError: a column of that name has a type now that does not hold its values,
-            or is one that the rows have under another name.
+            or is one that the rows have under another name, or what it was in is gone.
     """
     if not added:
         return old
     known = frozenset(ids_in(old.arrow)).difference(added)
-    settling = _Settling(frozenset(added), known, itertools.count(NOT_DECIDED, -1))
+    settling = _Settling(frozenset(added), known)
     fields = [settling.field(each, list(new.arrow), "") for each in old.arrow]
     return Schema(NOT_DECIDED, pa.schema(fields), old.notes)
 
@@ -47,21 +47,20 @@ class _Settling:
     added: frozenset[int]
     known: frozenset[int]
     """The other ids of the rows, which everybody knows."""
-    unknown: Iterator[int]
-    """Ids that no field has."""
 
     def field(self, field: pa.Field, siblings: Sequence[pa.Field], path: str) -> pa.Field:
         path = f"{path}.{field.name}".lstrip(".")
         own, number = id_of(field) in self.added, id_of(field)
         if own:
             found = next((each for each in siblings if each.name == field.name), None)
-            number = next(self.unknown) if found is None else id_of(found)
-            if found is not None:
-                _require_holding(field.type, found.type, path)
+            if found is None:
+                message = f"column {path!r}, which the rows bring along, is in one that is gone"
+                raise RetryableConflictError(message, hint=_AGAIN, columns=[path])
+            number = id_of(found)
+            _require_holding(field.type, found.type, path)
             if number in self.known:
                 message = f"column {path!r}, which the rows bring along, is another column now"
-                hint = "run the write again, with the columns that there are"
-                raise RetryableConflictError(message, hint=hint, columns=[path])
+                raise RetryableConflictError(message, hint=_AGAIN, columns=[path])
         else:
             found = next((each for each in siblings if id_of(each) == number), None)
         inner = () if found is None else parts_of(found.type)

@@ -160,15 +160,25 @@ def schemas_with(table: TableDef, request: WriteRequest) -> Mapping[int, Schema]
 
 
 def _lacking(schema: Schema, request: WriteRequest) -> tuple[AddColumn, ...]:
+    """Return what rows bring along and a schema lacks, perhaps just members of a struct in it."""
     return tuple(
-        each for each in request.brings or () if not _has(list(schema.arrow), path_parts(each.path))
+        step for each in request.brings or () for step in _still_lacking(list(schema.arrow), each)
     )
 
 
-def _has(fields: Sequence[pa.Field], path: Sequence[str]) -> bool:
+def _still_lacking(fields: Sequence[pa.Field], step: AddColumn) -> Iterator[AddColumn]:
+    path = path_parts(step.path)
+    found = _find(fields, path)
+    if found is None:
+        yield step
+    else:
+        yield from _members(tuple(path), step.data_type, found.type)
+
+
+def _find(fields: Sequence[pa.Field], path: Sequence[str]) -> pa.Field | None:
     name, *rest = path
     found = next((each for each in fields if each.name == name), None)
-    return found is not None and (not rest or _has(parts_of(found.type), rest))
+    return found if found is None or not rest else _find(parts_of(found.type), rest)
 
 
 def brought(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:

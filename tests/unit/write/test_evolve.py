@@ -152,6 +152,55 @@ def test_of_two_writers_that_bring_columns_both_count(theirs: str, kind: str) ->
     assert not table.verify(data=True).problems
 
 
+def _struct(**values: object) -> pa.Array:
+    return pa.array([values], pa.struct([(name, pa.int64()) for name in values]))
+
+
+_AROUND = {
+    "struct": lambda each: each,
+    "list": lambda each: pa.ListArray.from_arrays([0, 1], each),
+    "map": lambda each: pa.MapArray.from_arrays([0, 1], pa.array(["k"]), each),
+    "member": lambda each: pa.StructArray.from_arrays([each], ["inner"]),
+}
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("around", _AROUND)
+@pytest.mark.parametrize("ours", [{"a": 1}, {"a": 1, "b": 2}])
+def test_of_two_writers_that_bring_one_struct_the_members_of_both_count(
+    ours: dict[str, int], around: str, kind: str
+) -> None:
+    """INV-07: the later one adds what its struct has and that of the first has not."""
+    table, wrap = make(table_type=kind), _AROUND[around]
+    with again(table).writer("upsert", evolve="add") as writer:
+        writer.write(rows(3, z=wrap(_struct(**ours))))
+        again(table).upsert(rows(4, z=wrap(_struct(b=5))), evolve="add")
+    expected = [wrap(_struct(**{"a": None, "b": None, **each})) for each in (ours, {"b": 5})]
+    found = [row["z"] for row in content(table)[2:]]
+    assert [_sorted(each) for each in found] == [_sorted(each[0].as_py()) for each in expected]
+    assert not table.verify(data=True, history=True).problems
+
+
+def _sorted(value: object) -> object:
+    """Forget the order of members."""
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def test_a_member_is_refused_whose_struct_became_another_one_meanwhile() -> None:
+    """INV-07: its values are never dropped in silence."""
+    table = make()
+    table.upsert(rows(2, z=_struct(a=1)), evolve="add")
+    work = ExitStack()
+    writer = work.enter_context(again(table).writer("upsert", evolve="add"))
+    writer.write(rows(3, z=_struct(a=1, b=2)))
+    table.alter().drop("z").add("z", pa.struct([("a", pa.int64())])).commit()
+    with pytest.raises(RetryableConflictError, match=r"'z\.b'"):
+        work.close()
+    assert [row["id"] for row in content(table)] == [1, 2]
+
+
 def test_a_column_that_came_meanwhile_keeps_its_type() -> None:
     table = make()
     for first, second, fits in ((pa.int64(), pa.int32(), True), (pa.int32(), pa.int64(), False)):
