@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +11,14 @@ import pytest
 
 from plait import (
     BadRecordError,
+    Insert,
     OptionError,
     RetryableConflictError,
     SchemaError,
     SchemaMismatchError,
     Table,
     UnsupportedFeatureError,
+    Update,
     register_partition_function,
 )
 from plait.files import partition_values
@@ -329,3 +331,48 @@ def test_an_error_of_a_function_of_ones_own_names_the_function(uri: str) -> None
     with pytest.raises(BadRecordError, match=r"breaks.*ZeroDivisionError"):
         table.upsert(rows_of([1]))
     assert table.version == 0
+
+
+# --- rows that keep what they lack ------------------------------------------------------------
+
+
+def _kept(table: Table, rows: pa.Table) -> None:
+    table.upsert(rows, missing_columns="keep")
+
+
+def _merged(table: Table, rows: pa.Table) -> None:
+    table.merge(rows, matched=Update(), not_matched=Insert())
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize(
+    ("fields", "generated"),
+    [(("day(ts)", "truncate(4, user)"), {}), (("day", "prefix"), {"day": "day(ts)"})],
+)
+@pytest.mark.parametrize("write", [_kept, _merged])
+def test_a_row_takes_the_columns_that_its_partition_comes_from(
+    uri: str,
+    *,
+    write: Callable[[Table, pa.Table], None],
+    fields: tuple[str, ...],
+    generated: dict[str, str],
+    ordering: str | None,
+    table_type: str,
+) -> None:
+    """They come with the row, and may differ within one partition."""
+    made = generated and {**generated, "prefix": "truncate(4, user)", "hour": "hour(ts)"}
+    types = {"day": "date", "prefix": "string", "hour": "timestamp"}
+    schema = ", ".join([SCHEMA, *(f"{name} {types[name]}" for name in made)])
+    how = {"partition_by": fields, "generated": made, "ordering": ordering}
+    table = Table.create(uri, schema, record_key="id", table_type=table_type, **how)  # type: ignore[arg-type]  # of several cases
+    table.upsert(rows_of([1, 2]))
+    rows = rows_of([1, 3])
+    later = pc.add(rows["ts"], pa.scalar(dt.timedelta(minutes=30)))
+    rows = rows.set_column(1, "ts", later).set_column(2, "user", pa.array(["user a", "user b"]))
+    write(table, rows.drop_columns(["v"]))
+    found = table.scan(["id", "ts", "user"]).to_arrow().sort_by("id")
+    there = rows_of([2]).select(found.column_names)
+    expected = pa.concat_tables([rows.select(found.column_names), there]).sort_by("id")
+    assert found.to_pylist() == expected.to_pylist()
+    assert not table.verify(data=True).problems

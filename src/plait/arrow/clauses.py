@@ -352,7 +352,9 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
     if isinstance(clause, Insert):
         names = [name for name in spec.schema.names if name in names or name in fixed]
     else:
-        names = [name for name in names if name not in fixed]
+        # The source's row is in the partition of the table's: all that it comes from may be taken.
+        kept = {*spec.key, *spec.partition_columns} & fixed
+        names = [name for name in names if name not in kept]
     if SOURCE not in sides:
         if clause.values is None:
             message = "this Update needs values, because it has no source row"
