@@ -54,8 +54,8 @@ layouts = st.builds(
     st.sampled_from([(), ("id",), ("g",)]),
     st.sampled_from([None, None, (), ("v",), ("p", "o")]),
 )
-places = st.tuples(st.sampled_from("xy"), st.integers(0, 3))
-"""The columns that the key does not decide."""
+places = st.tuples(st.sampled_from(["x", "x2", "y"]), st.integers(0, 3))
+"""The columns that the key does not decide; two of the first share a partition by a transform."""
 given_rows = st.dictionaries(st.integers(0, 7), places, min_size=1, max_size=5)
 operations = st.sampled_from((*OPERATIONS, "change"))
 limits = st.integers(0, 8)

@@ -55,12 +55,9 @@ class Layout:
 
     def identity(self, row: Row) -> tuple[str, int]:
         """Return what makes the row one (INV-08)."""
-        return (row.p if self.by_place else "", row.id)
-
-    @property
-    def by_place(self) -> bool:
-        """Whether rows of one key are kept apart by the column that the key does not decide."""
-        return not {"p", "truncate(1, p)"}.isdisjoint(self.partition_by)
+        if "truncate(1, p)" in self.partition_by:
+            return (row.p[:1], row.id)
+        return (row.p if "p" in self.partition_by else "", row.id)
 
     def collides(self, rows: Rows) -> bool:
         """Tell whether rows would be one here."""
