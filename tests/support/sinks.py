@@ -97,7 +97,7 @@ def fresh(name: str, *, removes: bool = True) -> KeyValueSink:
 
 
 def failing(
-    times: int, *, call: str = "put", error: Exception | None = None
+    times: int, *, call: str = "put", error: BaseException | None = None
 ) -> Callable[..., None]:
     """Return a ``before`` that fails so many times."""
     left = [times]

@@ -124,7 +124,7 @@ class Lane:
         for attempt in range(1, self._retries.attempts + 1):
             try:
                 self._give(batch)
-            except Exception as error:  # noqa: BLE001 - what a sink raises is its outcome
+            except BaseException as error:  # noqa: BLE001 - its outcome; no signal comes here
                 self._hang_up()
                 last = attempt == self._retries.attempts or clock.monotonic() >= until
                 if last or (isinstance(error, TableError) and error.retry is Retry.NEVER):
@@ -156,11 +156,11 @@ class Lane:
     def _hang_up(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(Exception):  # a broken connection may not even close
+            with contextlib.suppress(BaseException):  # a broken connection may not even close
                 session.close()
 
     def _outcome(
-        self, state: Literal["held", "failed"], attempts: int, error: Exception | None = None
+        self, state: Literal["held", "failed"], attempts: int, error: BaseException | None = None
     ) -> SinkOutcome:
         text = "" if error is None else redacted(f"{type(error).__name__}: {error}")[:_SHOWN]
         return SinkOutcome(self.sink.name, state, self.batches, attempts, text)

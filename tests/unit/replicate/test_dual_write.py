@@ -231,8 +231,11 @@ def test_a_commit_id_that_was_applied_sends_nothing_again(t, one) -> None:
 # --- failures ----------------------------------------------------------------------------------
 
 
-def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(t, one, two) -> None:
-    one.place.before = failing(2)
+@pytest.mark.parametrize("error", [OSError("gone"), SystemExit(3)])  # so panics of Rust end, too
+def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(
+    t, one, two, error
+) -> None:
+    one.place.before = failing(2, error=error)
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=2, retries=QUICK)) as w:
         w.write(rows(range(4)))
     assert content(t) == held(one) == held(two)
