@@ -94,6 +94,8 @@ class Intent:
     """Whether what is judged lies between the version that was read and the one we rest on."""
     same_schema: bool = False
     """Whether every row that is judged has the values that generated columns have by now."""
+    moved: bool = False
+    """Whether what is judged lies under another layout, whose partitions have other names."""
 
     @classmethod
     def of(
@@ -179,16 +181,15 @@ class Intent:
 
     def facing(self, theirs: Decision) -> Intent:
         """Return it as one decision is judged by it."""
-        spec = self.spec
-        if spec is None or theirs.schema_id != spec.schema.id or not spec.schema.generated:
+        if (spec := self.spec) is None:
             return self
-        return replace(self, same_schema=True)
+        moved = theirs.bucket_spec_id != spec.buckets.id
+        same = bool(spec.schema.generated) and theirs.schema_id == spec.schema.id
+        return replace(self, moved=moved, same_schema=same) if moved or same else self
 
     def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
-        if self.spec is None:
-            return False
-        if len(partition) != len(self.spec.partition_by):
-            return True  # it was named under another layout
+        if self.spec is None or self.moved:
+            return self.moved
         schema = self.spec.schema.arrow
         known = known_of([partition], self.spec)
         if self.same_schema:

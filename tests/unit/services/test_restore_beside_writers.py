@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from plait import Table, UndoneError
+from plait import IncompatibleConflictError, Table, UndoneError
 from plait.model.stream import Position
 from plait.write.writer import Writer
 from tests.support.protocol import beside
@@ -68,3 +68,50 @@ def test_what_was_undone_while_it_was_written_needs_a_replay(write: object) -> N
     table.replay()
     write(table)
     assert table.scan().count() == 2
+
+
+def dated(*ids: int) -> pa.Table:
+    times = pa.array([0] * len(ids), pa.timestamp("us", "UTC"))
+    return pa.table({"id": ids, "at": times, "v": [1] * len(ids)})
+
+
+def by_predicate(table: Table) -> None:
+    table.overwrite(dated(9), where="id = 9", on_conflict="retry")
+
+
+def by_update(table: Table) -> None:
+    table.update({"v": "v + 1"}, where="id < 5", on_conflict="retry")
+
+
+def by_reads(table: Table) -> None:
+    with table.transaction() as block:
+        block.scan(where="id < 5").to_arrow()
+        block.upsert(dated(9))
+
+
+@pytest.mark.parametrize("write", [by_predicate, by_update, by_reads])
+def test_a_writer_that_meets_a_restore_to_another_layout_and_later_rows_is_refused_by_name(
+    write: object,
+) -> None:
+    """INV-07: what came after the restore is not judged by the partitions of before it."""
+    assert callable(write)
+    table = Table.create(
+        f"memory://other-layout-{write.__name__}",
+        "id bigint, at timestamp, v bigint",
+        record_key="id",
+        partition_by="month(at)",
+        unique="partition",
+        isolation="serializable",
+    )
+    table.upsert(dated(1, 2))
+    version = table.version
+    table.repush(partition_by="truncate(4, id)")
+    assert version is not None
+
+    def meanwhile() -> None:
+        table.restore(version=version)
+        table.upsert(dated(3))
+
+    with pytest.raises(IncompatibleConflictError, match="restore"):
+        write(beside(table, "publish", meanwhile))
+    assert table.scan().to_arrow().num_rows == 3
