@@ -6,8 +6,11 @@ Ids decide inside structs, lists and maps too, or names where a file has no ids.
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from plait.model.schema import FIELD_ID
+from plait.errors import SchemaMismatchError
+from plait.model.evolution import is_wider
+from plait.model.schema import FIELD_ID, type_name
 
 _T = pa.types
 
@@ -33,6 +36,7 @@ def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
     """Return the values of a column of type ``stored`` as ``wanted``.
 
     Raises:
+        SchemaMismatchError: the column was wider once, and a value does not fit.
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value or type does not fit.
     """
     source, target = stored.type, wanted.type
@@ -45,7 +49,27 @@ def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
         return _rebuilt(array, target, values)
     if _T.is_map(source) and _T.is_map(target):
         return _fit_map(array, target)
-    return array.cast(target)
+    return _narrowed(array, wanted) if is_wider(source, target) else array.cast(target)
+
+
+def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    """Return values of a wider type, none of them altered: a cast alone cuts times and rounds."""
+    try:
+        narrow = array.cast(wanted.type)
+        same = pc.equal(narrow.cast(array.type), array)
+        if _T.is_floating(array.type):
+            same = pc.or_(same, pc.is_nan(array))
+        fits = pc.all(same).as_py() is not False
+    except pa.ArrowInvalid:
+        fits = False
+    if fits:
+        return narrow
+    found, expected = type_name(array.type), type_name(wanted.type)
+    message = f"column {wanted.name!r} has values of {found} that {expected} does not have"
+    hint = f"read them as of a version in which the column is {found}"
+    raise SchemaMismatchError(
+        message, hint=hint, column=wanted.name, expected=expected, found=found
+    )
 
 
 def _same_ids(stored: pa.Field, wanted: pa.Field) -> bool:

@@ -7,7 +7,7 @@ need every file to be read, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
@@ -17,12 +17,15 @@ from plait.errors import SchemaError
 from plait.model.column_path import column_path, path_parts
 from plait.model.numbering import numbered
 from plait.model.schema import (
+    DECIMAL_DIGITS_MAX,
     NO_NOTE,
     ColumnNote,
     Schema,
     check_column_name,
     id_of,
+    ids_by_path,
     ids_in,
+    parts_of,
     storable_type,
     type_name,
     unknown_column,
@@ -256,6 +259,38 @@ def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
         more, scale = new.precision - old.precision, new.scale - old.scale
         return bool(scale >= 0 and more >= scale and (more or scale))
     return new in _WIDER.get(old, ())
+
+
+def widest(schema: Schema, others: Iterable[Schema]) -> Schema:
+    """Return a schema whose fields have a type for all values that they have in others too.
+
+    A field that has two types to which no decimal is wide enough keeps the one of before.
+    """
+    paths = {number: column_path(path) for path, number in ids_by_path(schema.arrow)}
+    kinds, widened = dict(_kinds(schema.arrow)), Evolution(schema, 0)
+    for other in others:
+        for number, there in _kinds(other.arrow):
+            kind = _holding(kinds.get(number, there), there)
+            if number in kinds and is_wider(kind, kinds[number]):
+                widened = widened.taking(WidenColumn(paths[number], kind))
+                kinds[number] = kind
+    return widened.schema
+
+
+def _kinds(fields: Iterable[pa.Field]) -> Iterator[tuple[int, pa.DataType]]:
+    """Return the types of fields and of all their parts, by id."""
+    for each in fields:
+        yield id_of(each), each.type
+        yield from _kinds(parts_of(each.type))
+
+
+def _holding(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the narrowest type that has the values of two, of which one is a type of columns."""
+    if not (_T.is_decimal(one) and _T.is_decimal(other)):
+        return other
+    scale = max(one.scale, other.scale)
+    digits = scale + max(each.precision - each.scale for each in (one, other))
+    return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS_MAX else one
 
 
 def _with_note(evolution: Evolution, field: pa.Field, note: ColumnNote) -> Evolution:

@@ -164,7 +164,7 @@ class ChangeWindow:
 
     since: int
     snapshot: Snapshot
-    """The last version, without files: rows are read with its columns."""
+    """The last version, without files: rows are read with its columns, or wider ones."""
     files: pa.Table = field(default_factory=CHANGED.empty_table)
     """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
     one_layout: bool = True

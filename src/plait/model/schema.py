@@ -31,7 +31,7 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _NAME = {kind: name for name, kind in _PLAIN.items()}
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
-_DECIMAL_DIGITS_MAX = 38
+DECIMAL_DIGITS_MAX: Final = 38
 _NESTING_MAX = 32
 _WIDENED = {
     pa.uint8(): pa.int16(),
@@ -232,7 +232,7 @@ def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.string()
     if t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind):
         return pa.binary()
-    if t.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS_MAX and kind.scale >= 0:
+    if t.is_decimal(kind) and kind.precision <= DECIMAL_DIGITS_MAX and kind.scale >= 0:
         return pa.decimal128(kind.precision, kind.scale)
     if t.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
@@ -280,7 +280,7 @@ def plain_type(name: str) -> pa.DataType:
     if name in _PLAIN:
         return _PLAIN[name]
     match = _DECIMAL.fullmatch(name)
-    if match and 1 <= int(match[1]) <= _DECIMAL_DIGITS_MAX and int(match[2]) <= int(match[1]):
+    if match and 1 <= int(match[1]) <= DECIMAL_DIGITS_MAX and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
     message = f"unknown type {name[:80]!r}"
     raise ValueError(message)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from plait.errors import OptionError
 from plait.model.bucket import UNKEYED, partition_text
+from plait.model.evolution import widest
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.read.wanted import Wants, everything
@@ -119,9 +120,12 @@ def _pinned(
 def _window(handle: TableHandle, state: TableState, since: int, until: int) -> ChangeWindow:
     head = until == state.version
     snapshot = state.blank() if head else state.blank(handle.store, version=until)
-    commits = state.commits(handle.store, since=since)
+    restored = bool(state.lineage.restores)
+    commits = state.commits(handle.store, since=since - 1 if restored else since)
+    commits = commits.filter(pc.less_equal(commits["version"], until))
+    snapshot = _widened(snapshot, commits["schema_id"]) if restored else snapshot
     loud = pc.invert(pc.is_in(commits["action"], value_set=pa.array(_QUIET)))
-    rows = commits.filter(pc.and_(pc.less_equal(commits["version"], until), loud))
+    rows = commits.filter(pc.and_(pc.greater(commits["version"], since), loud))
     pairs = zip(rows["version"].to_pylist(), rows["completed_ms"].to_pylist(), strict=True)
     ends = (end for end in (since, until) if end >= state.horizons.final)
     folded = state.folded(handle.store, *ends)
@@ -130,6 +134,16 @@ def _window(handle: TableHandle, state: TableState, since: int, until: int) -> C
         files = with_first_versions(files, folded.files)
     last = [each for each in state.table.moves if since <= each < until]
     return ChangeWindow(since, snapshot, _whole(files, last), one_layout=not last)
+
+
+def _widened(snapshot: Snapshot, schema_ids: pa.ChunkedArray) -> Snapshot:
+    """Return a snapshot that has every value of its columns in versions before it.
+
+    A restore may have given the table back a type that rows of the window do not fit.
+    """
+    spec, schemas = snapshot.spec, snapshot.schemas
+    others = [schemas[each] for each in schema_ids.unique().to_pylist() if each != spec.schema.id]
+    return replace(snapshot, spec=replace(spec, schema=widest(spec.schema, others)))
 
 
 def _whole(files: pa.Table, last: Sequence[int]) -> pa.Table:

@@ -58,7 +58,8 @@ class ChangeScan(Frames):
     compaction or clustering does. Commits appear in order; each changes a key at most once.
 
     Each method reads when it is called, and reads again on every call, in bounded memory. Rows
-    have the columns of the last version.
+    have the columns of the last version. A column that had a wider type in an earlier one, which
+    a restore took back, has a type that holds the values of both.
     """
 
     def __init__(

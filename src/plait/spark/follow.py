@@ -21,6 +21,7 @@ from plait.errors import (
     StreamError,
 )
 from plait.locks.identity import table_name
+from plait.model.evolution import widest
 from plait.model.plan import ChangeWindow
 from plait.model.schema import Schema
 from plait.queries.pins import pin_changes, pin_rows
@@ -151,6 +152,7 @@ class Follower:
 
         Raises:
             InstantExpiredError: it was cleaned.
+            SchemaMismatchError: it has values that the columns of the stream have no more.
             StreamError: the offsets are not those of this table.
         """
         self._require_ours(end, self._head())
@@ -163,6 +165,8 @@ class Follower:
             since = end.began if start.first else start.version
             window = self._changes(since, end.version)
         snapshot = window.snapshot
+        if widest(self._schema, [snapshot.spec.schema]) != self._schema:
+            raise self._columns_changed(end.version)
         schemas = {**snapshot.schemas, self._schema.id: self._schema}
         spec = replace(snapshot.spec, schema=self._schema)
         return replace(window, snapshot=replace(snapshot, spec=spec, schemas=schemas))
@@ -199,7 +203,7 @@ class Follower:
         start = self._start
         if start is None or start == EARLIEST:
             if state.table.spec.schema.id > self._schema.id:
-                raise _columns_changed(state.version)
+                raise self._columns_changed(state.version)
             return Offset(head if start is None else state.horizon, files=0)
         if start == LATEST:
             return Offset(head, head)
@@ -253,8 +257,17 @@ class Follower:
         newer = commits.filter(pc.greater(commits["schema_id"], self._schema.id))
         first = head + 1 if not newer.num_rows else int(pc.min(newer["version"]).as_py())
         if first == since + 1:
-            raise _columns_changed(first)
+            raise self._columns_changed(first)
         return min(head, first - 1)
+
+    def _columns_changed(self, version: int) -> SchemaMismatchError:
+        """Return the error for columns that the stream lacks, or that a restore took back since."""
+        message = f"the columns of the table changed at version {version}"
+        hint = "load the stream again and start it from its checkpoint; it then has the new columns"
+        if self._handle.cache.known().table.spec.schema.id <= self._schema.id:
+            message = f"{message}, and a restore changed them back"
+            hint = "use a new checkpoint; Table.changes shows what the stream passes over"
+        return SchemaMismatchError(message, hint=hint, column="", version=version)
 
     def _changes(self, since: int, until: int) -> ChangeWindow:
         return self._pinned(lambda: pin_changes(self._handle, since, until), since)
@@ -281,12 +294,6 @@ class Follower:
         held, self._lease = self._lease, lease
         if held is not None:
             held.release()
-
-
-def _columns_changed(version: int) -> SchemaMismatchError:
-    message = f"the columns of the table changed at version {version}"
-    hint = "load the stream again and start it from its checkpoint; it then has the new columns"
-    return SchemaMismatchError(message, hint=hint, column="", version=version)
 
 
 def _number(value: object) -> int:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
+from plait.errors import SchemaMismatchError
 from plait.files.reader import fitted
 from plait.model.schema import FIELD_ID
 
@@ -17,6 +22,7 @@ def struct(*fields: pa.Field) -> pa.DataType:
     return pa.struct(list(fields))
 
 
+NOON = dt.datetime.fromisoformat("2020-01-02T12:00:00")
 OLD = struct(field("a", pa.int32(), 3), field("b", pa.string(), 4))
 NEW = struct(field("B", pa.string(), 4), field("a", pa.int64(), 3), field("c", pa.date32(), 9))
 ROWS = [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]
@@ -54,6 +60,23 @@ def test_field_that_was_dropped_and_made_anew_under_its_name_is_another_field() 
     assert found.to_pylist() == [{"a": None}]
 
 
-def test_value_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(pa.ArrowInvalid):
-        fitted(pa.array([2**40]), field("a", pa.int64(), 1), field("a", pa.int32(), 1))
+NARROWED = [
+    (pa.int64(), pa.int32(), 5, 2**40),
+    (pa.float64(), pa.float32(), 0.5, 0.1),
+    (pa.float64(), pa.float32(), math.nan, 1e300),
+    (pa.timestamp("us"), pa.date32(), dt.date(2020, 1, 2), NOON),
+    (pa.decimal128(6, 3), pa.decimal128(4, 2), Decimal("1.230"), Decimal("1.234")),
+]
+
+
+@pytest.mark.parametrize(("wide", "narrow", "fits", "lost"), NARROWED)
+def test_a_value_that_a_narrower_type_would_alter_is_refused(
+    wide: pa.DataType, narrow: pa.DataType, fits: object, lost: object
+) -> None:
+    """INV-04: a cast alone rounds doubles and cuts times."""
+    stored, wanted = field("a", wide, 1), field("a", narrow, 1)
+    known = pa.array([fits, None], narrow)
+    whole = fitted(known.cast(wide), stored, wanted)
+    assert (whole.type, str(whole)) == (narrow, str(known))
+    with pytest.raises(SchemaMismatchError, match="column 'a' has values of"):
+        fitted(pa.array([None, lost], wide), stored, wanted)

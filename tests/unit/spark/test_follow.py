@@ -205,6 +205,35 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
     assert ChangeScan(table.handle.store, window).to_arrow()["more"].to_pylist() == [7]
 
 
+def test_a_stream_does_not_read_values_in_columns_that_were_wider() -> None:
+    """INV-04: after a restore it says so; loading it again would give it the same columns."""
+    table = Table.create(f"memory://follow-{next(_NAMES)}", "id bigint, v int", record_key=["id"])
+    table.alter().widen("v", "bigint").commit()
+    wide = follower(table, "1")
+    put(table, 1, v=2**40)
+    table.restore(version=0)
+    whole = wide.next(Offset(), limited=False)
+    window = wide.window(Offset(), whole)
+    rows = ChangeScan(table.handle.store, window).to_arrow().to_pylist()
+    assert [row["v"] for row in rows] == [2**40, 2**40]
+    narrow = follower(table, "1")
+    with pytest.raises(SchemaMismatchError, match="restore") as refused:
+        narrow.next(Offset(), limited=False)
+    assert "new checkpoint" in refused.value.hint
+    with pytest.raises(SchemaMismatchError, match="restore") as refused:
+        narrow.window(Offset(), whole)
+    assert "new checkpoint" in refused.value.hint
+    put(table, 2)
+    after = narrow.next(whole, limited=False)
+    later = ChangeScan(table.handle.store, narrow.window(whole, after)).to_arrow()
+    assert later["v"].type == pa.int32()
+    assert later["id"].to_pylist() == [2]
+    table.alter().add("more", "int").commit()
+    newer = follower(table, "1")
+    with pytest.raises(SchemaMismatchError, match="restore"):
+        newer.window(Offset(), newer.next(Offset(), limited=False))
+
+
 def test_a_checkpoint_of_another_table_is_refused(table: Table) -> None:
     """Also one of a table that was here before, or of a later state of this one."""
     put(table, 1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, StorageError
+from plait.errors import CorruptMetadataError, SchemaMismatchError, StorageError
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask
 from plait.files.digest import Digester
@@ -32,7 +32,7 @@ _SAMPLE = 10_000
 """Number of repeated hashes that are compared key by key; with more there is no doubt."""
 
 Hashes = npt.NDArray[np.uint64]
-_Damage = (CorruptMetadataError, StorageError)
+_Damage = (CorruptMetadataError, SchemaMismatchError, StorageError)
 
 
 def check_files(store: Store, snapshot: Snapshot, findings: Findings) -> None:
