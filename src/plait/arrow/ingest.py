@@ -88,18 +88,28 @@ def open_rows(data: object) -> Rows:
     if type(data).__module__.split(".", 1)[0] == "pandas" and hasattr(data, "columns"):
         table = _from_pandas(data)
         return Rows(table.schema, table)
-    if isinstance(data, _Stream):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return Rows(reader.schema, None, reader, foreign=True)
-    if isinstance(data, _Batch):
-        batch = pa.record_batch(data)
-        return Rows(batch.schema, pa.Table.from_batches([batch]), foreign=True)
+    if isinstance(data, (_Stream, _Batch)):
+        return _from_capsules(data)
     name = f"{type(data).__module__}.{type(data).__qualname__}"
     message = f"cannot write a {name}"
     hint = "pass Arrow data, a pandas or Polars frame, or an object with __arrow_c_stream__"
     if isinstance(data, (list, dict)):
         hint = "convert it first: pyarrow.Table.from_pylist(rows, schema=...)"
     raise OptionError(message, hint=hint, key="data", value=name)
+
+
+def _from_capsules(data: _Stream | _Batch) -> Rows:
+    try:
+        if isinstance(data, _Stream):
+            reader = pa.RecordBatchReader.from_stream(data)
+            return Rows(reader.schema, None, reader, foreign=True)
+        batch = pa.record_batch(data)
+    except pa.ArrowInvalid as error:
+        name = f"{type(data).__module__}.{type(data).__qualname__}"
+        message = f"a {name} has no columns: {str(error)[:160]}"
+        hint = "pass a table: pyarrow.table({column: values})"
+        raise OptionError(message, hint=hint, key="data", value=name) from error
+    return Rows(batch.schema, pa.Table.from_batches([batch]), foreign=True)
 
 
 def split_batch(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from typing import Final
 
 import numpy as np
@@ -132,6 +133,9 @@ def _wanted(keys: object, spec: TableSpec) -> WantedKeys:
     if not spec.keyed:
         message = "the table has no record key, so no row can be looked up by it"
         raise OptionError(message, hint="use scan(where=...)", key="keys", value="")
+    arrow = isinstance(keys, (pa.Array, pa.ChunkedArray)) and not pa.types.is_struct(keys.type)
+    if arrow and len(spec.key) == 1:
+        keys = pa.table([keys], names=list(spec.key))
     data = keys if accepts(keys) else _listed(keys, spec)
     batches = [rows.select(list(spec.key)) for rows in prepare(data, spec, Operation.DELETE)]
     schema = pa.schema([spec.schema.arrow.field(name) for name in spec.key])
@@ -167,11 +171,27 @@ def _listed(keys: object, spec: TableSpec) -> pa.Table:
 
 def _array(values: list[object], name: str, spec: TableSpec) -> pa.Array:
     kind = spec.schema.arrow.field(name).type
+    plain = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
     try:
-        return pa.array(values, kind)
+        array = pa.array(plain, kind)
+        # Arrow cuts off what has no place in the type, without a word.
+        pairs = zip(plain, array.to_pylist(), strict=True)
+        changed = [value for value, kept in pairs if not _is_kept(value, kept)]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         message = f"a value for key column {name!r} of type {type_name(kind)} is none: {error}"
         raise BadRecordError(message, hint="pass values of that type", column=name) from error
+    if changed:
+        message = f"a value for key column {name!r} of type {type_name(kind)} would change: "
+        message += repr(changed[0])[:100]
+        raise BadRecordError(message, hint="pass values of that type", column=name)
+    return array
+
+
+def _is_kept(value: object, kept: object) -> bool:
+    """Tell whether a column keeps a value as it is; a date also is the midnight of its day."""
+    if isinstance(value, datetime) and isinstance(kept, date) and not isinstance(kept, datetime):
+        kept = datetime.combine(kept, time())
+    return bool(value == kept)
 
 
 def _partitions_of(wanted: WantedKeys, spec: TableSpec) -> Points | None:

@@ -75,7 +75,8 @@ class Queries:
 
         Args:
             keys: Arrow data, a frame, or a list of values; of tuples or dicts if the key has
-                several columns. A key that the table does not have gives no row.
+                several columns. A key that the table does not have gives no row. Values must
+                fit the key columns without loss.
             columns: column names, in the order wanted; all by default.
 
         Raises:
