@@ -150,6 +150,25 @@ def test_a_value_that_cannot_be_kept_ends_the_update_whole(table: Table, value: 
     assert content(table) == before
 
 
+@pytest.mark.parametrize("value", [1e300, "1e300", "CASE WHEN d > 1e9 THEN -d ELSE 0.1 END"])
+def test_a_finite_number_never_becomes_infinite(kind: str, value: object) -> None:
+    name = f"memory://update-{next(_NAMES)}"
+    table = Table.create(name, "id bigint, d double, f float", record_key="id", table_type=kind)
+    infinite = pa.array([None, float("inf")], pa.float32())
+    table.upsert(pa.table({"id": [1, 2], "d": [1.0, 1e300], "f": infinite}))
+    merge = Update({"f": value if isinstance(value, str) else str(value)})
+    for call in (
+        lambda: table.update({"f": value}),
+        lambda: table.merge(pa.table({"id": [1, 2]}), matched=[merge]),
+    ):
+        with pytest.raises(BadRecordError, match=r"'f' cannot be kept as float"):
+            call()
+    assert set(table.scan().to_arrow()["f"].to_pylist()) == {None, float("inf")}
+    for kept in ("0.1", "f", "CAST(d AS float)", "1.5 * f", float("-inf")):
+        table.update({"f": kept}, where="id = 2")  # the nearest, and what is infinite already
+    assert table.scan(where="id = 2").to_arrow()["f"].to_pylist() == [float("-inf")]
+
+
 def test_a_condition_guards_the_value_behind_it(table: Table) -> None:
     table.update({"n": "case when n = 1 then 0 else 10 / (n - 1) end"})
     assert numbers(table) == {1: 0, 2: 10, 3: 0, 4: 10}

@@ -9,6 +9,7 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.arrow.check import check_known, lacking_column, prepare
 from plait.arrow.generated import Transformed
@@ -312,7 +313,11 @@ def _value(name: str, formula: Expression, rows: Sides, kind: pa.DataType) -> pa
         if pa.types.is_floating(kind) and (
             pa.types.is_decimal(values.type) or pa.types.is_floating(values.type)
         ):
-            return cast(values, kind)  # the nearest number, as everywhere
+            kept = cast(values, kind)  # the nearest number, as everywhere
+            beyond = pc.and_not(pc.is_inf(kept), pc.is_inf(values))
+            if pc.any(beyond).as_py():  # these stay as they are: the check of rows names the first
+                return pc.if_else(beyond, values, kept.cast(values.type))
+            return kept
     except pa.ArrowInvalid as error:
         what = f"the value of column {name!r}"
         raise _not_computed(what, name, error) from error
