@@ -7,6 +7,7 @@ need every file to be read, is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
@@ -42,7 +43,7 @@ from plait.model.steps import (
     RequireColumn,
     WidenColumn,
 )
-from plait.model.value import from_text, is_plain, to_text
+from plait.model.value import from_text, is_kept, is_plain, to_text
 
 _T = pa.types
 Fields: TypeAlias = list[pa.Field]
@@ -355,18 +356,32 @@ def _require_free(name: str, siblings: Fields, path: str) -> None:
 
 def _default_text(path: str, kind: pa.DataType, value: object) -> str | None:
     """Return a default as the table keeps it; None for null."""
-    if value is None:
+    if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
         return None
     kind = storable_type(kind, path)
     if not is_plain(kind):
         message = f"column {path!r} of type {type_name(kind)} can have no default but null"
         raise SchemaError(message, hint="leave the default out", column=path)
+    message = f"{value!r} is no value of column {path!r}, which is a {type_name(kind)}"
+    hint = "give a value of that type"
     try:
-        if _T.is_decimal(kind) and not isinstance(value, pa.Scalar):
-            value = str(value)  # as a number it would need all digits of a bigint
-        given = value if isinstance(value, pa.Scalar) else pa.scalar(value)
-        return to_text(given.cast(kind), kind)
+        given = value.as_py() if isinstance(value, pa.Scalar) else value
+        if _T.is_decimal(kind):
+            given = str(given)  # as a number it would need all digits of a bigint
+        default = pa.scalar(given).cast(kind)
+        text = to_text(default, kind) if _is_meant(given, default) else None
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        message = f"{value!r} is no value of column {path!r}, which is a {type_name(kind)}"
-        hint = "give a value of that type"
         raise SchemaError(message, hint=hint, column=path) from error
+    if text is None:
+        raise SchemaError(message, hint=hint, column=path)
+    return text
+
+
+def _is_meant(value: object, default: pa.Scalar) -> bool:
+    """Tell whether a default is the value that was given: a text says it in its column's type.
+
+    Floating-point columns take the nearest number, which is never an infinite one.
+    """
+    if _T.is_floating(default.type) and not isinstance(value, bool):
+        return not math.isinf(default.as_py()) or "inf" in str(value).lower()
+    return isinstance(value, str) or is_kept(value, default.as_py())

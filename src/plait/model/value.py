@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
@@ -200,6 +201,23 @@ def from_raws(values: Iterable[Raw | None], kind: pa.DataType) -> pa.Array:
     if _T.is_date32(kind):
         return pa.array(raws, pa.int32()).cast(kind)
     return pa.array(raws, kind)
+
+
+def is_kept(value: object, kept: object) -> bool:
+    """Tell whether a column that has ``kept`` of a value has just that value.
+
+    Booleans are no numbers. A date is the midnight of its day, without a zone.
+
+    >>> is_kept(1.0, 1), is_kept(1.5, 1), is_kept(True, 1)
+    (True, False, False)
+    """
+    if isinstance(value, date) and isinstance(kept, date):
+        value, kept = _moment(value), _moment(kept)
+    return isinstance(value, (bool, np.bool_)) == isinstance(kept, bool) and bool(value == kept)
+
+
+def _moment(day: date) -> datetime:
+    return day if isinstance(day, datetime) else datetime.combine(day, time())
 
 
 def _not_a(text: str, kind: pa.DataType) -> ValueError:

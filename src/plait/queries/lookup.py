@@ -6,7 +6,6 @@ import functools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from plait.model.bucket import partition_text
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import type_name
-from plait.model.value import is_plain, texts_of
+from plait.model.value import is_kept, is_plain, texts_of
 from plait.model.written import column_of
 from plait.read.points import ANY, PointReader, Points, WantedKeys
 from plait.read.scan import known_columns
@@ -176,7 +175,7 @@ def _array(values: list[object], name: str, spec: TableSpec) -> pa.Array:
         array = pa.array(plain, kind)
         # Arrow cuts off what has no place in the type, without a word.
         pairs = zip(plain, array.to_pylist(), strict=True)
-        changed = [value for value, kept in pairs if not _is_kept(value, kept)]
+        changed = [value for value, kept in pairs if not is_kept(value, kept)]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         message = f"a value for key column {name!r} of type {type_name(kind)} is none: {error}"
         raise BadRecordError(message, hint="pass values of that type", column=name) from error
@@ -185,13 +184,6 @@ def _array(values: list[object], name: str, spec: TableSpec) -> pa.Array:
         message += repr(changed[0])[:100]
         raise BadRecordError(message, hint="pass values of that type", column=name)
     return array
-
-
-def _is_kept(value: object, kept: object) -> bool:
-    """Tell whether a column keeps a value as it is; a date also is the midnight of its day."""
-    if isinstance(value, datetime) and isinstance(kept, date) and not isinstance(kept, datetime):
-        kept = datetime.combine(kept, time())
-    return bool(value == kept)
 
 
 def _partitions_of(wanted: WantedKeys, spec: TableSpec) -> Points | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -75,6 +76,70 @@ def test_a_default_counts_for_the_rows_that_are_there_and_for_those_that_come() 
     widened = changed.taking(WidenColumn("new", pa.decimal128(8, 3)))
     assert widened.schema.notes == {found.last_id: ColumnNote("", "1.500", "2.000")}
     assert Schema.from_dict(widened.schema.to_dict()) == widened.schema
+
+
+FIVE = datetime(2026, 1, 1, 5)  # noqa: DTZ001 - of a type without zone
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("date", FIVE),
+        ("date", 5),
+        ("timestamp_ntz", FIVE.replace(tzinfo=timezone(timedelta(hours=5)))),
+        ("timestamp_ntz", pa.scalar(1, pa.timestamp("ns"))),
+        ("timestamp", FIVE),
+        ("float", 1e300),
+        ("float", "-1e300"),
+        ("double", "1e400"),
+        ("float", True),
+        ("int", True),
+        ("int", 1.5),
+        ("bigint", FIVE),
+        ("boolean", 2),
+        ("string", 5),
+        ("string", b"x"),
+        ("decimal(4,2)", 1.234),
+    ],
+    ids=str,
+)
+def test_a_default_that_its_column_cannot_keep_as_it_is_is_refused(
+    kind: str, default: object
+) -> None:
+    type_ = parse_ddl(f"a {kind}").field("a").type
+    with pytest.raises(SchemaError, match="is no value of column 'a'"):
+        after(AddColumn("a", type_, default=default))
+    with pytest.raises(SchemaError, match="is no value of column 'a'"):
+        after(AddColumn("a", type_), DefaultColumn("a", default))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "text"),
+    [
+        ("date", FIVE.replace(hour=0), "2026-01-01"),
+        ("timestamp_ntz", FIVE.date(), "2026-01-01T00:00:00.000000"),
+        (
+            "timestamp",
+            FIVE.replace(tzinfo=timezone(timedelta(hours=5))),
+            "2026-01-01T00:00:00.000000Z",
+        ),
+        ("float", 0.1, "0.1"),
+        ("float", "1e30", "1e+30"),
+        ("float", float("inf"), "inf"),
+        ("double", "-Infinity", "-inf"),
+        ("int", 1.0, "1"),
+        ("int", "1", "1"),
+        ("boolean", "true", "true"),
+        ("binary", "x", "78"),
+        ("decimal(4,2)", 1.5, "1.50"),
+    ],
+    ids=str,
+)
+def test_a_text_says_a_default_in_the_type_of_its_column_as_a_value_of_it_does(
+    kind: str, default: object, text: str
+) -> None:
+    found = after(AddColumn("a", parse_ddl(f"a {kind}").field("a").type, default=default))
+    assert found.schema.notes[found.last_id].default == text
 
 
 def test_members_of_structs_lists_and_maps_change_as_columns_do() -> None:
