@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from plait.expr.ddl import type_of
 from plait.expr.parser import CHANGE, parsed, refused
-from plait.model.column_path import column_path
+from plait.model.column_path import column_path, path_parts
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -79,7 +79,10 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     """
     generated = _GENERATED.fullmatch(text)
     if generated is not None:
-        return (*parse_steps(generated[1]), GenerateColumn(generated[2], generated[3].strip()))
+        added = parse_steps(generated[1])
+        if len(added) > 1:
+            raise refused(text, CHANGE, f"{text[:100]!r} adds several columns at once")
+        return (*added, GenerateColumn(generated[2], generated[3].strip()))
     for pattern, make in _CONSTRAINTS:
         match = pattern.fullmatch(text)
         if match is not None:
@@ -90,6 +93,8 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     with parsed(text, CHANGE) as tree:
         actions = tree.args.get("actions") or ()
         try:
+            if actions:
+                _require_only(tree, "this", "kind", "actions")
             steps = tuple(step for action in actions for step in _steps(action))
         except ValueError as error:
             raise refused(text, CHANGE, f"cannot read {text[:100]!r}: {error}") from error
@@ -102,6 +107,20 @@ def _plain(name: str) -> str:
     return name.replace("`", "")
 
 
+def _require_only(node: exp.Expr, *known: str) -> None:
+    """Refuse what the parser read and nobody here would look at."""
+    for name, value in node.args.items():
+        if value and name not in known:
+            if isinstance(value, list):
+                shown = value[0].sql(dialect="spark")
+            elif isinstance(value, (bool, str)):
+                shown = name.upper()
+            else:
+                shown = f"{name.upper()} {value.sql(dialect='spark')}"
+            message = f"{shown[:80]} is not supported"
+            raise ValueError(message)
+
+
 def _steps(action: exp.Expr) -> Iterator[Step]:
     match action.key:
         case "columndef":
@@ -111,9 +130,10 @@ def _steps(action: exp.Expr) -> Iterator[Step]:
         case "drop":
             yield from (DropColumn(path) for path in _dropped(action))
         case "renamecolumn":
-            yield RenameColumn(_path(action.this), str(action.args["to"].name))
+            _require_only(action, "this", "to")
+            yield RenameColumn(_path(action.this), _name(action.args["to"]))
         case "altercolumn":
-            yield _altered(action)
+            yield from _altered(action)
         case other:
             message = f"{other} is not supported"
             raise ValueError(message)
@@ -125,23 +145,29 @@ def _added(column: exp.Expr) -> AddColumn:
     if column.key != "columndef" or kind is None:
         message = "expected a name and a type"
         raise ValueError(message)
-    for each in column.args.get("constraints") or ():
-        match each.kind.key:
+    _require_only(column, "this", "kind", "constraints", "position")
+    constraints = {each.kind.key: each.kind for each in column.args.get("constraints") or ()}
+    if len(constraints) < len(column.args.get("constraints") or ()):
+        message = "expected NOT NULL, DEFAULT and COMMENT once"
+        raise ValueError(message)
+    for key, each in constraints.items():
+        match key:
             case "notnullcolumnconstraint":
-                nullable = bool(each.kind.args.get("allow_null"))
+                nullable = bool(each.args.get("allow_null"))
             case "defaultcolumnconstraint":
-                default = _value(each.kind.this)
+                default = _value(each.this)
             case "commentcolumnconstraint":
-                comment = each.kind.this.name
+                comment = each.this.name
             case other:
                 message = f"{other} is not supported"
                 raise ValueError(message)
     if place is not None:
-        after = "" if place.this is None else str(place.this.name)
+        after = "" if place.this is None else _name(place.this)
     return AddColumn(_path(column.this), type_of(kind), nullable, default, comment, after)
 
 
 def _dropped(action: exp.Expr) -> Iterator[str]:
+    _require_only(action, "this", "kind", "tables", "exists")
     if str(action.args.get("kind")) not in ("COLUMN", "COLUMNS") or action.args.get("exists"):
         message = "expected DROP COLUMN and a name"
         raise ValueError(message)
@@ -152,20 +178,38 @@ def _dropped(action: exp.Expr) -> Iterator[str]:
             yield _path(each)
 
 
-def _altered(action: exp.Expr) -> Step:
+def _altered(action: exp.Expr) -> Iterator[Step]:
     path, given = _path(action.this), action.args
     if given.get("dtype") is not None:
-        return WidenColumn(path, type_of(given["dtype"]))
-    if given.get("comment") is not None:
-        return CommentColumn(path, given["comment"].name)
-    if given.get("default") is not None:
-        return DefaultColumn(path, _value(given["default"]))
-    if given.get("drop") and given.get("allow_null"):
-        return AllowNull(path)
-    if given.get("drop"):
-        return DefaultColumn(path, None)
-    message = "expected TYPE, SET or DROP"
-    raise ValueError(message)
+        _require_only(action, "this", "dtype", "comment", "rename_to")
+        yield WidenColumn(path, type_of(given["dtype"]))
+        if given.get("comment"):
+            yield CommentColumn(path, given["comment"].name)
+        if given.get("rename_to"):  # CHANGE COLUMN names the column twice
+            name = _name(given["rename_to"])
+            if name != path_parts(path)[-1]:
+                yield RenameColumn(path, name)
+    elif given.get("comment"):
+        _require_only(action, "this", "comment")
+        yield CommentColumn(path, given["comment"].name)
+    elif given.get("default") is not None:
+        _require_only(action, "this", "default")
+        yield DefaultColumn(path, _value(given["default"]))
+    elif given.get("drop"):
+        _require_only(action, "this", "drop", "allow_null")
+        yield AllowNull(path) if given.get("allow_null") else DefaultColumn(path, None)
+    else:
+        message = "expected TYPE, SET or DROP"
+        raise ValueError(message)
+
+
+def _name(node: exp.Expr) -> str:
+    """Return the name of a column among its siblings, which is no path."""
+    names = path_parts(_path(node))
+    if len(names) > 1:
+        message = f"expected a name without a dot, not {'.'.join(names)}"
+        raise ValueError(message)
+    return names[0]
 
 
 def _path(node: exp.Expr) -> str:
@@ -181,9 +225,9 @@ def _value(node: exp.Expr) -> object:
     """Return a literal as text, which its column reads by its type; None for NULL."""
     if node.key == "null":
         return None
-    sign = ""
-    if node.key == "neg":
-        sign, node = "-", node.this
+    number = node.this if node.key == "neg" else node
+    if number.key == "literal" and not number.is_string:
+        return number.name if number is node else f"-{number.name}"
     if node.key == "cast":  # DATE '2026-01-31'
         node = node.this
     if node.key == "boolean":
@@ -191,4 +235,4 @@ def _value(node: exp.Expr) -> object:
     if node.key != "literal":
         message = f"a default is a literal, not {node.sql(dialect='spark')[:60]}"
         raise ValueError(message)
-    return sign + node.name
+    return str(node.name)

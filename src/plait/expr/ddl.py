@@ -21,7 +21,9 @@ _PLAIN: Final = {
     "BIGINT": "bigint",
     "FLOAT": "float",
     "DOUBLE": "double",
-    "TEXT": "string",  # char(n) and varchar(n) too
+    "TEXT": "string",
+    "CHAR": "string",
+    "VARCHAR": "string",
     "BINARY": "binary",
     "DATE": "date",
     "TIMESTAMPTZ": "timestamp",
@@ -74,6 +76,8 @@ def type_of(kind: exp.Expr, depth: int = 0) -> pa.DataType:
         case "DECIMAL", 1 | 2:
             scale = parts[1].name if len(parts) > 1 else "0"
             return plain_type(f"decimal({parts[0].name},{scale})")
+        case ("CHAR" | "VARCHAR") as plain, 1:  # of any length
+            return plain_type(_PLAIN[plain])
         case plain, 0 if plain in _PLAIN:
             return plain_type(_PLAIN[plain])
     message = f"unsupported column type {name}" + (f" of {len(parts)} parts" if parts else "")
