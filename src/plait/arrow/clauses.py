@@ -356,8 +356,7 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
     names = spec.schema.names if clause.values is None else []
     if isinstance(clause, Insert):
         names = [name for name in spec.schema.names if name in names or name in fixed]
-    else:
-        # The source's row is in the partition of the table's: all that it comes from may be taken.
+    else:  # both rows are in one partition: all that it comes from may be taken
         kept = {*spec.key, *spec.partition_columns} & fixed
         names = [name for name in names if name not in kept]
     if SOURCE not in sides:
