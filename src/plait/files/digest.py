@@ -127,7 +127,7 @@ class _RowHasher:
             entry = pa.struct([array.type.key_field, array.type.item_field])
             array = array.cast(pa.list_(entry))
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
-        parents = pc.list_parent_indices(array).to_numpy()
+        parents = np.repeat(np.arange(len(array)), lengths)  # elements under a null have none
         items = self._values(pc.list_flatten(array), self.seed)
         places = np.arange(len(parents)) - (np.cumsum(lengths) - lengths)[parents]
         items += places.astype(np.uint64) * _STEP

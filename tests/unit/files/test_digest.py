@@ -132,6 +132,28 @@ def test_a_column_that_was_added_and_is_null_leaves_the_digest_as_it_is() -> Non
     assert digest_of([few]) == digest_of([more])
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_lies_under_a_null_does_not_count(first: int) -> None:
+    """Arrow lets elements stay in the buffers of a null; files and plain arrays have none."""
+    offsets, numbers = pa.array([0, 2, 3, 5], pa.int32()), pa.array([1, 2, 3, 4, 5], pa.int64())
+    texts, hidden = pa.array(["a", "b", "c", "d", "e"]), pa.array([True, False, True])
+    lists = pa.ListArray.from_arrays(offsets, numbers)
+    covered = {
+        "list": pa.ListArray.from_arrays(offsets, numbers, mask=hidden),
+        "map": pa.MapArray.from_arrays(offsets, texts, numbers, mask=hidden),
+        "struct": pa.StructArray.from_arrays([lists], names=["inner"], mask=hidden),
+        "deep": pa.ListArray.from_arrays(
+            pa.array([0, 1, 1, 3], pa.int32()),
+            pa.ListArray.from_arrays(offsets, numbers, mask=hidden),
+        ),
+    }
+    for name, array in covered.items():
+        plain = pa.array(array.to_pylist(), array.type)
+        one, two = (pa.record_batch({name: each}).slice(first) for each in (array, plain))
+        for exact in (False, True):
+            assert row_hashes(one, exact=exact).tolist() == row_hashes(two, exact=exact).tolist()
+
+
 def test_floats_that_are_equal_count_as_equal() -> None:
     odd = np.array([0x7FF8000000000001, 0x8000000000000000], np.uint64).view(np.float64)
     plain = np.array([np.nan, 0.0])
