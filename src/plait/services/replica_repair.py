@@ -2,16 +2,18 @@
 
 A replica is another table with the same rows: its files differ, so bytes prove nothing. The rows of
 a bucket are taken if there are as many as the table's metadata says, and if every row that can
-still be read here is among them.
+still be read here is among them. Such a row keeps the version that wrote it; the others count as
+written by the repair, so they may expire late, and never too early.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from plait.arrow.ingest import split
@@ -26,6 +28,7 @@ from plait.model.instant import Operation
 from plait.model.layout import TableLayout
 from plait.model.plan import LIVE, Snapshot
 from plait.model.request import WriteRequest
+from plait.model.written import WRITTEN_FIELD, without_written
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.scan import Scan
 from plait.read.slices import SliceReader
@@ -159,22 +162,25 @@ class _Repair:
         """Stage new files for the buckets; return how many files of the replica were read too."""
         spec = self.snapshot.spec
         operation = Operation.INSERT if spec.keyed else Operation.APPEND
-        request = WriteRequest(operation)
+        request = WriteRequest(operation, dated=spec.written)
         store = self.handle.store
         plan = plan_of(request, self.state.table, store.spec, txn.instant)
+        theirs, ours = self._theirs(), self._readable()
         staging = ArrowStaging(plan, txn.announce, task=Task("r"), store=store)
-        theirs = self._theirs()
         prints: list[Prints] = [NO_PRINTS]
         try:
             for batch in Scan(self.replica.store, theirs, columns=spec.schema.names).to_reader():
                 mine = self._mine(batch)
                 if mine.num_rows:
                     prints.append(fingerprints(mine))
-                    staging.write(pa.Table.from_batches([mine]))
+                    rows = pa.Table.from_batches([mine])
+                    if spec.written:
+                        rows = rows.append_column(WRITTEN_FIELD, ours.written(prints[-1]))
+                    staging.write(rows)
             status = staging.stage(replace(self.snapshot, files=LIVE.empty_table()), None)
         finally:
             staging.close()
-        self._require_all(status, np.concatenate(prints))
+        self._require_all(status, ours.prints, np.concatenate(prints))
         keys = KEYS_ALL if spec.keyed else KEYS_NONE
         changes = replace(
             status.changes,
@@ -202,7 +208,7 @@ class _Repair:
         parts = [chunk.rows.slice(start, stop - start) for start, stop in spans]
         return pa.concat_batches(parts)
 
-    def _require_all(self, status: WriteStatus, theirs: Prints) -> None:
+    def _require_all(self, status: WriteStatus, ours: Prints, theirs: Prints) -> None:
         """Refuse rows that are not as many as here, or lack one that can be read here."""
         wanted = _rows_by_bucket(self.files, "masked")
         found = _rows_by_bucket(status.changes.added)
@@ -212,20 +218,24 @@ class _Repair:
             counts = [rows.get(_key(bucket), 0) for rows in (found, wanted)]
             message = f"the replica has {counts[0]} rows of {_place(bucket)}, the table {counts[1]}"
             raise self._unlike(message, short)
-        ours = np.concatenate([NO_PRINTS, *self._readable()])
         missing, _ = unmatched(ours, theirs)
         if len(missing):
             message = f"{len(missing)} rows of these buckets are readable here and differ there"
             raise self._unlike(message, list(self.damaged))
 
-    def _readable(self) -> Iterator[Prints]:
-        store = self.handle.store
+    def _readable(self) -> _Readable:
+        """Read the rows of the damaged buckets that stand in other files."""
+        spec = self.snapshot.spec
         lost = {file.path for files in self.damaged.values() for file in files}
-        reader = SliceReader.of(store, self.snapshot)
+        reader = SliceReader.of(self.handle.store, self.snapshot)
+        prints, versions = [NO_PRINTS], [_NO_VERSIONS]
         for file in live_files(self.files):
             if file.path not in lost:
-                for rows in reader.rows(file, columns=self.snapshot.spec.schema.names):
-                    yield fingerprints(rows)
+                for rows in reader.rows(file, columns=spec.copied):
+                    prints.append(fingerprints(without_written(rows)))
+                    if spec.written:
+                        versions.append(rows.column(-1).to_numpy(zero_copy_only=False))
+        return _Readable.of(np.concatenate(prints), np.concatenate(versions))
 
     def _unlike(self, message: str, buckets: list[BucketId]) -> OptionError:
         hint = "bring the replica to the table's state, or name another one; nothing was written"
@@ -236,6 +246,46 @@ class _Repair:
             value=self.replica.store.spec.uri,
             buckets=sorted(map(_place, buckets)),
         )
+
+
+_NO_VERSIONS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """Rows that can be read here, by the second half of their prints."""
+
+    prints: Prints
+    versions: npt.NDArray[np.int64]
+    """That wrote them; none if the table does not keep it."""
+    given: npt.NDArray[np.int64]
+    """How many versions were given away, at the first row with a hash."""
+
+    @classmethod
+    def of(cls, prints: Prints, versions: npt.NDArray[np.int64]) -> Self:
+        """Sort them."""
+        order = np.argsort(prints[:, 1], kind="stable")
+        versions = versions[order] if len(versions) else versions
+        return cls(prints[order], versions, np.zeros(len(prints) + 1, np.int64))
+
+    def written(self, theirs: Prints) -> pa.Array:
+        """Return the version that wrote each of some rows here, and give none of them twice.
+
+        Null is a row that has no equal left here.
+        """
+        order = np.argsort(theirs[:, 1], kind="stable")
+        wanted = theirs[order]
+        first = np.searchsorted(self.prints[:, 1], wanted[:, 1])
+        before = np.arange(len(wanted)) - np.searchsorted(wanted[:, 1], wanted[:, 1])
+        at = first + self.given[first] + before
+        known = at < len(self.prints)
+        known[known] = (self.prints[at[known]] == wanted[known]).all(axis=1)
+        np.add.at(self.given, first[known], 1)
+        versions = np.zeros(len(theirs), np.int64)
+        versions[order[known]] = self.versions[at[known]]
+        missing = np.ones(len(theirs), np.bool_)
+        missing[order[known]] = False
+        return pa.array(versions, mask=missing)
 
 
 def _place(bucket: BucketId) -> str:

@@ -138,3 +138,38 @@ def test_a_table_without_a_key_is_repaired_by_partition(tmp_path: Path) -> None:
     Path(one.handle.store.location(path)).unlink()
     one.repair_from_replica(str(tmp_path / "b"))
     assert one.compare(two).equal
+
+
+def _file_of(table: Table, version: int) -> Path:
+    files = table.handle.cache.refresh().snapshot(table.handle.store).files.to_pylist()
+    path = next(file["path"] for file in files if file["version"] == version)
+    return Path(table.handle.store.location(path))
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["key", "no key"])
+def test_rows_that_can_be_read_here_keep_the_version_that_wrote_them(
+    tmp_path: Path, *, keyed: bool
+) -> None:
+    """Only rows that are lost count as new: they may expire late, and none too early."""
+    how = {"record_key": "id", "buckets": 1, "table_type": "mor"} if keyed else {}
+    one, two = (
+        Table.create(str(tmp_path / name), _SCHEMA, properties={"rows.written": on}, **how)
+        for name, on in (("a", "on"), ("b", "off"))
+    )
+    for table in (one, two):
+        for first in (0, 3, 6) if keyed else (0, 0, 0):
+            table.append(_rows(range(first, first + 3)))
+    _file_of(one, 2).unlink()
+    version = one.repair_from_replica(str(tmp_path / "b")).version
+    found = one.scan(columns=["id", "_written"]).to_arrow()
+    came: dict[int, set[int]] = {}
+    for row in found.to_pylist():
+        came.setdefault(row["id"], set()).add(row["_written"])
+    if keyed:
+        assert came == {n: {[1, version, 3][n // 3]} for n in range(9)}
+    else:
+        assert came == {n: {1, version, 3} for n in range(3)}
+    assert found.num_rows == 9
+    assert one.compare(two).equal
+    live = {path for _, path in _live(one)}
+    assert not live.intersection(problem.path for problem in one.verify().problems)
