@@ -12,6 +12,7 @@ from plait.model.history import PendingEntry
 from plait.model.instant import Action, Operation
 from plait.model.layout import TableLayout
 from plait.model.partitioning import is_plain_name
+from plait.model.plan import UNIQUE_TABLE
 from plait.model.written import WRITTEN_OPTION
 from plait.state.admission import features_in_use, usable_features
 from plait.state.definition import TableDef
@@ -302,6 +303,8 @@ def _found(
         yield known.WRITTEN, "the property rows.written", f"`tablectl set URI {WRITTEN_OPTION}=off`"
     for name in table.replicas:
         yield known.REPLICAS, f"sink {name!r}", "`tablectl replicas remove URI NAME`"
+    if table.unique == UNIQUE_TABLE:
+        yield known.UNIQUE, "unique='table', which never changes,", _COPY
     for schema in table.schemas.values():
         if schema.defaults:
             what = f"schema {schema.id}, where a column has a default,"

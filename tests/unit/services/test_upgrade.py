@@ -284,6 +284,15 @@ def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
     assert laid.plan_downgrade(list(uses)).uses == ()
 
 
+def test_keys_that_are_unique_in_the_table_are_named_with_their_remedy() -> None:
+    """Where keys are unique never changes."""
+    forget(f"{URI}-unique")
+    unique = Table.create(f"{URI}-unique", "id bigint", record_key="id", unique="table")
+    (use,) = unique.plan_downgrade(BASE).uses
+    assert (use.feature, use.what) == ("unique-table-1", "unique='table', which never changes,")
+    assert "new table" in use.remedy
+
+
 def test_a_rule_that_an_older_schema_has_is_named_with_its_remedy(t: Table) -> None:
     """The older schema stays, so it is of no use to take the rule out of the newest one."""
     change = t.alter().add("w", "bigint").generate("w", "nullif(id, id)").add_check("some", "true")
