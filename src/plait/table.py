@@ -194,7 +194,8 @@ class Table(Writes, Queries, Repushing, Services):
             on_conflict: ``raise``; or ``retry``, which stages the conflicting buckets again.
             on_duplicate: for ``insert``, if the key exists: ``raise`` or ``skip``.
             missing_columns: for ``upsert``, if rows lack columns of the table: ``raise``; or
-                ``keep``, which keeps the values of existing rows. In new rows they are null.
+                ``keep``, which keeps the values of existing rows. New rows get the columns'
+                defaults, or null.
             where: for ``overwrite`` and ``delete``: the rows to remove.
             partitions: ``dynamic``: ``overwrite`` only the partitions that the rows are in.
             read_from: the scan, snapshot or version that the rows were computed from. If another

@@ -94,7 +94,7 @@ def _formula(value: object) -> Expression:
 
 
 def partial(spec: TableSpec) -> Clauses:
-    """Return what a partial upsert does: what rows lack stays, and is null in those that are new.
+    """Return what a partial upsert does: what rows lack stays; those that are new get defaults.
 
     As in every upsert a row that comes in wins unless the ordering column says otherwise.
     """

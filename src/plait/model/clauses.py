@@ -41,7 +41,7 @@ class Insert:
     """Insert the source's row; a clause of ``Table.merge``."""
 
     values: Mapping[str, object] | None = None
-    """Column: value; the others are null. None: every column that the source has too."""
+    """Column: value; others get defaults. None: every column that the source has too."""
     when: object = None
     """A condition on the source's row, as SQL text; None: always."""
 

@@ -7,7 +7,14 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from plait import BadRecordError, OptionError, RetryableConflictError, SchemaMismatchError, Table
+from plait import (
+    BadRecordError,
+    Insert,
+    OptionError,
+    RetryableConflictError,
+    SchemaMismatchError,
+    Table,
+)
 
 DDL = "id bigint, p string, a double, b double, rev int"
 NUMBERS = itertools.count()
@@ -212,3 +219,14 @@ def test_missing_columns_go_with_upserts_alone(operation: str) -> None:
         table.writer(operation, missing_columns="keep")
     with pytest.raises(OptionError, match="missing_columns='null'"):
         table.writer("upsert", missing_columns="null")
+
+
+def test_new_rows_of_partial_upserts_and_merges_get_defaults() -> None:
+    table = Table.create("memory://partial-defaults", "id bigint, v bigint", record_key="id")
+    table.alter().add("w", "bigint", default=7).commit()
+    few = [pa.table({"id": [number], "v": [1]}) for number in (1, 2, 3)]
+    table.upsert(few[0], missing_columns="keep")
+    table.merge(few[1], not_matched=Insert())
+    table.merge(few[2], not_matched=Insert({"v": "s.v + 1"}))
+    found = table.scan().to_arrow().sort_by("id")
+    assert found.to_pydict() == {"id": [1, 2, 3], "v": [1, 1, 2], "w": [7, 7, 7]}
