@@ -130,6 +130,7 @@ class Repushing:
                 a call may be repeated: without it, a second call undoes the undo.
 
         Raises:
+            OptionError: the former layout does not go with what was set since.
             InstantExpiredError: the repush had a source, and the rows before it were cleaned.
             RepushRefusedError: it had, and rows without keys were changed since.
             InstantNotFoundError: the newest change of the layout is no repush, or not that of

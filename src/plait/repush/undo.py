@@ -45,6 +45,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
             the newest one is undone, whatever it is.
 
     Raises:
+        OptionError: the former layout does not go with what was set since; nothing was written.
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
         RepushRefusedError: it had, and rows without keys were changed since; or the former layout
             names columns that are gone.
@@ -59,30 +60,36 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     if state.table.repush is not None and _undoes(handle, state, state.table.repush):
         return repush(handle, resumed(state.table.repush))
     before = _before(handle, state)
-    met = [False]
+    wanted, met = _wanted(before), [False]
 
     def draft(state: TableState) -> Draft | None:
         _require_newest(handle, state, before)
         met[0] = _replaced_rows(handle, state, before)
         if met[0]:
             require_no_replicas(state.table, "an undo that changes rows")
-        return _swap_back(handle, state, before, replaced_rows=met[0])
+        back = _swap_back(handle, state, before, replaced_rows=met[0])
+        if back is not None:
+            wanted.layout(state.table)  # refuses what does not go with what was set since
+        return back
 
     decision = publish_service(handle, draft)
     if decision is not None:
         return RepushReport("", before.until, version=decision.version)
     _require_its_columns(handle, handle.cache.known(), before)
+    if met[0]:
+        wanted = replace(wanted, source=WantedSource(_rows_of(before), since=before.until + 1))
+    return repush(handle, wanted)
+
+
+def _wanted(before: FormerLayout) -> NewLayout:
     layout = before.layout
-    wanted = NewLayout(
+    return NewLayout(
         layout.buckets.count or None,
         layout.partition_by,
         layout.ordering or "",
         layout.table_type,
         bucket_by=layout.buckets.by,
     )
-    if met[0]:
-        wanted = replace(wanted, source=WantedSource(_rows_of(before), since=before.until + 1))
-    return repush(handle, wanted)
 
 
 def _require_newest_swap(handle: TableHandle, state: TableState, version: int) -> None:

@@ -54,6 +54,20 @@ BESIDE: dict[str, tuple[dict[str, object], dict[str, object], Act, Act]] = {
         lambda table: table.set({"file.compression.level": 0}),
     ),
 }
+UNDONE: dict[str, tuple[dict[str, object], dict[str, object], Act, Act]] = {
+    "sinks that cannot tell keys apart": (
+        {"partition_by": "year(day)"},
+        {"partition_by": ()},
+        lambda table: table.add_replica("eu=memory://repush-fitting-eu"),
+        lambda table: table.remove_replica("eu"),
+    ),
+    "a time to live of a column that was no partition": (
+        {},
+        {"partition_by": "day"},
+        lambda table: table.set_ttl("day 30d partition"),
+        lambda table: table.set_ttl(None),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -89,6 +103,37 @@ def test_an_undo_never_lays_rows_out_by_another_column_of_the_name(field: str) -
         table.undo_repush()
     assert caught.value.columns == ["day"]
     assert again(table).version == before
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["no row since", "rows since"])
+@pytest.mark.parametrize("name", UNDONE)
+def test_an_undo_leads_to_no_layout_that_does_not_go_with_what_was_set_since(
+    name: str, written: bool
+) -> None:
+    """Whether it moves the rows or brings the old files back: nobody could write that table."""
+    how, call, act, back = UNDONE[name]
+    table = make(**how)
+    table.repush(**call)  # type: ignore[arg-type]  # as above
+    if written:
+        table.upsert(table.scan().to_arrow())
+    act(table)
+    before = table.version
+    with pytest.raises(OptionError):
+        table.undo_repush()
+    assert again(table).version == before
+    back(table)
+    assert table.undo_repush().version is not None
+    table.upsert(table.scan().to_arrow())
+    assert again(table).scan().count() == 2
+
+
+def test_an_undo_fits_what_is_set_until_its_decision() -> None:
+    table = make()
+    table.repush(partition_by="day")
+    client = beside(table, "publish", lambda: again(table).set_ttl("day 30d partition"))
+    with pytest.raises(OptionError):
+        client.undo_repush()
+    assert again(table).scan().count() == 2
 
 
 @pytest.mark.parametrize("source", ["parquet:{place}", "1"])
