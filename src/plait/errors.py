@@ -370,9 +370,9 @@ class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
 
 
 class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
-    """Rows share a key under the new layout, or the source of a repush is gone or does not fit.
+    """Rows share a key or cannot be in the new layout, or the source is gone or does not fit.
 
-    Facts: partition_by, or rows and found; source and version; operations and since.
+    Facts: partition_by, or rows and found; column; source and version; operations and since.
     """
 
 

@@ -68,6 +68,8 @@ class TableSpec:
     """Of new files: readers take any."""
     unique: str = field(default=UNIQUE_PARTITION, compare=False)
     """Where keys are unique: in their partition, or in the table (RFC 0030)."""
+    finite: str | None = field(default=None, compare=False)
+    """A column without NaN although it orders nothing here: it will where the rows go next."""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class WriteRequest:
     dated: bool = False
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
+    finite: str | None = None
+    """See ``TableSpec``."""
     evolves: bool = False
     """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
     brings: tuple[AddColumn, ...] | None = None

@@ -68,7 +68,8 @@ class FollowRound:
 
         Raises:
             StreamError: another process did it.
-            RepushRefusedError: what was committed cannot be carried over to a source's rows.
+            RepushRefusedError: what was committed cannot be carried over to a source's rows, or
+                cannot be in the new layout.
         """
         if progress.version is None:
             message = "a shadow follows before it is loaded"
@@ -78,9 +79,10 @@ class FollowRound:
         operations = changing(state, self.handle, since)
         if self.shadow.repush.source is not None:
             require_followable(self.handle, state, since)
-        if not state.table.spec.keyed and not operations <= _ADDING:
-            return self._reload(progress, until)  # no key tells which of its rows have gone
-        return self._upsert(progress, since, until)
+        with self.shadow.refusing("the table"):
+            if not state.table.spec.keyed and not operations <= _ADDING:
+                return self._reload(progress, until)  # no key tells which of its rows have gone
+            return self._upsert(progress, since, until)
 
     def _reload(self, progress: ShadowProgress, until: int) -> int:
         snapshot, lease = pin(self.handle, until, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from plait.errors import BadRecordError, DuplicateKeyError, RepushRefusedError
+from plait.errors import DuplicateKeyError, RepushRefusedError
 from plait.model.written import WRITTEN_FIELD
 from plait.repush.parts import RowPart, RowSource
 from plait.repush.shadow import Shadow, ShadowProgress
@@ -64,7 +64,7 @@ class Load:
         """Load the next task; return how many rows it had.
 
         Raises:
-            RepushRefusedError: a key comes twice under the new layout, or a row does not fit.
+            RepushRefusedError: a key comes twice under the new layout, or a row cannot be in it.
             StreamError: another process loaded this task.
         """
         task = progress.task
@@ -72,17 +72,16 @@ class Load:
         data, after = self._read(part), task + 1
         last = after == len(self.parts)
         try:
-            with shadow.load_writer(progress, after, last=last) as writer:
+            with (
+                shadow.refusing(shadow.repush.told),
+                shadow.load_writer(progress, after, last=last) as writer,
+            ):
                 writer.write(data)
                 part.check()
         except DuplicateKeyError as error:
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task
             raise repeated_keys(shadow) from error
-        except BadRecordError as error:
-            message = f"{shadow.repush.told} has a row that the table cannot have: {error}"
-            hint = "cancel the repush, and mend the row in the source"
-            raise RepushRefusedError(message, hint=hint) from error
         return writer.result.stats.rows_in
 
     def _read(self, part: RowPart) -> object:

@@ -78,8 +78,9 @@ class Repushing:
             ClockUnavailableError: the store tells no time, so nothing can be too old.
             InstantError: the source is a version that cannot be read; nothing was written.
             RepushOpenError: another repush is open.
-            RepushRefusedError: keys are not unique under this layout, or the source went away, or
-                what was committed cannot be carried over; the table is as it was.
+            RepushRefusedError: keys are not unique under this layout, or its ordering column is
+                NaN in a row, or the source went away, or what was committed cannot be carried
+                over; the table is as it was.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -132,7 +133,8 @@ class Repushing:
         Raises:
             OptionError: the former layout does not go with what was set since.
             InstantExpiredError: the repush had a source, and the rows before it were cleaned.
-            RepushRefusedError: it had, and rows without keys were changed since.
+            RepushRefusedError: it had, and rows without keys were changed since; or the former
+                ordering column is NaN in a row by now.
             InstantNotFoundError: the newest change of the layout is no repush, or not that of
                 ``version``.
             RepushOpenError: another repush is open.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import TableExistsError
+from plait.errors import BadRecordError, RepushRefusedError, TableExistsError
 from plait.model.changes import ADDED, MASKED
 from plait.model.decision import Span
 from plait.model.order import Order, recorded_order
@@ -106,7 +107,23 @@ class Shadow:
         token = replace(self.stream.token(epoch, start, end), offsets=(Span("", start, end),))
         spec = self.handle.cache.known().table.spec
         request = write_request(operation, spec, on_conflict="retry", token=token)
-        return Writer(self.handle, replace(request, dated=self.dated))
+        # Nothing orders its rows here, but there it will, and a NaN is never replaced.
+        finite = self.repush.layout.ordering
+        return Writer(self.handle, replace(request, dated=self.dated, finite=finite))
+
+    @contextlib.contextmanager
+    def refusing(self, told: str) -> Iterator[None]:
+        """Refuse a row that the table cannot have under its new layout.
+
+        Raises:
+            RepushRefusedError: there is one; it says whose it is.
+        """
+        try:
+            yield
+        except BadRecordError as error:
+            message = f"{told} has a row that cannot be in the new layout: {error}"
+            hint = "cancel the repush, mend the row there, and begin it again"
+            raise RepushRefusedError(message, hint=hint, column=error.column) from error
 
     def rows_taken(self) -> tuple[int, int]:
         """Return how many rows its load brought, and by how many its rounds changed that."""

@@ -48,7 +48,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
         OptionError: the former layout does not go with what was set since; nothing was written.
         InstantExpiredError: the repush had a source, and the rows before it were cleaned.
         RepushRefusedError: it had, and rows without keys were changed since; or the former layout
-            names columns that are gone.
+            names columns that are gone, or orders by one that is NaN in a row by now.
         InstantNotFoundError: the newest change of the layout is no repush, or not that of
             ``version``.
         RepushOpenError: another repush is open.

@@ -254,11 +254,12 @@ def plan_of(
     known, table = table.spec.schema, with_columns_of(table, request)
     added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     added |= _brought_ids(request, table.spec.schema)
+    spec = replace(table.spec, finite=request.finite)
     return WritePlan(
-        _checked(_by_columns(_by_layout(request, table.spec), known), table.spec),
+        _checked(_by_columns(_by_layout(request, spec), known), spec),
         store,
         instant,
-        table.spec,
+        spec,
         table.options,
         step=step,
         claims=reads or request.read_set is not None or table.isolation == "serializable",

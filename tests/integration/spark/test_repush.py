@@ -176,3 +176,12 @@ def test_a_key_in_two_partitions_is_refused_by_executors(spark, tmp_path: Path) 
     assert _sum(table) == (2, 3)
     table.cancel_repush()
     assert not table.verify().problems
+
+
+def test_a_row_that_nothing_could_replace_is_refused_by_executors(spark, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), "id bigint, at double", record_key="id", buckets=2)
+    table.insert(pa.table({"id": [1, 2], "at": [1.0, float("nan")]}))
+    with pytest.raises(RepushRefusedError, match="'at' is NaN"):
+        table.repush(ordering="at", spark=spark)
+    table.cancel_repush()
+    assert not table.verify().problems
