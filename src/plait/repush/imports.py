@@ -234,13 +234,16 @@ def _dataset(
         partitioning="hive",
         partition_base_dir=base,
     )
+    types = {field.name: field.type for field in dataset.schema}
     for each in dataset.get_fragments():
-        for field in each.physical_schema:
-            at = dataset.schema.get_field_index(field.name)
-            if at < 0 or dataset.schema.field(at).type != field.type:
-                message = f"column {field.name!r} of {each.path} is not in the first file alike"
+        placed = pads.get_partition_keys(each.partition_expression)
+        own = {name: types[name] for name in placed}
+        own |= {field.name: field.type for field in each.physical_schema}
+        for name in sorted(types.keys() | own.keys()):
+            if types.get(name) != own.get(name):  # it would be read as null where it lacks
+                message = f"{each.path} lacks column {name!r} of other files, or has it otherwise"
                 hint = "write the files with the same columns, or import them one by one"
-                raise SchemaMismatchError(message, hint=hint, column=field.name, path=each.path)
+                raise SchemaMismatchError(message, hint=hint, column=name, path=each.path)
     return dataset
 
 

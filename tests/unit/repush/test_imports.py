@@ -19,7 +19,7 @@ from plait.repush.run import PROGRESS
 from plait.repush.shadow import Shadow
 from plait.repush.source import WantedSource
 from tests.support.protocol import beside
-from tests.support.repush_steps import FIRST, SCHEMA, content, make, rows
+from tests.support.repush_steps import FIRST, SCHEMA, again, content, make, rows
 
 IMPORTED = sorted([(1, "x", 5), (2, "x", 5), (3, "y", 6), (4, "y", 6), (90, "z", 7)])
 PARTS = (rows(1, 2, v=5), rows(3, 4, p="y", v=6), rows(90, p="z", v=7))
@@ -115,6 +115,25 @@ def test_a_source_that_went_away_ends_the_repush_with_its_name(
     assert content(table) == FIRST
     table.cancel_repush()
     with pytest.raises(OptionError):
+        table.repush(source=source)
+
+
+@pytest.mark.parametrize("at", ["0", "1", "p=z/0"])
+def test_plain_files_that_lack_a_column_are_refused(at: str, tmp_path: Path) -> None:
+    """Whichever file comes first: nulls would stand for values that nobody wrote."""
+    source, table = parquet(tmp_path / "source"), make()
+    (tmp_path / "source" / at).parent.mkdir(exist_ok=True)
+    pq.write_table(rows(7).drop_columns(["v"]), tmp_path / "source" / f"{at}.parquet")
+    before = table.version
+    with pytest.raises(SchemaMismatchError, match="'v'"):
+        table.repush(source=source)
+    assert again(table).version == before
+
+
+def test_plain_files_beside_directories_that_give_a_column_are_refused(tmp_path: Path) -> None:
+    source, table = partitioned(tmp_path / "source"), make()
+    pq.write_table(rows(7).drop_columns(["p"]), tmp_path / "source" / "z.parquet")
+    with pytest.raises(SchemaMismatchError, match="'p'"):
         table.repush(source=source)
 
 
