@@ -21,7 +21,7 @@ from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
-from plait.model.plan import Snapshot
+from plait.model.plan import Snapshot, StoreSpec
 from plait.model.request import FileSet, WritePlan
 
 GROUP = "plait.engines"
@@ -181,6 +181,10 @@ class EngineOfSessions(Protocol):
         """Return the engine that works in this session; raise OptionError if it is none."""
         ...
 
+    def require_reachable(self, store: StoreSpec) -> None:
+        """Raise CapabilityMissingError if the processes of its sessions cannot reach a store."""
+        ...
+
 
 @runtime_checkable
 class Rewriting(Protocol):
@@ -237,3 +241,16 @@ def engine_within(session: object, default: Engine) -> Engine:
     kind = type(session).__qualname__
     message = f"no engine works in a session of type {type(session).__module__}.{kind}"
     raise OptionError(message, hint="pass a SparkSession", key="spark", value=kind)
+
+
+def require_session(session: object, default: Engine, stores: Iterable[StoreSpec]) -> None:
+    """Refuse a session that cannot work on some stores, before anything is written.
+
+    Raises:
+        OptionError: no engine knows such a session.
+        CapabilityMissingError: its processes cannot reach a store.
+    """
+    engine = engine_within(session, default)
+    if isinstance(engine, EngineOfSessions):
+        for store in stores:
+            engine.require_reachable(store)

@@ -73,7 +73,9 @@ class Repushing:
 
         Raises:
             OptionError, SchemaError: the table cannot have this layout, or the source has other
-                columns; nothing was written.
+                columns, or ``spark`` is no session; nothing was written.
+            CapabilityMissingError: executors cannot reach the table, or the source; nothing was
+                written.
             SchemaMismatchError: the table has no column that ``expire`` names.
             ClockUnavailableError: the store tells no time, so nothing can be too old.
             InstantError: the source is a version that cannot be read; nothing was written.

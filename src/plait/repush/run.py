@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from plait.arrow.engine import ArrowEngine
+from plait.engine import require_session
 from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
 from plait.model.decision import Decision
+from plait.model.plan import StoreSpec
 from plait.model.repush import OpenRepush
+from plait.model.repush_source import TABLE
 from plait.repush.begin import NewLayout, begin, is_over, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
+from plait.repush.source import located
 from plait.repush.swap import Swap, reserved
 from plait.services.clustering import cluster, plan_clustering
 from plait.services.expiry import expire, plan_expiry
@@ -77,7 +82,9 @@ def repush(
     at any point: the same call goes on where it was.
 
     Raises:
-        OptionError, SchemaError: the table cannot have this layout, or the rows of the source;
+        OptionError, SchemaError: the table cannot have this layout, or the rows of the source, or
+            no engine works in such a session; nothing was written.
+        CapabilityMissingError: the session's executors cannot reach the table or the source;
             nothing was written.
         InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
@@ -86,6 +93,7 @@ def repush(
             the table is as it was.
         ClockUnavailableError: rows are to expire, and the store tells no time.
     """
+    _require_session(handle, wanted, spark)
     expired, spent_s = _expire(handle, wanted)
     opened = begin(handle, wanted)
     if opened is None:
@@ -97,6 +105,14 @@ def repush(
     options = {} if wanted.source is None else wanted.source.options
     work = _Work(handle, opened, report, options, spark)
     return work.run()
+
+
+def _require_session(handle: TableHandle, wanted: NewLayout, spark: SparkSession | None) -> None:
+    """Refuse a session that could not do the work of a repush, before that is open."""
+    stores = [handle.store.spec]
+    if wanted.source is not None and wanted.source.address.kind == TABLE:
+        stores.append(StoreSpec(located(wanted.source.address).place))
+    require_session(spark, ArrowEngine(store=handle.store), stores)
 
 
 def _finished(handle: TableHandle, commit_id: str) -> RepushReport:

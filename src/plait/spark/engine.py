@@ -11,7 +11,7 @@ from plait.arrow.clauses import rows_spec
 from plait.errors import OptionError
 from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
-from plait.model.plan import Snapshot
+from plait.model.plan import Snapshot, StoreSpec
 from plait.model.request import FileSet, WritePlan
 from plait.spark.frame import (
     arrow_schema,
@@ -64,6 +64,14 @@ class SparkEngine:
             message = f"not a Spark session: {type(session).__qualname__}"
             raise OptionError(message, hint="pass a SparkSession as spark=", key="spark", value="")
         return SparkEngine(session)
+
+    def require_reachable(self, store: StoreSpec) -> None:
+        """Refuse a store inside of this process, where no executor is.
+
+        Raises:
+            CapabilityMissingError: it is one.
+        """
+        require_reachable(store)
 
     @property
     def width(self) -> int:
