@@ -372,7 +372,7 @@ class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
 class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
     """Rows share a key or cannot be in the new layout, or the source is gone or does not fit.
 
-    Facts: partition_by, or rows and found; column; source and version; operations and since.
+    Facts: partition_by, or rows, found; column; source, version; operations, since; commit_id.
     """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from plait.errors import OptionError, RepushOpenError
+from plait.errors import OptionError, RepushOpenError, RepushRefusedError
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Instant, Operation
@@ -20,6 +20,7 @@ from plait.services.repushed import delete_repushed
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.definition import Definition, require_whole
+from plait.txn.matrix import SWAPS
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
@@ -134,7 +135,8 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
             nothing was written.
         InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
-        RepushRefusedError: what was committed cannot be carried over; nothing was written.
+        RepushRefusedError: what was committed cannot be carried over, or the commit id is that of
+            another operation; nothing was written.
         UndoneError: a restore undid the commit of this commit id.
     """
     met: list[OpenRepush] = []
@@ -169,8 +171,31 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
 
 
 def is_over(handle: TableHandle, state: TableState, commit_id: str | None) -> bool:
-    """Tell whether the commit id of a repush was committed; raise UndoneError if undone since."""
-    return commit_id is not None and find_commit(handle.store, state, commit_id) is not None
+    """Tell whether a repush was swapped in under its commit id.
+
+    Raises:
+        RepushRefusedError: another operation was committed under it.
+        UndoneError: a restore undid the commit.
+    """
+    version = None if commit_id is None else find_commit(handle.store, state, commit_id)
+    if version is None:
+        return False
+    if operation_of(handle, state, version) not in SWAPS:
+        raise taken(str(commit_id), version)
+    return True
+
+
+def operation_of(handle: TableHandle, state: TableState, version: int) -> Operation | None:
+    """Return the operation of a version; None if there is no such version."""
+    commits = state.commits(handle.store, since=version - 1, columns=("version", "operation"))
+    return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
+
+
+def taken(commit_id: str, version: int) -> RepushRefusedError:
+    """Return the error for a commit id under which something else was committed."""
+    message = f"the commit id {commit_id!r} of the repush was committed in version {version}"
+    hint = "nothing was changed; begin it under another commit id, once none is open"
+    return RepushRefusedError(message, hint=hint, commit_id=commit_id, version=version)
 
 
 @dataclass(slots=True)

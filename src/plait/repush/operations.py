@@ -82,7 +82,7 @@ class Repushing:
             RepushOpenError: another repush is open.
             RepushRefusedError: keys are not unique under this layout, or its ordering column is
                 NaN in a row, or the source went away, or what was committed cannot be carried
-                over; the table is as it was.
+                over, or ``commit_id`` is that of another operation; the table is as it was.
 
         >>> import pyarrow as pa
         >>> from plait import Table

@@ -89,8 +89,8 @@ def repush(
         InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
         RepushRefusedError: keys are not unique under this layout, or its ordering column is NaN in
-            a row, or the source went away or changed, or what was committed cannot be carried over;
-            the table is as it was.
+            a row, or the source went away or changed, or what was committed cannot be carried over,
+            or the commit id is that of another operation; the table is as it was.
         ClockUnavailableError: rows are to expire, and the store tells no time.
     """
     _require_session(handle, wanted, spark)

@@ -20,7 +20,7 @@ from plait.model.layout import TableLayout
 from plait.model.repush import OpenRepush
 from plait.model.repush_source import RepushSource
 from plait.model.request import WriteRequest
-from plait.repush.begin import resumed
+from plait.repush.begin import resumed, taken
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
 from plait.services.restore import visible_rows
@@ -150,9 +150,7 @@ def _require_free(handle: TableHandle, state: TableState, commit_id: str) -> Non
     """Refuse a commit id that another commit took while the repush was open."""
     version = find_commit(handle.store, state, commit_id)
     if version is not None:
-        message = f"the commit id {commit_id!r} of the repush was committed in version {version}"
-        hint = "nothing was changed; cancel the repush, and begin it again under another commit id"
-        raise RepushRefusedError(message, hint=hint, commit_id=commit_id, version=version)
+        raise taken(commit_id, version)
 
 
 def _require_all(shadow: Shadow, rows: int, found: int) -> None:

@@ -18,7 +18,7 @@ from plait.model.layout import FormerLayout
 from plait.model.partitioning import parse_field, sources_of
 from plait.model.repush import OpenRepush
 from plait.model.repush_source import VERSION, SourceAddress
-from plait.repush.begin import NewLayout, resumed
+from plait.repush.begin import NewLayout, operation_of, resumed
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
@@ -106,7 +106,7 @@ def _newest_swap(handle: TableHandle, state: TableState) -> int | None:
     if not state.table.former:
         return None
     version = state.table.former[-1].until + 1
-    return version if _operation(handle, state, version) in SWAPS else None
+    return version if operation_of(handle, state, version) in SWAPS else None
 
 
 def _rows_of(before: FormerLayout) -> SourceAddress:
@@ -116,7 +116,7 @@ def _rows_of(before: FormerLayout) -> SourceAddress:
 def _undoes(handle: TableHandle, state: TableState, opened: OpenRepush) -> bool:
     """Tell whether the open repush is what an undo of the newest swap begins."""
     former = state.table.former
-    swap = _operation(handle, state, former[-1].until + 1) if former else None
+    swap = operation_of(handle, state, former[-1].until + 1) if former else None
     if swap not in SWAPS or opened.properties or opened.commit_id is not None:
         return False
     source = None if opened.source is None else (opened.source.address, opened.base)
@@ -154,11 +154,6 @@ def _require_its_columns(handle: TableHandle, state: TableState, before: FormerL
         raise RepushRefusedError(message, hint=hint, columns=other)
 
 
-def _operation(handle: TableHandle, state: TableState, version: int) -> Operation | None:
-    commits = state.commits(handle.store, since=version - 1, columns=("version", "operation"))
-    return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
-
-
 def _require_newest(handle: TableHandle, state: TableState, before: FormerLayout) -> None:
     """Refuse to undo another repush than the one that was the newest when the undo began."""
     if _before(handle, state) != before:
@@ -168,7 +163,7 @@ def _require_newest(handle: TableHandle, state: TableState, before: FormerLayout
 
 def _replaced_rows(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:
     """Tell whether the swap after a layout replaced the rows too."""
-    return _operation(handle, state, before.until + 1) is Operation.REPUSH_SOURCE
+    return operation_of(handle, state, before.until + 1) is Operation.REPUSH_SOURCE
 
 
 def _swap_back(

@@ -60,11 +60,22 @@ def test_a_commit_id_that_another_commit_took_ends_in_an_error_and_changes_nothi
     begin(table.handle, NewLayout(buckets=3, commit_id="taken"))
     with table.writer("upsert", commit_id="taken") as writer:
         writer.write(rows(70, v=7))
-    assert table.repush(buckets=3, commit_id="taken").version == writer.result.version
-    with pytest.raises(RepushRefusedError, match="taken"):
-        table.repush(buckets=3)
+    for call in ({}, {"commit_id": "taken"}):
+        with pytest.raises(RepushRefusedError, match="taken"):
+            table.repush(buckets=3, **call)
     table.cancel_repush()
     assert content(table) == sorted([*FIRST, (70, "x", 7)])
+
+
+@pytest.mark.parametrize("expire", [None, "written 1d row"])
+def test_a_commit_id_of_another_operation_never_passes_for_a_repush(expire: str | None) -> None:
+    """A caller would take for done what never happened."""
+    table = make(properties={"rows.written": "on"})
+    version = table.upsert(rows(70, v=7), commit_id="taken").version
+    with pytest.raises(RepushRefusedError, match="taken") as caught:
+        table.repush(buckets=3, expire=expire, commit_id="taken")
+    assert caught.value.version == version
+    assert again(table).version == version
 
 
 def test_an_open_repush_is_not_that_of_another_commit_id() -> None:
