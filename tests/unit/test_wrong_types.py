@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from plait import Table, TableError
+from plait import Delete, OptionError, Table, TableError
 from plait.replicate.address import parse_sink
 from tests.support.memory import forget
 
@@ -29,6 +29,29 @@ def test_a_value_of_a_wrong_type_is_refused_and_nothing_is_written(what: str) ->
     table = Table.create(URI, "id bigint, v int", record_key="id")
     with pytest.raises(TableError):
         CALLS[what](table)
+    assert Table.open(URI).version == 0
+
+
+COMMIT_IDS: dict[str, Callable[[Table, str], object]] = {
+    "a write": lambda t, name: t.delete(where="id = 1", commit_id=name),
+    "an update": lambda t, name: t.update({"v": 1}, commit_id=name),
+    "a merge": lambda t, name: t.merge(t.scan().to_arrow(), matched=Delete(), commit_id=name),
+    "a writer": lambda t, name: t.writer("upsert", commit_id=name),
+    "a transaction": lambda t, name: t.transaction(commit_id=name).__enter__(),
+    "a repush": lambda t, name: t.repush(buckets=3, commit_id=name),
+}
+
+
+@pytest.mark.parametrize("name", ["", 5, b"x", True], ids=repr)
+@pytest.mark.parametrize("what", COMMIT_IDS)
+def test_a_commit_id_that_names_nothing_is_refused_and_nothing_is_written(
+    what: str, name: str
+) -> None:
+    """All writes that have an empty one, of a variable that is not set, would count as one."""
+    forget(URI)
+    table = Table.create(URI, "id bigint, v int", record_key="id")
+    with pytest.raises(OptionError, match="commit_id"):
+        COMMIT_IDS[what](table, name)
     assert Table.open(URI).version == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from plait.errors import OptionError
 from plait.model.bucket import BucketId, Partition
 from plait.model.clauses import Clauses
 from plait.model.contract import Options
@@ -14,6 +15,15 @@ from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.schema import Schema
 from plait.model.steps import AddColumn
+
+
+def require_commit_id(commit_id: object) -> None:
+    """Refuse an empty commit id, which all would share, and what is no text; raise OptionError."""
+    if commit_id is None or (isinstance(commit_id, str) and commit_id):
+        return
+    message = f"commit_id={commit_id!r} names no commit"
+    hint = "use a text that no other commit has, or omit it"
+    raise OptionError(message, hint=hint, key="commit_id", value=str(commit_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,10 @@ class WriteRequest:
     """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
     brings: tuple[AddColumn, ...] | None = None
     """What the first rows have that the table lacked, once some came, if ``evolves``."""
+
+    def __post_init__(self) -> None:
+        """Refuse a commit id that names nothing; raise OptionError."""
+        require_commit_id(self.commit_id)
 
     @property
     def joins(self) -> bool:

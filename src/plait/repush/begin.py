@@ -12,6 +12,7 @@ from plait.model.instant import Action, Instant, Operation
 from plait.model.layout import TableLayout
 from plait.model.repush import OpenRepush, repush_directory
 from plait.model.repush_source import RepushSource
+from plait.model.request import require_commit_id
 from plait.model.schema import names_of
 from plait.model.ttl import Ttl
 from plait.repush.follow import require_followable
@@ -51,6 +52,10 @@ class NewLayout:
     """Rows that are older are removed before the copy begins; None: none is."""
     commit_id: str | None = None
     """Of its swap: a repush whose commit id was committed is over."""
+
+    def __post_init__(self) -> None:
+        """Refuse a commit id that names nothing; raise OptionError."""
+        require_commit_id(self.commit_id)
 
     def chosen(self) -> dict[str, str]:
         """Return the options that change with it, as the table keeps them."""

@@ -195,6 +195,14 @@ def test_a_source_that_is_none_is_a_wrong_use(tablectl, table):
     assert tablectl("repush", table, "--cancel", "--source", "1").code == 2
 
 
+def test_an_empty_commit_id_names_no_repush(tablectl, table):
+    """Often it is a variable of a shell that is not set."""
+    before = Table.open(table).version
+    assert tablectl("repush", table, "--commit-id", "").code == 2
+    assert tablectl("repush", table, "--commit-id", "", "--dry-run").code == 2
+    assert Table.open(table).version == before
+
+
 def test_rows_are_replaced_or_removed_only_if_somebody_says_yes(tablectl, table):
     Table.open(table).delete(where="id = 1")
     before = Table.open(table).version
