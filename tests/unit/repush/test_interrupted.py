@@ -79,6 +79,16 @@ def test_an_undo_of_a_version_is_refused_where_another_repush_is_the_newest() ->
     assert is_laid_out(table, buckets=3)
 
 
+def test_an_undo_is_refused_by_the_version_that_renamed_a_column_of_the_layout() -> None:
+    table = make()
+    swap = table.repush(buckets=3).version
+    renamed = table.alter().rename("id", "key").commit().version
+    for version in (swap, None):
+        with pytest.raises(InstantNotFoundError, match=f"version {renamed} renamed columns"):
+            table.undo_repush(version)
+    assert table.version == renamed
+
+
 def test_an_undo_goes_on_with_no_other_repush() -> None:
     table = make()
     table.repush(buckets=3)
