@@ -9,6 +9,7 @@ written by the repair, so they may expire late, and never too early.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -169,14 +170,12 @@ class _Repair:
         staging = ArrowStaging(plan, txn.announce, task=Task("r"), store=store)
         prints: list[Prints] = [NO_PRINTS]
         try:
-            for batch in Scan(self.replica.store, theirs, columns=spec.schema.names).to_reader():
-                mine = self._mine(batch)
-                if mine.num_rows:
-                    prints.append(fingerprints(mine))
-                    rows = pa.Table.from_batches([mine])
-                    if spec.written:
-                        rows = rows.append_column(WRITTEN_FIELD, ours.written(prints[-1]))
-                    staging.write(rows)
+            for mine in self._mine(theirs):
+                prints.append(fingerprints(mine))
+                rows = pa.Table.from_batches([mine])
+                if spec.written:
+                    rows = rows.append_column(WRITTEN_FIELD, ours.written(prints[-1]))
+                staging.write(rows)
             status = staging.stage(replace(self.snapshot, files=LIVE.empty_table()), None)
         finally:
             staging.close()
@@ -199,14 +198,14 @@ class _Repair:
         files = files_in(theirs.files, set(self.damaged))
         return replace(theirs, files=files, total=None)
 
-    def _mine(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that belong to damaged buckets."""
-        chunk = split(rows, self.snapshot.spec)
-        spans = [span for group, span in chunk.spans.items() if group in self.damaged]
-        if not spans:
-            return rows.slice(0, 0)
-        parts = [chunk.rows.slice(start, stop - start) for start, stop in spans]
-        return pa.concat_batches(parts)
+    def _mine(self, theirs: Snapshot) -> Iterator[pa.RecordBatch]:
+        """Read the replica's rows that belong to damaged buckets."""
+        spec = self.snapshot.spec
+        for batch in Scan(self.replica.store, theirs, columns=spec.schema.names).to_reader():
+            chunk = split(batch, spec)
+            spans = [span for group, span in chunk.spans.items() if group in self.damaged]
+            if spans:
+                yield pa.concat_batches([chunk.rows.slice(at, to - at) for at, to in spans])
 
     def _require_all(self, status: WriteStatus, ours: Prints, theirs: Prints) -> None:
         """Refuse rows that are not as many as here, or lack one that can be read here."""
@@ -229,12 +228,11 @@ class _Repair:
         lost = {file.path for files in self.damaged.values() for file in files}
         reader = SliceReader.of(self.handle.store, self.snapshot)
         prints, versions = [NO_PRINTS], [_NO_VERSIONS]
-        for file in live_files(self.files):
-            if file.path not in lost:
-                for rows in reader.rows(file, columns=spec.copied):
-                    prints.append(fingerprints(without_written(rows)))
-                    if spec.written:
-                        versions.append(rows.column(-1).to_numpy(zero_copy_only=False))
+        for file in (each for each in live_files(self.files) if each.path not in lost):
+            for rows in reader.rows(file, columns=spec.copied):
+                prints.append(fingerprints(without_written(rows)))
+                if spec.written:
+                    versions.append(rows.column(-1).to_numpy(zero_copy_only=False))
         return _Readable.of(np.concatenate(prints), np.concatenate(versions))
 
     def _unlike(self, message: str, buckets: list[BucketId]) -> OptionError:
