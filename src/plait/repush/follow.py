@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.arrow.cast import LossyError, apply
 from plait.errors import InvariantError, RepushRefusedError
 from plait.model.instant import Operation
 from plait.model.partitioning import determines
@@ -168,15 +169,34 @@ class _Replay:
         return int(gone.num_rows)
 
     def _put(self, rows: pa.RecordBatch) -> int:
-        put = self._of(rows, _PUTS)
+        put = _fitting(self._of(rows, _PUTS).select(self.new.copied), self.new.schema.arrow)
         if put.num_rows:
-            self.writer.write(put.select(self.new.copied))
+            self.writer.write(put)
         return int(put.num_rows)
 
     @staticmethod
     def _of(rows: pa.RecordBatch, types: tuple[str, ...]) -> pa.Table:
         chosen = pc.is_in(rows.column(TYPE), value_set=pa.array(types))
         return pa.Table.from_batches([rows.filter(chosen)])
+
+
+def _fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Leave out rows with values that the columns cannot have any more.
+
+    A column that was wider before a restore has its wide type in the whole window. The restore is
+    in it too, and took such rows away, or gave their keys the values of before.
+    """
+    known = [field for field in schema if field.name in rows.schema.names]
+    wide = [field for field in known if rows.schema.field(field.name).type != field.type]
+    try:
+        for field in wide:
+            for chunk in rows[field.name].chunks:
+                apply(chunk, field.type)
+    except LossyError:
+        half = rows.num_rows // 2
+        parts = [rows.slice(0, half), rows.slice(half)] if half else []
+        return pa.concat_tables([rows.slice(0, 0), *(_fitting(each, schema) for each in parts)])
+    return rows
 
 
 def _by_commit(scan: ChangeScan) -> Iterator[ChangeScan]:

@@ -11,7 +11,12 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import BadRecordError, RepushRefusedError, TableExistsError
+from plait.errors import (
+    BadRecordError,
+    RepushRefusedError,
+    SchemaMismatchError,
+    TableExistsError,
+)
 from plait.model.changes import ADDED, MASKED
 from plait.model.decision import Span
 from plait.model.order import Order, recorded_order
@@ -120,7 +125,7 @@ class Shadow:
         """
         try:
             yield
-        except BadRecordError as error:
+        except (BadRecordError, SchemaMismatchError) as error:
             message = f"{told} has a row that cannot be in the new layout: {error}"
             hint = "cancel the repush, mend the row there, and begin it again"
             raise RepushRefusedError(message, hint=hint, column=error.column) from error
