@@ -152,7 +152,7 @@ class Follower:
 
         Raises:
             InstantExpiredError: it was cleaned.
-            SchemaMismatchError: it has values that the columns of the stream have no more.
+            SchemaMismatchError: columns of it had wider types than those of the stream have.
             StreamError: the offsets are not those of this table.
         """
         self._require_ours(end, self._head())
