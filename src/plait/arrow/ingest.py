@@ -90,12 +90,16 @@ def open_rows(data: object) -> Rows:
         return Rows(table.schema, table)
     if isinstance(data, (_Stream, _Batch)):
         return _from_capsules(data)
-    name = f"{type(data).__module__}.{type(data).__qualname__}"
+    name = _kind_of(data)
     message = f"cannot write a {name}"
     hint = "pass Arrow data, a pandas or Polars frame, or an object with __arrow_c_stream__"
     if isinstance(data, (list, dict)):
         hint = "convert it first: pyarrow.Table.from_pylist(rows, schema=...)"
     raise OptionError(message, hint=hint, key="data", value=name)
+
+
+def _kind_of(data: object) -> str:
+    return f"{type(data).__module__}.{type(data).__qualname__}"
 
 
 def _from_capsules(data: _Stream | _Batch) -> Rows:
@@ -105,7 +109,7 @@ def _from_capsules(data: _Stream | _Batch) -> Rows:
             return Rows(reader.schema, None, reader, foreign=True)
         batch = pa.record_batch(data)
     except pa.ArrowInvalid as error:
-        name = f"{type(data).__module__}.{type(data).__qualname__}"
+        name = _kind_of(data)
         message = f"a {name} has no columns: {str(error)[:160]}"
         hint = "pass a table: pyarrow.table({column: values})"
         raise OptionError(message, hint=hint, key="data", value=name) from error

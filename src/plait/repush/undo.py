@@ -95,28 +95,27 @@ def _wanted(before: FormerLayout) -> NewLayout:
 def _require_newest_swap(handle: TableHandle, state: TableState, version: int) -> None:
     newest = _newest_swap(handle, state)
     if version != newest:
-        _refuse_renamed(handle, state)
         message = f"version {version} is not the newest repush"
         message += "; there is none" if newest is None else f"; that is version {newest}"
         hint = "if that one is its undo, nothing is left to do; see Table.history()"
         raise InstantNotFoundError(message, hint=hint, version=version)
 
 
-def _refuse_renamed(handle: TableHandle, state: TableState) -> None:
-    """Refuse if the newest change of the layout gave its columns other names."""
-    renamed = state.table.former[-1].until + 1 if state.table.former else None
-    if renamed is not None and operation_of(handle, state, renamed) is Operation.SCHEMA:
-        message = f"version {renamed} renamed columns of the layout, so no repush before is undone"
-        hint = "repush to the layout that it had; see Table.history()"
-        raise InstantNotFoundError(message, hint=hint, version=renamed)
-
-
 def _newest_swap(handle: TableHandle, state: TableState) -> int | None:
-    """Return the version of the newest repush; None if the newest change of the layout is none."""
+    """Return the version of the newest repush; None if the newest change of the layout is none.
+
+    Raises:
+        InstantNotFoundError: the newest change gave columns of the layout other names.
+    """
     if not state.table.former:
         return None
     version = state.table.former[-1].until + 1
-    return version if operation_of(handle, state, version) in SWAPS else None
+    operation = operation_of(handle, state, version)
+    if operation is Operation.SCHEMA:
+        message = f"version {version} renamed columns of the layout, so no repush before is undone"
+        hint = "repush to the layout that it had; see Table.history()"
+        raise InstantNotFoundError(message, hint=hint, version=version)
+    return version if operation in SWAPS else None
 
 
 def _rows_of(before: FormerLayout) -> SourceAddress:
@@ -144,7 +143,6 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
     if _newest_swap(handle, state) is not None:
         return table.former[-1]
-    _refuse_renamed(handle, state)
     message = "there is no repush to undo"
     hint = "the newest change of the layout is not one; see Table.history()"
     raise InstantNotFoundError(message, hint=hint, version=state.version)
