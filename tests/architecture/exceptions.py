@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 LONG_FILES: dict[str, str] = {}
-LONG_TESTS: dict[str, str] = {
-    "tests/unit/services/test_verify.py": "one damage after the other, on one kind of table",
-    "tests/unit/txn/test_commit.py": "one commit protocol, one set of helpers",
-}
+LONG_TESTS: dict[str, str] = {}
 NESTED: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {

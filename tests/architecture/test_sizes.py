@@ -1,4 +1,4 @@
-"""Files, functions and classes stay small; each exception is listed with its reason."""
+"""Functions and classes stay small, files hold one concept; each exception has its reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from tests.architecture import exceptions
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE_LINES, TEST_FILE_LINES, CONFTEST_LINES = 400, 500, 150
+FILE_LINES, TEST_FILE_LINES, CONFTEST_LINES = 800, 800, 150
+"""Beyond this many lines a file needs a reason. It is no cap to squeeze under: one concept, whole."""
 FUNCTION_LINES, FUNCTION_LINES_NEVER = 50, 70
 PARAMETERS, POSITIONAL, NESTING, METHODS, FACADE_METHODS = 6, 4, 3, 15, 30
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.Try, ast.Match)
@@ -108,12 +109,12 @@ def check(found: dict[str, int], limit: int, excused: dict[str, str]) -> None:
     assert all(excused.values()), "an exception needs its reason"
 
 
-def test_source_files_stay_short() -> None:
+def test_large_source_files_have_a_reason() -> None:
     found = {place_of(path): lines_of(path) for path in sources("src")}
     check(found, FILE_LINES, exceptions.LONG_FILES)
 
 
-def test_test_files_stay_short() -> None:
+def test_large_test_files_have_a_reason() -> None:
     found = {place_of(path): lines_of(path) for path in sources("tests", "scripts", "benchmarks")}
     check(found, TEST_FILE_LINES, exceptions.LONG_TESTS)
     conftests = {place: count for place, count in found.items() if place.endswith("conftest.py")}
