@@ -122,7 +122,7 @@ def upsert(table: LiveTable, model: Rows, given_rows: dict[Any, Any]) -> None:
 
 def update(table: LiveTable, model: Rows, where: str, number: int) -> None:
     values, change = CHANGES[number]
-    clauses = parsed(Clauses(by_source=(Update(values),)))
+    clauses = parsed(Clauses(by_source=(Update(values),), merges=False))
     status = table.write("update", where=where, clauses=clauses)  # type: ignore[arg-type]
     hit = [row for row in model.values() if WHERE[where](row)]
     for row in hit:

@@ -15,12 +15,13 @@ from plait.arrow.check import check_known, lacking_column, prepare
 from plait.arrow.generated import Transformed
 from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr import parse_value
-from plait.expr.bind import bind, condition
+from plait.expr.bind import MergeSides, bind, condition, find_column
 from plait.expr.cast import cast
 from plait.expr.evaluate import Sides, compute, holds
 from plait.expr.tree import (
     SOURCE,
     TARGET,
+    Column,
     Compare,
     Expression,
     Function,
@@ -56,6 +57,7 @@ def parsed(clauses: Clauses) -> Clauses:
             _read(_one_of((Update, Delete), each, "not_matched_by_source"))
             for each in clauses.by_source
         ),
+        clauses.merges,
     )
 
 
@@ -202,6 +204,7 @@ class BoundClauses:
         source: TableSpec | None,
         *,
         target: bool = True,
+        merges: bool = True,
     ) -> Self:
         """Look up every column, and compute once without rows, so that types are checked.
 
@@ -210,7 +213,9 @@ class BoundClauses:
             SchemaMismatchError: a value does not fit its column.
             OptionError: a column of the key or of the partitions would change.
         """
-        sides = {TARGET: _plain(spec)} if target else {}
+        sides = MergeSides() if merges else dict[str, pa.Schema]()
+        if target:
+            sides[TARGET] = _plain(spec)
         if source is not None:
             sides[SOURCE] = _plain(source)
         rules = tuple(_bound(clause, spec, sides) for clause in clauses)
@@ -344,9 +349,11 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
         if name not in spec.schema.names:
             raise unknown_column(name, spec.schema.names)
         formula = parse_value(value)
-        if name in fixed and not (inserts and _is_source(formula, name)):
+        bound = bind(formula, sides)
+        own = isinstance(bound, Column) and (bound.path, bound.side) == ((name,), SOURCE)
+        if name in fixed and not (inserts and own):
             raise _fixed(name, spec, inserts=inserts)
-        values[name] = bind(formula, sides)
+        values[name] = bound
     return _BoundClause(when, values)
 
 
@@ -365,7 +372,7 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
             raise OptionError(message, hint="Update({column: value})", key="values", value="None")
         return {}
     return {
-        name: bind(Name((SOURCE, name)), sides) if len(sides) > 1 else bind(Name((name,)), sides)
+        name: find_column(sides[SOURCE], (name,), side=SOURCE)
         for name in names
         if name in sides[SOURCE].names
     }
@@ -378,12 +385,6 @@ def _fixed_columns(spec: TableSpec, sides: Schemas, *, inserts: bool) -> set[str
     """
     moves = spec.across and not inserts and {SOURCE, TARGET} <= sides.keys()
     return {*spec.key} if moves else {*spec.key, *spec.partition_sources}
-
-
-def _is_source(formula: Expression, column: str) -> bool:
-    if not isinstance(formula, Name) or formula.parts[-1] != column:
-        return False
-    return len(formula.parts) == 1 or formula.parts[:-1] in (("s",), ("source",))
 
 
 def _fixed(column: str, spec: TableSpec, *, inserts: bool) -> OptionError:

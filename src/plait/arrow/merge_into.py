@@ -52,7 +52,7 @@ class Merging:
         return cls(
             BoundClauses.bind(matched, spec, source),
             BoundClauses.bind(inserted, spec, source, target=source is None),
-            BoundClauses.bind(clauses.by_source, spec, None),
+            BoundClauses.bind(clauses.by_source, spec, None, merges=clauses.merges),
         )
 
     @property

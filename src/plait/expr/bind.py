@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -37,6 +37,16 @@ from plait.model.schema import type_name
 
 ALIASES: Final = {"t": TARGET, "target": TARGET, "s": SOURCE, "source": SOURCE}
 """What the two sides of a merge may be called."""
+
+
+class MergeSides(dict[str, pa.Schema]):
+    """The rows that a clause of a merge sees, one side or both.
+
+    In every clause an alias before a dot is the side, whatever the columns are called: else a new
+    column of the table or of a source would change what a clause means.
+    """
+
+
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -45,7 +55,7 @@ def bind(expression: Expression, sides: Mapping[str, pa.Schema], text: str = "")
 
     Args:
         expression: what was parsed.
-        sides: the schema of the rows on each side.
+        sides: the schema of the rows on each side; in a merge, ``MergeSides``.
         text: what the user wrote, for messages.
 
     Raises:
@@ -120,22 +130,41 @@ def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> 
         for each, schema in sides.items()
         if parts[0].lower() in {name.lower() for name in schema.names}
     ]
-    if len(sides) == 1 and (side is None or having):
-        side, *_ = sides
-        return find_column(sides[side], parts, text, side)
-    if side is not None:
-        if side not in sides:
-            which = "source" if side == SOURCE else "target"
-            message = f"{'.'.join(parts)!r} refers to the {which}, which is not available here"
-            hint = "inserted rows have only a source, and unmatched table rows only the table"
-            raise PredicateError(message, hint=hint + " from the table", text=text)
-        return find_column(sides[side], parts[1:], text, side)
+    aliased = isinstance(sides, MergeSides) or len(sides) > 1
+    if side is not None and (aliased or not having):
+        return _find_in(side, parts, sides, having, text)
     if len(having) > 1:
         message = f"both the source and the table have a column {parts[0]!r}"
         hint = f"write s.{parts[0]} for the source's, t.{parts[0]} for the table's"
         raise PredicateError(message, hint=hint, text=text, column=parts[0])
     side, *_ = having or sides
     return find_column(sides[side], parts, text, side)
+
+
+def _find_in(
+    side: str,
+    parts: tuple[str, ...],
+    sides: Mapping[str, pa.Schema],
+    having: Sequence[str],
+    text: str,
+) -> Column:
+    """Find what follows an alias; the error says how to reach a column that is called like it."""
+    alias, name = parts[0], ".".join(parts)
+    which = {SOURCE: "source", TARGET: "table"}
+    ways = " or ".join(f"{each}.{name} for the {which[each]}'s column {alias!r}" for each in having)
+    if side in sides:
+        try:
+            return find_column(sides[side], parts[1:], text, side)
+        except PredicateError as error:
+            if not ways:
+                raise
+            message = f"{error.message} in the {which[side]}, which {alias!r} stands for in a merge"
+            hint = f"write {ways}; {error.hint}"
+            raise PredicateError(message, hint=hint, text=text, column=parts[1]) from error
+    message = f"{name!r} refers to the {which[side]}, which is not available here"
+    hint = "inserted rows have only a source, and unmatched table rows only the table"
+    hint += f"; write {ways}" if ways else " from the table"
+    raise PredicateError(message, hint=hint, text=text, column=parts[1])
 
 
 def require_bound(predicate: Predicate, schema: pa.Schema) -> Predicate:

@@ -19,7 +19,8 @@ class Update(Matched):
     """Set columns of a row to new values; a clause of ``Table.merge``.
 
     A value is SQL text over the columns, a literal other than text, a pyarrow expression, or a
-    function of the rows. In a merge, ``s`` is the source's row and ``t`` the table's row.
+    function of the rows. In a merge, ``s.`` is the source's row and ``t.`` the table's row; a part
+    of a column that is called so is ``t.s.part``.
     """
 
     values: Mapping[str, object] | None = None
@@ -54,6 +55,8 @@ class Clauses:
     not_matched: tuple[Insert, ...] = ()
     by_source: tuple[Matched, ...] = ()
     """For rows of the table that no row of the source matches."""
+    merges: bool = True
+    """Whether ``s`` and ``t`` before a dot are the rows of a merge, whatever columns there are."""
 
     @classmethod
     def of(

@@ -267,8 +267,9 @@ class Writes(ABC):
         """Match the rows of a source with the table by record key, and apply clauses to them.
 
         In each list, the first clause whose ``when`` is true for a row applies. A row without
-        such a clause stays unchanged. In values and conditions ``s`` is the source and ``t`` the
-        table. The source has one row per key, and has the columns of the key and the partitions.
+        such a clause stays unchanged. In values and conditions ``s.`` is the source and ``t.`` the
+        table, whatever columns are called: part ``a`` of a column ``s`` is ``t.s.a``. The source
+        has one row per key, and has the columns of the key and the partitions.
 
         Args:
             source: a Spark DataFrame (stays distributed), or Arrow data as in ``writer``.

@@ -126,7 +126,7 @@ def update_request(
         message = "an update needs values"
         raise OptionError(message, hint="update({column: value})", key="values", value="{}")
     predicate = to_json(parse_where(asked.get("where"), spec.schema.arrow))
-    clauses = parsed(Clauses(by_source=(Update(values),)))
+    clauses = parsed(Clauses(by_source=(Update(values),), merges=False))
     return _by_clauses(Operation.UPDATE, clauses, spec, predicate, asked)
 
 
