@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from plait.arrow.memory import MemoryLimits, joined, owned, taken
 from plait.arrow.merge import last_removals
-from plait.errors import BadRecordError, OptionError
+from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.files import keys
 from plait.files.hash import bucket_of, key_hashes
 from plait.files.partition_values import values_of
@@ -44,6 +45,13 @@ class _Stream(Protocol):
 @runtime_checkable
 class _Batch(Protocol):
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+
+class _Frame(Protocol):
+    """A frame of pandas, as far as it is looked at here."""
+
+    @property
+    def columns(self) -> Iterable[object]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ def open_rows(data: object) -> Rows:
     if isinstance(data, pa.RecordBatchReader):
         return Rows(data.schema, None, data)
     if type(data).__module__.split(".", 1)[0] == "pandas" and hasattr(data, "columns"):
-        table = _from_pandas(data)
+        table = _from_pandas(cast(_Frame, data))
         return Rows(table.schema, table)
     if isinstance(data, (_Stream, _Batch)):
         return _from_capsules(data)
@@ -133,19 +141,37 @@ def split_batch(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBat
             yield piece
 
 
-def _from_pandas(data: object) -> pa.Table:
+def _from_pandas(data: _Frame) -> pa.Table:
+    names = [str(name) for name in data.columns]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        message = f"the frame has two columns {twice!r}"
+        hint = "rename or drop one of them"
+        raise SchemaMismatchError(message, hint=hint, column=twice, found=names)
     try:
         table = pa.Table.from_pandas(data, preserve_index=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         text = " ".join(str(part) for part in error.args)
         match = _CONVERSION.search(text)
         column = match[1] if match else ""
         message = f"column {column!r} of the frame has values of several types: {text[:160]}"
+        if not match:
+            message = f"pandas cannot give the columns of the frame: {text[:160]}"
         hint = "convert the column to one type, for example with astype"
         raise BadRecordError(message, hint=hint, column=column, sample={}) from error
     # An index without a name is only the order of the rows.
     kept = [name for name in table.column_names if not _INDEX.fullmatch(name)]
-    return table.select(kept).replace_schema_metadata(None)
+    table = table.select(kept).replace_schema_metadata(None)
+    return table if table.num_rows else _untyped(table)
+
+
+def _untyped(table: pa.Table) -> pa.Table:
+    """Return a frame without rows: pandas calls a column float64 that never had a value."""
+    fields = [
+        field.with_type(pa.null()) if field.type == pa.float64() else field
+        for field in table.schema
+    ]
+    return pa.schema(fields).empty_table()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,14 @@ class Frames(ABC):
         return pa.Table.from_batches(list(self._batches()), schema=self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Read the rows into a pandas frame."""
+        """Read the rows into a pandas frame, every value exact.
+
+        The types follow from the table's columns alone, whether or not a row is null: numbers and
+        booleans have pandas's nullable types (``Int64``, ``Float64``, ``boolean``), dates and
+        nested columns those of Arrow. Written back, the frame has the rows that were read.
+        """
         with _needs("pandas", "pandas"):
-            frame: pd.DataFrame = self.to_arrow().to_pandas()
+            frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper=_pandas_type)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -82,6 +87,26 @@ class Frames(ABC):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Stream the rows through Arrow's C interface; each call reads anew."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+@cache
+def _pandas_type(kind: pa.DataType) -> object:
+    """Return the type of a pandas column that holds all values of a type; None: Arrow's choice.
+
+    Arrow would make floating-point numbers of integers beside nulls, in lists too, and one thing
+    of null and NaN.
+    """
+    import pandas as pd  # noqa: PLC0415 - only when it is asked for
+
+    if pa.types.is_boolean(kind):
+        return pd.BooleanDtype()
+    if pa.types.is_integer(kind):
+        return getattr(pd, f"Int{kind.bit_width}Dtype")()
+    if pa.types.is_floating(kind):
+        return pd.Float32Dtype() if pa.types.is_float32(kind) else pd.Float64Dtype()
+    if pa.types.is_nested(kind) or pa.types.is_date(kind):
+        return pd.ArrowDtype(kind)
+    return None
 
 
 @cache
