@@ -66,6 +66,7 @@ soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 fuzz: ## Damage tables in every way and judge what comes of it (MINUTES=60, ARGS="--seed 5")
 	$(call ready,$(ALL))
 	@$(PY) -m tests.fuzz.run --minutes $(MINUTES) $(ARGS)
+	@$(PY) -m tests.fuzz.messages --cases 20000
 
 mutants: ## 200 faults put into the rooms that decide (ARGS="--only txn/", ARGS=--write)
 	$(call ready,$(ALL))

@@ -1,5 +1,7 @@
 """Write the pages of docs/reference that are made from the code; ``--check`` only compares them.
 
+The JSON Schema of the messages of streams is made, too: the code checks them by the same rules.
+
 Commands come from their help texts, exit codes from their table, errors from ``cli/errors.md``,
 options from the registry, conflicts from the matrix, the API from the docstrings of public names.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +26,12 @@ from plait.cli.exits import MEANING as EXIT_MEANING
 from plait.cli.exits import exit_for
 from plait.cli.main import ENTRIES, ROOT
 from plait.model.contract import OPTIONS, Option
+from plait.stream.message_schema import SCHEMA
 from plait.txn import beside
 from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
+SPEC = "../spec/"
 INTERNAL = frozenset(
     {
         "ChangeScan.divided",
@@ -76,6 +81,7 @@ def main() -> int:
 def pages() -> Mapping[str, str]:
     """Make every page, by file name."""
     return {
+        f"{SPEC}messages.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
         "cli.md": cli_page(),
         PAGE: NOTE + load_page(),
         "options.md": options_page(),

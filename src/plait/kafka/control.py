@@ -18,7 +18,8 @@ from plait.kafka.client import Clients
 from plait.kafka.library import is_absent, require_allowed, require_usable, translated
 from plait.kafka.settings import SinkSettings
 from plait.ports import SystemClock
-from plait.stream.messages import ACK, END, START, EncodedMessage
+from plait.stream.message_schema import ACK, END, START
+from plait.stream.messages import EncodedMessage
 from plait.stream.transport import Endpoint
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from plait.errors import EpochUnknownError
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+_PARTITION_MAX: Final = (1 << 31) - 1
+_OFFSET_MAX: Final = (1 << 63) - 1
 _HINT: Final = "give the sink a name of its own, which no other stream of the table has"
 
 
@@ -44,7 +46,7 @@ class SourcePartition(NamedTuple):
         3
         """
         topic, slash, number = text.rpartition("/")
-        if not (slash and topic and number.isascii() and number.isdigit()):
+        if not (slash and topic and _is_number(number, _PARTITION_MAX)):
             message = f"{text[:80]!r} is not a partition of a topic"
             raise EpochUnknownError(message, hint=_HINT, end=text[:80])
         return cls(topic, int(number))
@@ -78,10 +80,16 @@ class SourceOffset:
             EpochUnknownError: another kind of writer wrote this stream.
         """
         number, at, topic_id = text.partition("@")
-        if not (at and topic_id and number.isascii() and number.isdigit()):
+        if not (at and topic_id and _is_number(number, _OFFSET_MAX)):
             message = f"{text[:80]!r} is not an offset of a Kafka sink"
             raise EpochUnknownError(message, hint=_HINT, end=text[:80])
         return cls(int(number), topic_id)
+
+
+def _is_number(text: str, most: int) -> bool:
+    """Whether a text is a number in digits that Kafka can have; others are not even computed."""
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return digits and int(text) <= most
 
 
 def by_partition(records: Iterable[Message]) -> dict[SourcePartition, list[Message]]:

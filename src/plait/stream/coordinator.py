@@ -22,6 +22,7 @@ from plait.state.state import TableState
 from plait.stream.fence import Fence
 from plait.stream.group import Group
 from plait.stream.messages import (
+    TURNS_MAX,
     Acknowledgement,
     Farewell,
     Hello,
@@ -46,8 +47,6 @@ from plait.write.group_commit import decide
 _log = logging.getLogger(__name__)
 
 _OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
-_TURNS_MAX = 100
-"""The largest number of open turns while writers are silent."""
 _LOOK_S = 0.05
 """The pause between two polls while waiting for reports."""
 _AGAIN_S = 1.0
@@ -92,6 +91,8 @@ class Coordinator:
         self._fence = Fence(handle, application, handle.new_instant(handle.cache.known()))
         self._group = Group(handle.identity, self._session)
         self._fenced: CoordinatorFencedError | None = None
+        self._looked: float | None = None
+        """When the table was last asked whether a message of a newer coordinator is true."""
 
     def __enter__(self) -> Self:
         """Start the coordinator; see ``start``."""
@@ -155,6 +156,7 @@ class Coordinator:
         self._handle.ports.background.tend()
         self._require_first(self._handle.cache.known())
         came: list[Hello] = []
+        later: list[str] = []
         while (body := self._endpoint.receive(wait_s)) is not None:
             wait_s = 0
             message = self._group.understand(body)
@@ -165,7 +167,9 @@ class Coordinator:
             elif isinstance(message, Farewell):
                 self._group.part(message)
             elif isinstance(message, Turn) and message.session > self._session:
-                self._end_fenced(f"coordinator {message.session} sends turns")
+                later.append(message.session)
+        if later:
+            self._look_for_successor(max(later))
         if came:
             self._welcome(came)
         if self._group.asked:
@@ -181,7 +185,7 @@ class Coordinator:
             StreamError, CoordinatorFencedError: as ``poll``.
         """
         self.poll()
-        if len(self._group.turns) < _TURNS_MAX:
+        if len(self._group.turns) < TURNS_MAX:
             self._begin_turn(reset=False)
         clock = self._handle.ports.clock
         sent = clock.monotonic()
@@ -375,6 +379,19 @@ class Coordinator:
         why = self._fence.find_epoch_of_another(state, self._position, ours)
         if why is not None:
             self._end_fenced(why, cause)
+
+    def _look_for_successor(self, session: str) -> None:
+        """End if the table has a turn of a newer coordinator, as a message says.
+
+        A message alone ends nobody: its coordinator would have begun a turn. The table is asked
+        at most once a second, however many of them come.
+        """
+        now = self._handle.ports.clock.monotonic()
+        if self._looked is not None and now < self._looked + _AGAIN_S:
+            return
+        self._looked = now
+        self._require_newest()
+        _log.warning("coordinator %s sends turns, but the table has none of it", session)
 
     def _require_newest(self, cause: Exception | None = None) -> None:
         """Raise if a newer coordinator began a turn of this stream."""

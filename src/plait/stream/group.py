@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from plait.stream.messages import (
     Farewell,
@@ -20,6 +21,10 @@ from plait.stream.messages import (
 from plait.stream.open_turn import OpenTurn, TurnLoad
 
 _log = logging.getLogger(__name__)
+
+_WRITERS_MAX: Final = 10_000
+"""A message has the names of all; who comes when there are so many is not counted in."""
+_PARTED_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -93,6 +98,9 @@ class Group:
             known = self.lives.get(each.writer)
             if known == each.life or not self._counts(each):
                 continue
+            if known is None and len(self.lives) >= _WRITERS_MAX:
+                _log.warning("writer %r is left out: there are %d", each.writer, len(self.lives))
+                continue
             if known is not None:
                 again.add(each.writer)
             self.lives[each.writer] = each.life
@@ -140,6 +148,8 @@ class Group:
 
     def part(self, farewell: Farewell) -> None:
         """Go on without a writer that goes."""
+        if len(self.parted) >= _PARTED_MAX:
+            del self.parted[next(iter(self.parted))]
         self.parted[farewell.life] = farewell.writer, self.turns[-1].turn.number
         if self._knows(farewell.writer, farewell.life):
             self.leave_out(farewell.writer)

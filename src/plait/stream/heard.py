@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from plait.stream.messages import Acknowledgement, Offsets, Report, Turn
+from plait.model.instant import Instant
+from plait.stream.messages import TURNS_MAX, Acknowledgement, Offsets, Report, Turn
 
 
 @dataclass(slots=True)
@@ -18,12 +19,30 @@ class Heard:
     """The coordinator and the number of the turn that came last; a hello answers it."""
     committed: Offsets = field(default_factory=dict)
     """How far the table is."""
+    _names: dict[Instant, tuple[str, int]] = field(default_factory=dict)
+    """By instant, the coordinator and the number of the newest turns that were heard."""
     _told_at: tuple[str, int] = ("", -1)
     """The coordinator that told it, and the turn up to which it had decided."""
 
     def newest(self, session: str) -> int:
         """Return the newest turn of a coordinator that was begun; -1 if there is none."""
         return self.begun.get(session, -1)
+
+    def contradicts(self, turn: Turn) -> bool:
+        """Whether a turn has the instant of another one, or another instant than it had before.
+
+        A coordinator requests an instant for each turn, so one of the two is nobody's.
+        """
+        told = turn.session, turn.number
+        known = self._names.get(turn.instant)
+        return known != told if known is not None else told in self._names.values()
+
+    def note(self, turn: Turn) -> None:
+        """Note a turn that a coordinator sent; a hello answers the last one."""
+        self.last = turn.session, turn.number
+        self._names[turn.instant] = self.last
+        if len(self._names) > TURNS_MAX:
+            del self._names[next(iter(self._names))]
 
     def is_old(self, turn: Turn) -> bool:
         """Whether a turn was begun, or is of a coordinator that another one overtook."""

@@ -6,6 +6,7 @@ what a writer staged in a turn. An *acknowledgement* says which turns are decide
 for the current turn. Each message has the identity of its table, because streams of two tables may
 have one name and one transport.
 
+Each message fits the schema of ``message_schema``, both when it is sent and when it is read.
 As bytes they have the names of Hudi's RFC-32: START-COMMIT and END-COMMIT (a turn that begins anew,
 and one that ends another), WRITE-STATUS, ACK-COMMIT; and HELLO. Each carries a hash of its body: a
 message that was damaged on its way counts as lost.
@@ -22,16 +23,35 @@ from typing import Any, Final
 
 import xxhash
 
-from plait.errors import CorruptMetadataError, EpochUnknownError, FormatError
+from plait.errors import CorruptMetadataError, EpochUnknownError, FormatError, StreamError
+from plait.model.bounded_json import load_json
 from plait.model.instant import Instant
 from plait.model.stream import Position
+from plait.storage.port import check_path
+from plait.stream.message_schema import (
+    ACK,
+    END,
+    FAREWELL,
+    HELLO,
+    PROGRESS,
+    START,
+    STATUS,
+    VERSION,
+    body_misfit,
+    misfit,
+)
 
 _log = logging.getLogger(__name__)
 
-VERSION: Final = 1
-"""Of the messages: one with another version is passed over."""
-START, END, STATUS, ACK = "START-COMMIT", "END-COMMIT", "WRITE-STATUS", "ACK-COMMIT"
-HELLO, PROGRESS, FAREWELL = "HELLO", "PROGRESS", "FAREWELL"
+BYTES_MAX: Final = 16 << 20
+"""Of a message on its way; more is not parsed."""
+FILE_BYTES_MAX: Final = 256 << 20
+"""Of a report in a file."""
+_DEPTH_MAX: Final = 4
+"""The envelope, the body, and what a body has."""
+TURNS_MAX: Final = 100
+"""The largest number of turns of a coordinator that are open at once. So a writer that hears a turn
+owes it reports of at most so many earlier ones, whatever number the turn has."""
 
 Offsets = Mapping[str, str]
 """Where each source is read next, by name; texts that only the writers understand."""
@@ -189,8 +209,12 @@ class EncodedMessage(bytes):
     """Of the turn that it is about; -1 if it is about none."""
 
 
-def encode(message: Message) -> EncodedMessage:
-    """Write a message as bytes, for whatever carries it."""
+def encode(message: Message, *, bytes_max: int = BYTES_MAX) -> EncodedMessage:
+    """Write a message as bytes, for whatever carries it.
+
+    Raises:
+        StreamError: no receiver would take it. To send it would be to wait for an answer in vain.
+    """
     values: dict[str, object] = {}
     for name in message.__dataclass_fields__:
         value = getattr(message, name)
@@ -200,30 +224,43 @@ def encode(message: Message) -> EncodedMessage:
             value = str(value)
         elif isinstance(value, Mapping):
             value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
         values[name] = value
     kind = kind_of(message)
     envelope = {"version": VERSION, "kind": kind, "body": values, "check": _check(kind, values)}
     encoded = EncodedMessage(_text(envelope).encode())
+    wrong = body_misfit(kind, values) or _contradiction(message)
+    if not wrong and len(encoded) > bytes_max:
+        wrong = f"it has {len(encoded)} bytes, and {bytes_max} are allowed"
+    if wrong:
+        text = f"a message {kind} of the stream cannot be sent: {wrong}"
+        raise StreamError(text, hint="use fewer sources, and shorter names and offsets")
     encoded.kind, encoded.number = kind, getattr(message, "number", -1)
     return encoded
 
 
-def decode(body: bytes) -> Message:
-    """Read what ``encode`` wrote; raise CorruptMetadataError for anything else."""
+def decode(body: bytes, *, bytes_max: int = BYTES_MAX) -> Message:
+    """Read what ``encode`` wrote; raise CorruptMetadataError for anything else.
+
+    Whoever may write to the transport may send anything. What passes here fits the published
+    schema, contradicts itself nowhere, and names no file outside of the table.
+    """
     try:
-        envelope = json.loads(body)
-        version, kind, values = (envelope[name] for name in ("version", "kind", "body"))
-        if version != VERSION:
-            message = f"version {version!r}"
-            raise ValueError(message)
+        envelope = load_json(body, bytes_max=bytes_max, depth_max=_DEPTH_MAX)
+        wrong = misfit(envelope)
+        if wrong or not isinstance(envelope, dict):
+            raise ValueError(wrong)
+        kind, values = envelope["kind"], envelope["body"]
         if envelope["check"] != _check(kind, values):
             message = "its hash differs"
             raise ValueError(message)
         found = _message_of(kind, values)
-        if kind_of(found) != kind:
-            raise ValueError(kind)
-    except (AttributeError, KeyError, TypeError, ValueError, FormatError, RecursionError) as error:
-        message = f"not a message of a stream: {type(error).__name__}: {error}"
+        wrong = _contradiction(found)
+        if wrong:
+            raise ValueError(wrong)
+    except (ValueError, FormatError) as error:
+        message = f"not a message of a stream: {type(error).__name__}: {str(error)[:500]}"
         raise CorruptMetadataError(
             message, path="", found=body[:80].decode("utf-8", "replace")
         ) from error
@@ -231,6 +268,8 @@ def decode(body: bytes) -> Message:
 
 
 def _message_of(kind: str, values: dict[str, Any]) -> Message:
+    if values.get("session"):
+        Instant.parse(values["session"])  # one that is no time is later than every coordinator
     if kind in (START, END):
         return Turn(**{**values, "instant": Instant.parse(values["instant"])})
     if kind == STATUS:
@@ -241,6 +280,29 @@ def _message_of(kind: str, values: dict[str, Any]) -> Message:
             found: Message = made(**values)
             return found
     raise ValueError(kind)
+
+
+def _contradiction(message: Message) -> str:
+    """Say what is wrong between fields that are right for themselves; empty if nothing is.
+
+    Raises:
+        CorruptMetadataError: a path points outside of the table.
+    """
+    if isinstance(message, Turn) and message.decided >= message.number:
+        return "a turn that has begun is decided"
+    if isinstance(message, Hello) and bool(message.session) != (message.number >= 0):
+        return "it answers a turn without a number, or without a session"
+    if isinstance(message, Report):
+        for path in filter(None, (*message.runs, message.file)):
+            check_path(path)
+        lists = bool(message.runs or message.status)
+        if message.starts.keys() != message.ends.keys():
+            return "the sources that begin are not those that end"
+        if not message.starts and (lists or message.file or message.rows or message.flushes):
+            return "there are rows of no source"
+        if bool(message.file) != bool(message.file_hash) or (lists and message.file):
+            return "what it lists is in a file and in the message, or the file has no hash"
+    return ""
 
 
 def _check(kind: object, values: object) -> str:
@@ -271,10 +333,7 @@ def offsets_text(offsets: Offsets) -> str:
 
 def parse_offsets(text: str) -> dict[str, str]:
     """Read offsets of a token; raise ValueError for what a coordinator did not write."""
-    try:
-        offsets = json.loads(text) if text else {}
-    except RecursionError:  # nested without end
-        offsets = None
+    offsets = load_json(text.encode(), bytes_max=BYTES_MAX, depth_max=1) if text else {}
     if not isinstance(offsets, dict) or not all(isinstance(v, str) for v in offsets.values()):
         raise ValueError(text)
     return offsets

@@ -192,16 +192,22 @@ def gathered_of(store: Store, carried: Sequence[OpenTurn], last: OpenTurn) -> Ga
     """
     foreign: list[str] = []
     for each in carried:
-        for report in (whole(store, each) for each in each.ordered()):
-            foreign += [*report.runs, *status_of(report).changes.added["path"].to_pylist()]
-    reports = [whole(store, each) for each in last.ordered()]
-    flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r in reports if r.runs)
-    statuses = (status_of(report) for report in reports if report.status)
+        for report, status in _listed(store, each):
+            foreign += [*report.runs, *status.changes.added["path"].to_pylist()]
+    listed = _listed(store, last)
+    flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r, _ in listed if r.runs)
+    statuses = (status for report, status in listed if report.status)
     return Gathered(
         last.spec,
         (*statuses, *flushed),
-        tuple(run for report in reports for run in report.runs),
+        tuple(run for report, _ in listed for run in report.runs),
         tuple(foreign),
-        tuple(report.file for report in reports if report.file),
+        tuple(report.file for report, _ in listed if report.file),
         retried=last.abandoned,
     )
+
+
+def _listed(store: Store, turn: OpenTurn) -> list[tuple[Report, WriteStatus]]:
+    """Return the reports of a turn with what they list, which is checked to be their own."""
+    whole_ones = [whole(store, report, turn.turn.instant) for report in turn.ordered()]
+    return [(report, status_of(report, turn.turn)) for report in whole_ones]

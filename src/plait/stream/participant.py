@@ -7,11 +7,20 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
-from plait.errors import OffsetGapError, StreamError, TableError, TransactionClosedError
+from plait.errors import (
+    OffsetGapError,
+    OptionError,
+    StorageError,
+    StreamError,
+    TableError,
+    TransactionClosedError,
+)
 from plait.model.decision import Span
 from plait.model.plan import TableSpec
 from plait.stream.heard import Heard, Undecided
+from plait.stream.message_schema import ERROR_MAX, NAME_MAX, OFFSET_MAX
 from plait.stream.messages import (
+    TURNS_MAX,
     Acknowledgement,
     Farewell,
     Hello,
@@ -23,6 +32,7 @@ from plait.stream.messages import (
 from plait.stream.own_name import OwnName
 from plait.stream.transport import Endpoint
 from plait.stream.writer_turn import Parts, WriterTurn
+from plait.timeline.pending import find_request
 from plait.txn.table_handle import TableHandle
 
 _ASK_S = 1.0
@@ -66,7 +76,11 @@ class Participant:
             name: tells it from the other writers.
             label: stands in the names of its files.
             flushing: returns what stages and reports turns that have ended, one after the other.
+
+        Raises:
+            OptionError: the name is too long for a message.
         """
+        _require_text("name", name, NAME_MAX)
         self._handle, self._endpoint, self._name = handle, endpoint, name
         self._own = OwnName(application, handle.identity)
         self._label = f"{label}-" if label else ""
@@ -161,7 +175,8 @@ class Participant:
             PlanStaleError: a turn with another schema has begun; make the rows again.
             OffsetGapError: ``start`` is not where this writer is; read again from ``offset``.
             TransactionClosedError: no coordinator has begun a turn yet.
-            OptionError: the stream's operation takes no removals. Everything undecided is dropped.
+            OptionError: the stream's operation takes no removals: everything undecided is dropped.
+                Or a source or offset is too long for a message: nothing was taken.
             SchemaError: the rows do not fit the table. Everything undecided is dropped.
         """
         removed = [] if removals is None else [(True, removals)]
@@ -205,6 +220,8 @@ class Participant:
         if turn is None:
             message = "no coordinator has begun a turn"
             raise TransactionClosedError(message, hint="start a coordinator, and poll until ready")
+        _require_text("source", span.source, NAME_MAX)
+        _require_text("end", span.end, OFFSET_MAX)
         source, start, expected = span.source, span.start, self.offset(span.source)
         if start != expected:
             message = f"rows of source {source!r} start at {start!r}, but {expected!r} is next"
@@ -248,7 +265,9 @@ class Participant:
             self._own.refuse(turn)
         if self._turn is not None and turn.session < self._turn.turn.session:
             return  # of a coordinator that another one overtook
-        self._heard.last = turn.session, turn.number
+        if self._heard.contradicts(turn) or not self._is_proven(turn):
+            return
+        self._heard.note(turn)
         life = turn.lives.get(self._name)
         if life is None or (life != self._life and not self._welcome):
             self._introduce(turn)
@@ -270,16 +289,33 @@ class Participant:
         if known is not None and not turn.reset and not self._left_out(turn):
             self._turn = None
             self._end(known)
-            for missed in range(known.turn.number + 1, turn.number):
+            for missed in _missed(known.turn.number, turn):
                 self._report(self._about(turn.session, missed))
             self._send_again(turn.decided)
         else:
             self._drop()
             self._offsets = dict(turn.offsets)
             # It may be awaited in turns whose messages it has missed, and holds nothing of them.
-            for missed in range(turn.number if turn.reset else turn.decided + 1, turn.number):
+            for missed in () if turn.reset else _missed(turn.decided, turn):
                 self._report(self._given_up(turn.session, missed, begun=missed <= seen))
         self._begin(turn)
+
+    def _is_proven(self, turn: Turn) -> bool:
+        """Whether a coordinator sent a turn: of one that changes much, the table is asked.
+
+        A coordinator writes the record of an instant before it sends the turn. Without this look
+        one message could bind this writer for good to a coordinator that there is not, or to a
+        number that the real one never reaches. Turns that follow the last one cost no look. Of a
+        turn that is over meanwhile nothing is known: the coordinator sends the one that is open.
+        """
+        session, number = self._heard.last
+        if turn.session == session and turn.number <= number + TURNS_MAX:
+            return True
+        try:
+            record = find_request(self._handle.store, turn.instant)
+        except StorageError:
+            return False  # it is sent again
+        return record is not None and record.writer == turn.session
 
     def _hear_acknowledged(self, message: Acknowledgement) -> None:
         if self._holds(message) is not None:
@@ -340,8 +376,7 @@ class Participant:
         try:
             self._turn = WriterTurn.begin(self._handle, turn, label, buffer=self.buffer)
         except TableError as error:
-            about = self._about(turn.session, turn.number)
-            self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+            self._report(_failed(self._about(turn.session, turn.number), error))
 
     def _end(self, turn: WriterTurn) -> None:
         """Stage and report the rows of a turn in the background."""
@@ -358,14 +393,15 @@ class Participant:
         try:
             self._report(turn.finish(about))
         except Exception as error:  # noqa: BLE001 - the coordinator is told, and begins anew
-            self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+            taken = replace(about, starts=turn.starts, ends=turn.ends)
+            self._report(_failed(taken, error))  # what it took tells whether it was left out
         finally:
             turn.close()
 
     def _give_up(self, turn: WriterTurn, error: BaseException) -> None:
         about = self._about(turn.turn.session, turn.turn.number)
         self._drop()
-        self._report(replace(about, error=f"{type(error).__name__}: {error}"))
+        self._report(_failed(about, error))
 
     def _report(self, report: Report) -> None:
         self._undecided.add(report)
@@ -393,3 +429,25 @@ class Participant:
         if self._closed:
             message = f"the writer {self._name!r} is closed"
             raise TransactionClosedError(message, hint="create a new one")
+
+
+def _missed(after: int, turn: Turn) -> range:
+    """Return the turns before one whose reports may be awaited: no more than are ever open."""
+    return range(max(after + 1, turn.number - TURNS_MAX), turn.number)
+
+
+def _failed(about: Report, error: BaseException) -> Report:
+    """Report why a turn was given up, in as many characters as a message takes."""
+    text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode("utf-8")
+    return replace(about, error=text[:ERROR_MAX])
+
+
+def _require_text(key: str, text: str, length: int) -> None:
+    """Refuse a text that no message takes; raise OptionError."""
+    wrong = f"has {len(text)} characters" if len(text) > length else ""
+    if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+        wrong = "is not of whole characters"
+    if wrong:
+        message = f"the {key} of a writer of a stream {wrong}: {text[:80]!a}"
+        hint = f"use a text of at most {length} characters"
+        raise OptionError(message, hint=hint, key=key, value=text[:80])

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import xxhash
 
 from plait.errors import CorruptMetadataError
-from plait.files.data_file import STATUS, data_path
+from plait.files.data_file import STATUS, data_path, parse_path
 from plait.model.bucket import UNKEYED, Partition
 from plait.model.instant import Instant
 from plait.storage.port import Store
-from plait.stream.messages import Report, decode, encode
+from plait.stream.messages import BYTES_MAX, FILE_BYTES_MAX, Report, decode, encode
 from plait.write.group_commit import RUN_HOME
 
 
@@ -38,31 +38,37 @@ class StatusFile:
 
         Raises:
             StorageError: the file could not be written.
+            StreamError: it would be larger than what anybody reads.
         """
-        if len(report.status) * 4 // 3 + sum(map(len, report.runs)) <= self.size_max:
+        size_max = min(self.size_max, BYTES_MAX // 2)
+        if len(report.status) * 4 // 3 + sum(map(len, report.runs)) <= size_max:
             return report
-        body = encode(report)
+        body = encode(report, bytes_max=FILE_BYTES_MAX)
         path = data_path(RUN_HOME, UNKEYED, self.instant, self.label, STATUS)
         self.announce([RUN_HOME])
         self.store.put(path, body)
         return replace(report, runs=(), status=b"", file=path, file_hash=_hash(body))
 
 
-def whole(store: Store, report: Report) -> Report:
+def whole(store: Store, report: Report, instant: Instant) -> Report:
     """Return a report with what it lists; it is read from its file if it has one.
 
     Raises:
-        CorruptMetadataError: the file is missing, damaged, or another report's.
+        CorruptMetadataError: the file is missing, damaged, another report's, or of another instant.
         StorageError: it cannot be read now.
     """
     if not report.file:
         return report
-    body = store.find(report.file)
+    name = parse_path(report.file)
+    if name is None or (name.kind, name.instant) != (STATUS, instant):
+        message = f"what {report.writer[:80]!r} names is not its report of turn {report.number}"
+        raise CorruptMetadataError(message, path=report.file, expected=str(instant))
+    body = store.find(report.file, size_max=FILE_BYTES_MAX)
     if body is None or _hash(body) != report.file_hash:
         state = "missing" if body is None else "damaged"
         message = f"what {report.writer!r} reported of turn {report.number} is {state}"
         raise CorruptMetadataError(message, path=report.file, expected=report.file_hash)
-    found = decode(body)
+    found = decode(body, bytes_max=FILE_BYTES_MAX)
     about = replace(report, file="", file_hash="")
     if not isinstance(found, Report) or replace(found, runs=(), status=b"") != about:
         message = f"the file is not what {report.writer!r} reported of turn {report.number}"

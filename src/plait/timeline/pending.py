@@ -82,6 +82,24 @@ def write_inflight(
     return path
 
 
+def find_request(store: Store, instant: Instant) -> PendingInstant | None:
+    """Find what an instant said when it began; None if there is no record, or a damaged one.
+
+    Raises:
+        StorageError: it cannot be read now.
+    """
+    path = paths.requested(instant)
+    try:
+        body = store.find(path, size_max=_BYTES_MAX)
+    except CorruptMetadataError:  # too large to be one
+        return None
+    if body is None:
+        return None
+    entry = PendingInstant(instant, State.REQUESTED, None, 0, ())
+    found = _with_record(entry, FileInfo(path, len(body), None), body)
+    return None if found is entry or not found.writer else found
+
+
 def load_pending(store: Store) -> list[PendingInstant]:
     """Load every pending instant, oldest first, with its heartbeat's age.
 

@@ -87,8 +87,8 @@ def start(place: Path, count: int, *, keyed: bool) -> Running:
 
 COORDINATOR = {"find": 6, "put": 1, "list": 5, "put_if_absent": 1, "delete": 2}
 """The next instant, the slot, the records removed; two looks for a coordinator that is newer."""
-WRITER = {"find": 2}
-"""The table's head when a turn begins."""
+WRITER = {"find": 3}
+"""The table's head when a turn begins, and before its first file the record of its instant."""
 
 
 @pytest.mark.parametrize("keyed", [False, True])
