@@ -144,6 +144,40 @@ CHECKS = (
     Check("mutants", 339, ("python", "scripts/mutants.py", "--short", "--sound")),
     Check("crashes", 177, ("python", "scripts/certificate.py", "--check")),
     Check("histories", 138, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
+    # What happens beyond a size happens in small tables here: see tests/support/thresholds.py.
+    Check(
+        "thresholds",
+        120,
+        (
+            "python",
+            "-m",
+            "tests.support.thresholds",
+            "pytest",
+            "-q",
+            *("tests/property/test_table_machine.py", "tests/property/test_repush.py"),
+            *("tests/property/test_unique_table.py", "tests/property/test_record_index.py"),
+            *("tests/property/test_changes.py", "tests/property/test_removals.py"),
+        ),
+        halves=1,
+    ),
+    Check(
+        "histories-1",
+        90,
+        (
+            *("python", "-m", "tests.support.thresholds", "--stepped"),
+            *("scripts/histories.py", "--seeds", "60"),
+        ),
+        halves=1,
+    ),
+    Check(
+        "schedules-1",
+        90,
+        (
+            *("python", "-m", "tests.support.thresholds", "--stepped"),
+            *("scripts/schedules.py", "--round", "2", "--rounds", "1"),
+        ),
+        halves=1,
+    ),
     Check("doctests", 5, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
     Check("docs", 10, ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site")),
     Check(

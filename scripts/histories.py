@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 import pyarrow as pa  # noqa: E402 - the tests' modules are not installed
 
+import tests  # noqa: E402, F401 - before plait, whose thresholds it may lower
 from plait.ports import SystemClock  # noqa: E402
 from tests.differential.counts import Counts  # noqa: E402
 from tests.differential.draw import draw  # noqa: E402

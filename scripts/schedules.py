@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 import pyarrow as pa  # noqa: E402 - the tests' scenarios are not installed
 
+import tests  # noqa: E402, F401 - before plait, whose thresholds it may lower
 from plait.ports import SystemClock  # noqa: E402
 from tests.interleave.altering import altering_scenarios  # noqa: E402
 from tests.interleave.scenarios import scenarios, short_scenarios  # noqa: E402
@@ -39,6 +40,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--from", dest="first", type=int, default=1_000, help="the first seed")
+    parser.add_argument("--round", type=int, default=ROUND, help="schedules of each at a time")
+    parser.add_argument("--rounds", type=int, help="so many rounds, however long they take")
     parser.add_argument("--only", help="a part of the names of scenarios")
     parser.add_argument("--replay", nargs=2, metavar=("SCENARIO", "SEED"))
     asked = parser.parse_args()
@@ -46,7 +49,8 @@ def main() -> int:
     if asked.replay:
         return again(*asked.replay)
     every = [each for name, each in long_ones().items() if not asked.only or asked.only in name]
-    reports = run(every, asked.minutes * 60, asked.first)
+    seconds = float("inf") if asked.rounds else asked.minutes * 60
+    reports = run(every, seconds, asked.first, each=asked.round, rounds=asked.rounds)
     print(table(reports))
     failures = [each.failure for each in reports if each.failure is not None]
     for failure in failures:
@@ -60,17 +64,35 @@ def long_ones() -> dict[str, Scenario]:
     return {**scenarios(), **{each.name: each for each in more}}
 
 
-def run(every: Sequence[Scenario], seconds: float, first: int) -> list[Report]:
-    """Draw schedules of all scenarios in turn until the time is over; stop those that fail."""
+def run(
+    every: Sequence[Scenario],
+    seconds: float,
+    first: int,
+    *,
+    each: int = ROUND,
+    rounds: int | None = None,
+) -> list[Report]:
+    """Draw schedules of all scenarios in turn until the time is over; stop those that fail.
+
+    Args:
+        every: the scenarios.
+        seconds: the time.
+        first: the first seed.
+        each: schedules of a scenario before the next one's turn.
+        rounds: turns after which it ends too; None: as many as there is time for.
+    """
     clock = SystemClock()
     until = clock.monotonic() + seconds
-    totals = [Report(each.name) for each in every]
+    totals = [Report(scenario.name) for scenario in every]
     seed = first
-    while clock.monotonic() < until and any(total.failure is None for total in totals):
+    last = float("inf") if rounds is None else first + rounds * each
+    while (
+        seed < last and clock.monotonic() < until and any(total.failure is None for total in totals)
+    ):
         for scenario, total in zip(every, totals, strict=True):
             if total.failure is None and clock.monotonic() < until:
-                add(total, explore(scenario, range(seed, seed + ROUND)))
-        seed += ROUND
+                add(total, explore(scenario, range(seed, seed + each)))
+        seed += each
     return totals
 
 

@@ -32,6 +32,9 @@ SLOW = [HealthCheck.too_slow]
 os.environ.update(QUICK_SPARK)  # for each session that a test starts, also in processes of its own
 settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=SLOW)
+settings.register_profile(
+    "short", deadline=None, max_examples=10, stateful_step_count=30, suppress_health_check=SLOW
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -1,7 +1,9 @@
 """The same decisions folded once, however many schedules come upon them.
 
 The checksum of a decision names all decisions before it, so a state without checkpoint parts
-follows from the checksum alone. What is remembered is what the real code computed.
+follows from the checksum alone. What is remembered is what the real code computed. Of a state with
+parts nothing is remembered: it loads only what it is asked for, which is another answer for each
+question, and what it loads are calls of its own.
 """
 
 from __future__ import annotations
@@ -78,8 +80,10 @@ class MemoState(TableState):
         wants: Wants | None = None,
     ) -> Snapshot:
         """Give what a reader or writer at a version sees; without parts it is all files."""
+        if self.parts:
+            return TableState.snapshot(self, store, version=version, wants=wants)
         key = ("snapshot", self.checksum, version)
-        found = None if self.parts else self.memo.known.get(key)
+        found = self.memo.known.get(key)
         if found is None:
             found = TableState.snapshot(self, store, version=version, wants=wants)
             self.memo.keep(key, found)
@@ -89,12 +93,14 @@ class MemoState(TableState):
         self, store: Store, *, since: int = -1, columns: Sequence[str] = tuple(COMMITS.names)
     ) -> pa.Table:
         """Load one row a decision after a version."""
-        key = ("commits", self.checksum, since, columns)
-        found = None if self.parts else self.memo.known.get(key)
+        if self.parts:
+            return TableState.commits(self, store, since=since, columns=columns)
+        key = ("commits", self.checksum, since, tuple(columns))
+        found = self.memo.known.get(key)
         if found is None:
             found = TableState.commits(self, store, since=since, columns=columns)
             self.memo.keep(key, found)
-        return found
+        return cast("pa.Table", found)
 
     def find_version_at(self, store: Store, time_ms: int) -> int | None:
         """Find the newest version completed at or before a time."""

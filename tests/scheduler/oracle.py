@@ -24,7 +24,7 @@ from plait.errors import (
     StorageError,
     TableError,
 )
-from plait.model.changes import BASE, LOG
+from plait.model.changes import BASE, LOG, Changes
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.model.repush import is_repush_directory
@@ -82,6 +82,8 @@ class Fact:
     base: int
     added: tuple[tuple[str, str, str], ...]
     """Path, place and kind of each file."""
+    beside: tuple[str, ...]
+    """The files that hold what is too large for the decision: vectors, keys, row maps."""
     removed: tuple[str, ...]
     garbage: tuple[str, ...]
     condemned: tuple[str, ...]
@@ -103,6 +105,7 @@ def fact_of(decision: Decision) -> Fact:
         decision.operation,
         decision.base,
         tuple((r["path"], f"{r['partition']}/{r['bucket']}", r["kind"]) for r in rows),
+        tuple(_beside(changes)),
         tuple(changes.removed["path"].to_pylist()),
         tuple(changes.garbage["path"].to_pylist()),
         () if cleaned is None else tuple(path for path, _ in cleaned.condemned),
@@ -112,6 +115,13 @@ def fact_of(decision: Decision) -> Fact:
         decision.completed_ms,
         tuple(str(token) for token in decision.tokens),
     )
+
+
+def _beside(changes: Changes) -> Iterator[str]:
+    for table in changes.tables().values():
+        for name in table.column_names:
+            if name.endswith("_path"):
+                yield from table[name].drop_null().to_pylist()
 
 
 class Watch:
@@ -285,6 +295,7 @@ class Oracle:
 
 def _left(store: Store, facts: list[Fact], forgotten: set[str]) -> Iterator[Problem]:
     named = {path for fact in facts for path, _, _ in fact.added}
+    named |= {path for fact in facts for path in fact.beside}
     for info in store.list(""):
         late = any(nonce in info.path for nonce in forgotten)
         if not (is_metadata(info.path) or info.path in named or late):

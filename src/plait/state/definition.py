@@ -30,6 +30,9 @@ from plait.timeline.features import (
 )
 from plait.timeline.paths import is_index
 
+_FAR = (1 << 63) - 1
+"""A version that no table has."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableDef:
@@ -145,6 +148,18 @@ class TableDef:
             if version <= each.until:
                 return each.layout.applied(self.spec, schema)
         return self.spec if schema is self.spec.schema else replace(self.spec, schema=schema)
+
+    def laid_out_with(self, version: int) -> tuple[int, int]:
+        """Return the first and the last version that lay out rows as a version does.
+
+        Other names of columns are the same layout. For the newest one the last is far away.
+        """
+        ends = [*((each.until, each.layout.id) for each in self.former), (_FAR, self.layout.id)]
+        at = next(i for i, (until, _) in enumerate(ends) if version <= until)
+        same = ends[at][1]
+        first = next(i for i, (_, layout) in enumerate(ends) if layout == same)
+        last = max(i for i, (_, layout) in enumerate(ends) if layout == same)
+        return (0 if first == 0 else ends[first - 1][0] + 1), ends[last][0]
 
     def laid_out(self, spec: TableSpec, *, since: int) -> TableDef:
         """Return the definition with another schema or layout, which holds from a version on."""

@@ -44,7 +44,7 @@ class Folded:
         columns: list[pa.ChunkedArray] = [self.files["path"], self.masks["dv_path"]]
         columns += [self.aux["path"], self.condemned["path"]]
         chunks = [chunk for column in columns for chunk in column.chunks]
-        return pa.chunked_array(chunks, pa.string()).combine_chunks()
+        return pa.chunked_array(chunks, pa.string()).combine_chunks().drop_null()
 
     def named(self, names: pa.Array) -> Folded:
         """Return what is known of some data files alone."""

@@ -214,6 +214,24 @@ class PieceReader:
                 found.append(self._read(schema, hits).filter(chosen))
         return pa.concat_tables(found), considered
 
+    def read_places(self, versions: tuple[int, int]) -> pa.Table:
+        """Return where the files lie that some versions added (PLACES), as ``places_of`` does.
+
+        Args:
+            versions: the first and the last of them.
+
+        Raises:
+            CorruptMetadataError: the file is damaged.
+        """
+        narrow = pa.schema(
+            [PART_TABLES["added"].field(n) for n in ("path", "partition", "version")]
+        )
+        found = []
+        for start in range(0, len(self._all), _GROUPS_AT_ONCE):
+            rows = self._read(narrow, self._all[start : start + _GROUPS_AT_ONCE])
+            found.append(places_of(written_in(rows, versions)))
+        return pa.concat_tables([PLACES.empty_table(), *found])
+
     @property
     def _all(self) -> list[int]:
         return list(range(self._footer.num_row_groups))
@@ -273,6 +291,13 @@ def is_below(rows: pa.Table, directories: Iterable[str]) -> pa.ChunkedArray:
 def directories_of(rows: pa.Table) -> pa.ChunkedArray:
     """Return the directory of each path."""
     return pc.replace_substring_regex(rows["path"], "/[^/]*$", "")
+
+
+def written_in(added: pa.Table, versions: tuple[int, int]) -> pa.Table:
+    """Return the files that some versions added, given the first and the last of them."""
+    first, last = versions
+    at = added["version"]
+    return added.filter(pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last)))
 
 
 def places_of(added: pa.Table) -> pa.Table:

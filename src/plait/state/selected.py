@@ -32,6 +32,7 @@ from plait.state.part_file import (
     places_of,
     read_whole,
     require_counted,
+    written_in,
 )
 from plait.state.parts import FILE_TABLES, Part, recover_part
 from plait.state.sums import summed, sums_at
@@ -96,6 +97,8 @@ class Selection:
     store: Store
     cache: PartCache
     wanted: Wanted
+    written: tuple[int, int]
+    """The first and the last version that lay out rows as the version asked for does."""
     unmatched: int = 0
     """How many files were left out because of their bounds."""
     total: Sums | None = None
@@ -117,8 +120,9 @@ class Selection:
         directories = None
         places = summed([self._places(part) for part in parts])
         if self.wanted.partitions is not None:
-            known = summed([places, places_of(recent.added)])
-            directories = _directories(known, self.wanted.partitions)
+            laid_out = [self._laid_out(part) for part in parts]
+            known = summed([*laid_out, places_of(written_in(recent.added, self.written))])
+            directories = _directories(known, places, self.wanted.partitions)
         count = pc.sum(_inside(places, directories)["files"]).as_py() or 0
         self._few = count <= WHOLE_ROWS_MAX
         if self._told:
@@ -134,6 +138,32 @@ class Selection:
         except CorruptMetadataError:
             self._told = False
             return places_of(self._recovered(part).added)
+
+    def _laid_out(self, part: Part) -> pa.Table:
+        """Return where the files lie that were written under the layout of the version (PLACES).
+
+        The values of a partition are texts, which say something only under the layout that wrote
+        them: after a repush the same table has places of two layouts, and ``["7"]`` may be a day
+        in one and a user in the other. The files that are live at a version all have its layout, so
+        other places hold nothing that is wanted. A part of one layout is told by its table of
+        places; in one that a repush went through, each file tells by its version.
+        """
+        first, last = self.written
+        if first <= part.first and part.last <= last:
+            return self._places(part)
+        added = part.file("added")
+        if added is None or part.last < first or last < part.first:
+            return PLACES.empty_table()
+        return self.cache.get((added.path, self.written), lambda: self._written(part, added))
+
+    def _written(self, part: Part, added: PartFile) -> pa.Table:
+        try:
+            if added.small:
+                return places_of(written_in(self._whole(added), self.written))
+            with PieceReader(self.store, added) as reader:
+                return reader.read_places(self.written)
+        except CorruptMetadataError:
+            return places_of(written_in(self._recovered(part).added, self.written))
 
     def _pieces(self, part: Part, directories: frozenset[str] | None) -> Events:
         """Load what a part says of files in these directories; if it is damaged, from decisions."""
@@ -296,13 +326,21 @@ def load_commits(
         return recover_part(store, part, ("commits",)).commits.select(columns)
 
 
-def _directories(places: pa.Table, wanted: Callable[[pa.Array], Flags]) -> frozenset[str] | None:
-    encoded = places["partition"].combine_chunks().dictionary_encode()
+def _directories(
+    known: pa.Table, places: pa.Table, wanted: Callable[[pa.Array], Flags]
+) -> frozenset[str] | None:
+    """Return the directories in which files wanted may be; None: all that there are.
+
+    Args:
+        known: where the files lie that may be wanted at all (PLACES).
+        places: where all files of the parts lie (PLACES).
+        wanted: says of partitions which are wanted.
+    """
+    encoded = known["partition"].combine_chunks().dictionary_encode()
     flags = wanted(encoded.dictionary)
-    if bool(flags.all()):
-        return None
-    chosen = places["directory"].filter(pa.array(flags[encoded.indices.to_numpy()]))
-    return frozenset(chosen.to_pylist())
+    chosen = known["directory"].filter(pa.array(flags[encoded.indices.to_numpy()]))
+    directories = frozenset(chosen.to_pylist())
+    return None if directories.issuperset(places["directory"].to_pylist()) else directories
 
 
 def _inside(places: pa.Table, directories: frozenset[str] | None) -> pa.Table:

@@ -246,7 +246,7 @@ class TableState:
             folded = self.folded(store, at, bounds=True)
             return self._with(at, schema_id, self._live(folded, at))
         known = self._with(at, schema_id, LIVE.empty_table())
-        selection = Selection(store, self.cache, wants(known.spec))
+        selection = Selection(store, self.cache, wants(known.spec), self.table.laid_out_with(at))
         folded = fold(selection.load(self.parts, gathered(self.tail)))
         if not self._shows(store, selection, folded):
             return self.snapshot(store, version=version, wants=wants)
