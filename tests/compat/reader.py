@@ -380,6 +380,10 @@ class Reader:
             crc = struct.unpack_from(">I", body, start + 4 + length)[0]
             sound = body[0] == 1 and length == mask["dv_bytes"] and crc == zlib.crc32(vector)
             require(sound, f"{mask['dv_path']} is damaged")
+            entry, name = body[start : start + 8 + length], mask["dv_path"].rpartition("/")[2]
+            proof = xxhash.xxh64_intdigest(name.encode() + struct.pack("<Q", start) + entry)
+            sealed = struct.unpack_from("<Q", body, start + 8 + length)[0] == proof
+            require(sealed, f"{mask['dv_path']} has another entry at {start}")
         require(vector[:4] == b"\xd1\xd3\x39\x64", f"no deletion vector of {mask['path']}")
         hidden = pyroaring.BitMap64.deserialize(vector[4:])
         fits = len(hidden) == mask["rows"] and hidden.max() < rows
@@ -410,8 +414,9 @@ class Reader:
             if row["keys"] == "sidecar":
                 data = self._read(row["key_path"])
                 head, body = data[:24], data[24:]
-                wanted = struct.pack("<QQ", row["key_count"], xxhash.xxh64_intdigest(body))
-                require(head == b"PLTK\1\0\0\0" + wanted, f"{row['key_path']} is damaged")
+                proof = xxhash.xxh64_intdigest(row["key_path"].rpartition("/")[2].encode() + body)
+                wanted = struct.pack("<QQ", row["key_count"], proof)
+                require(head == b"PLTK\2\0\0\0" + wanted, f"{row['key_path']} is damaged")
             hashes = [value for (value,) in struct.iter_unpack("<Q", body)]
             rising = hashes == sorted(set(hashes))
             counted = row["keys"] not in ("inline", "sidecar") or len(hashes) == row["key_count"]

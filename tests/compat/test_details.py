@@ -87,8 +87,14 @@ def hex_of(line: str) -> bytes:
 def test_key_sidecar_of_the_specification_holds_1_and_2(tmp_path: Path) -> None:
     reader = Reader(str(V1 / "large"))
     reader.root = str(tmp_path)
-    (tmp_path / "k.bin").write_bytes(hex_of("504c544b"))
-    row = {"keys": "sidecar", "key_count": 2, "key_inline": None, "key_path": "k.bin", "bucket": 0}
+    (tmp_path / "a.keys.bin").write_bytes(hex_of("504c544b"))
+    row = {
+        "keys": "sidecar",
+        "key_count": 2,
+        "key_inline": None,
+        "key_path": "a.keys.bin",
+        "bucket": 0,
+    }
     row["version"] = 1
     reader.touched = [row]
     assert list(reader.key_digests()) == [(row, [1, 2])]
@@ -97,10 +103,10 @@ def test_key_sidecar_of_the_specification_holds_1_and_2(tmp_path: Path) -> None:
 def test_deletion_vectors_of_the_specification_mask_row_1(tmp_path: Path) -> None:
     reader = Reader(str(V1 / "large"))
     reader.root = str(tmp_path)
-    (tmp_path / "m.bin").write_bytes(hex_of("01 00000022"))
+    (tmp_path / "a.dv.bin").write_bytes(hex_of("01 00000022"))
     inline = {"inline": hex_of("d1d33964 "), "rows": 1, "path": ""}
     assert list(reader._hidden(inline, 2)) == [1]
-    large = {"inline": None, "dv_path": "m.bin", "dv_offset": 1, "dv_bytes": 34}
+    large = {"inline": None, "dv_path": "a.dv.bin", "dv_offset": 1, "dv_bytes": 34}
     assert list(reader._hidden({**inline, **large}, 2)) == [1]
 
 

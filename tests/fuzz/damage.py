@@ -108,6 +108,18 @@ def swap(case: Case) -> None:
     other.write_bytes(mine)
 
 
+def exchange(case: Case) -> None:
+    """Exchange the file with one of its kind and size; if there is none, let the sizes fit."""
+    size = case.file.stat().st_size
+    pool = case.others or [".meta/table.json"]
+    alike = [each for each in pool if Path(case.root, each).stat().st_size == size]
+    case.other = case.draw.choice(alike or pool)
+    other = case.own(case.other)
+    mine, theirs = case.file.read_bytes(), other.read_bytes()
+    case.file.write_bytes(theirs[: len(mine)] + theirs[-1:] * (len(mine) - len(theirs)))
+    other.write_bytes(mine[: len(theirs)] + mine[-1:] * (len(theirs) - len(mine)))
+
+
 def splice(case: Case) -> None:
     """Put a file of the same kind from another table in its place."""
     if case.foreign:
@@ -341,6 +353,7 @@ DAMAGES: dict[str, Callable[[Case], None]] = {
         empty,
         remove,
         swap,
+        exchange,
         splice,
         patch,
         link_out,

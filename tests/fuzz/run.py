@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import random
 import select
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fuzz import exchange
 from tests.fuzz.damage import DAMAGES
 from tests.fuzz.tables import KINDS, build, classify, live
 from tests.support.place import quick_place
@@ -204,11 +206,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
+    exchanged = list(exchange.run(wanted.seed, each=math.ceil(wanted.minutes / 4)))
     with quick_place() as place:
         report = fuzz(place, wanted.seed, seconds=wanted.minutes * 60)
-    for line in (*report.failures, *report.lines()):
+    for line in (*exchanged, *report.failures, *report.lines()):
         print(line)
-    return 1 if report.failures else 0
+    return 1 if exchanged or report.failures else 0
 
 
 if __name__ == "__main__":

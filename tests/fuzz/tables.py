@@ -106,7 +106,7 @@ AGED = {
 
 
 @contextlib.contextmanager
-def _small() -> Iterator[None]:
+def small_thresholds() -> Iterator[None]:
     """Let everything that can stand in a file of its own stand there."""
     with (
         mock.patch("plait.files.deletion.INLINE_BYTES_MAX", 8),
@@ -145,7 +145,7 @@ def build(root: str, kind: str, *, seed: int) -> Model:
         ttl="written 3650d partition" if partitioned else None,
     )
     model.note(0)
-    with _small():
+    with small_thresholds():
         for number in range(8):
             ids = draw.sample(range(40), 8)
             rows = [(i, draw.choice("ab"), 1000 * seed + 100 * number + i) for i in ids]

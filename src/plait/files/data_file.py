@@ -130,6 +130,15 @@ def parse_path(path: str) -> FileName | None:
     return FileName(directory, bucket, instant, attempt, kind)
 
 
+def own_name(path: str) -> str:
+    """Return the part of a path that a file knows of itself: it stays when directories change.
+
+    >>> own_name("repush-0123456789abcdef/data/a.base.parquet")
+    'a.base.parquet'
+    """
+    return path.rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a data file belongs, and what it is."""

@@ -5,11 +5,11 @@ The bytes are those that Delta ("deletion vector format" of its protocol) and Ic
 
     vector  magic D1 D3 39 64, then a 64-bit Roaring bitmap in the portable layout
     entry   length of the vector (4 bytes, big-endian), vector, CRC-32 of the vector (big-endian)
-    file    one byte, 01, then entries
+    file    one byte, 01, then entries, each with its seal (``entry_file.py``)
 
 A small vector stands in the decision itself. ``dv_offset`` is where an entry begins in its file
 and ``dv_bytes`` is the length of the vector: Delta's ``offset`` and ``sizeInBytes``; to Iceberg
-the entry is a blob of ``dv_bytes + 8`` bytes.
+the entry is a blob of ``dv_bytes + 8`` bytes. Neither looks at what lies between the entries.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ MAGIC: Final = b"\xd1\xd3\x39\x64"
 FILE_VERSION: Final = b"\x01"
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+VECTOR_FRAME: Final = _LENGTH.size + _CRC.size
+"""Bytes of an entry around its vector."""
 
 
 def encode(positions: Positions) -> bytes:
@@ -137,7 +139,7 @@ def _load_vector(store: Store, masked: str, place: VectorPlace, rows: int) -> by
     limit = 64 + (rows // ROWS_A_CONTAINER + 1) * CONTAINER_BYTES_MAX
     if not (offset > 0 and 0 < size <= limit):
         raise corrupt(path, f"a deletion vector of at most {limit} bytes", str(size))
-    entry = read_entry(store, path, offset, _LENGTH.size + size + _CRC.size)
+    entry = read_entry(store, path, offset, size + VECTOR_FRAME)
     vector = entry[_LENGTH.size : -_CRC.size]
     if _LENGTH.unpack_from(entry)[0] != size:
         raise corrupt(path, f"a vector of {size} bytes", str(_LENGTH.unpack_from(entry)[0]))

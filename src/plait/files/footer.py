@@ -6,6 +6,10 @@ footer's bounds leave NaN out and do not say so, and Spark, to which NaN is the 
 skips by them the very rows that it looks for. So files carry no statistics of floats. Their bounds
 are taken while rows are written, and a column in which a NaN stands has none. A bound that is
 missing (null) says nothing.
+
+A footer has the name of its file (``named``). So no two files have one footer, however alike their
+rows are, and the hash that the metadata has of it tells whether a file is the one that is meant
+(RFC 0036).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from plait.files.data_file import own_name
 from plait.model.plan import TableSpec
 from plait.model.value import Raw, is_plain, raw_text
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD, WRITTEN_ID
@@ -38,6 +43,7 @@ COLUMNS_MAX: Final = 32
 LENGTH_MAX: Final = 64
 """Longer strings (characters) and binaries (bytes) are cut, upper bounds rounded up."""
 
+_NAME: Final = "plait.file"
 _LAST = "\U0010ffff"
 _SURROGATES = (0xD800, 0xDFFF)
 _T = pa.types
@@ -56,6 +62,17 @@ def footer_bytes(file: pa.NativeFile, size: int) -> bytes:
 def footer_hash(footer: bytes) -> int:
     """Return what a decision says of these bytes."""
     return xxhash.xxh64_intdigest(footer)
+
+
+def named(path: str) -> dict[str, str]:
+    """Return what the footer of a file says of the file itself: its name."""
+    return {_NAME: own_name(path)}
+
+
+def names_another(footer: pq.FileMetaData, path: str) -> bool:
+    """Tell whether a footer is that of another file, or does not say whose it is."""
+    said: bytes = (footer.metadata or {}).get(_NAME.encode(), b"")
+    return said != own_name(path).encode()
 
 
 def parse_footer(footer: bytes) -> pq.FileMetaData:

@@ -27,6 +27,7 @@ from plait.files.footer import (
     group_range,
     joined,
     leaf_indices,
+    names_another,
     parse_footer,
     unpacked_bytes,
     unpacked_bytes_max,
@@ -286,6 +287,26 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
     told = replace(spec, schema=schema, written=False)  # as the file alone says
     with OpenFile(store, file, Schemas(schema, schemas)) as source:
         return source.stats(told)
+
+
+def staged_batches(store: Store, path: str) -> Iterator[pa.RecordBatch]:
+    """Read the rows that another process left in a file which no decision names.
+
+    Nobody has the hash of its footer, but the footer says which file it is.
+
+    Raises:
+        CorruptMetadataError: the file is missing, damaged, or another one.
+        StorageError: the store failed.
+    """
+    with reading(path), store.filesystem().open_input_file(check_path(path)) as source:
+        parquet = pq.ParquetFile(
+            source,
+            page_checksum_verification=True,
+            thrift_string_size_limit=THRIFT_BYTES_MAX,
+        )
+        if names_another(parquet.metadata, path):
+            raise corrupt(path, "the file that was written under this name", "another one")
+        yield from parquet.iter_batches()
 
 
 def _require_size(file: LiveFile, size_bytes: int) -> None:

@@ -7,7 +7,8 @@ count through the targets of a group one after another::
     entry   form (1 byte), rows of the source (8), rows that were copied (8), n (4), a Roaring
             bitmap of the positions that were not copied (n), the new positions of the copied rows
             in the source's order, XXH64 of all before it (8)
-    file    50 4C 54 52 01 00 00 00 ("PLTR", version 1), then entries
+    file    50 4C 54 52 02 00 00 00 ("PLTR", version 2), then entries, each with its seal
+            (``entry_file.py``)
 
 Numbers are little-endian. In form 1 the new positions rise, as in a merge of sorted files, and are
 a Roaring bitmap; in form 2 they come in any order, each as 4 bytes. A small entry stands in the
@@ -39,7 +40,7 @@ INLINE_BYTES_MAX: Final = 4096
 TARGET_ROWS_MAX: Final = (1 << 32) - 1
 """A group has no more rows: new positions have 32 bits."""
 
-_MAGIC: Final = b"PLTR\x01\x00\x00\x00"
+_MAGIC: Final = b"PLTR\x02\x00\x00\x00"
 _HEAD: Final = struct.Struct("<BQQI")
 _SUM: Final = struct.Struct("<Q")
 _RISING, _ANY = 1, 2

@@ -1,4 +1,8 @@
-"""Which keys a decision touched: sorted, unique 64-bit hashes, inline or in a sidecar file."""
+"""Which keys a decision touched: sorted, unique 64-bit hashes, inline or in a sidecar file.
+
+The checksum of a sidecar covers its name too (RFC 0036). So one that is whole, but was written for
+another decision, is refused: a writer that took it for its own would miss a conflict.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,15 @@ import numpy as np
 import xxhash
 
 from plait.errors import CorruptMetadataError
+from plait.files.data_file import own_name
 from plait.files.hash import Hashes, sorted_once
 from plait.storage.port import Store, check_path
 
 INLINE_KEYS_MAX: Final = 512
 """Up to so many keys stand in the decision itself: 4 KiB."""
 
-_MAGIC = b"PLTK\x01\x00\x00\x00"
-_HEAD = struct.Struct("<8sQQ")  # magic and format version, key count, XXH64 of the hashes
+_MAGIC = b"PLTK\x02\x00\x00\x00"
+_HEAD = struct.Struct("<8sQQ")  # magic and format version, key count, XXH64 of name and hashes
 _WIDTH = 8
 
 
@@ -51,7 +56,7 @@ def write_sidecar(store: Store, path: str, hashes: Hashes) -> int:
     body = encode_hashes(hashes)
     count = len(body) // _WIDTH
     with store.filesystem().open_output_stream(check_path(path)) as sink:
-        sink.write(_HEAD.pack(_MAGIC, count, xxhash.xxh64_intdigest(body)))
+        sink.write(_HEAD.pack(_MAGIC, count, _digest(path, body)))
         sink.write(body)
     return count
 
@@ -77,9 +82,15 @@ def load_sidecar(store: Store, path: str, *, count: int) -> Hashes:
     body = memoryview(data)[_HEAD.size :]
     if magic != _MAGIC or stored_count != count:
         raise _corrupt(path, f"the head of {count} key hashes", data[: _HEAD.size].hex())
-    if xxhash.xxh64_intdigest(body) != digest:
+    if _digest(path, body) != digest:
         raise _corrupt(path, f"checksum {digest:016x}", "another one")
     return decode_hashes(bytes(body), path=path)
+
+
+def _digest(path: str, body: bytes | memoryview) -> int:
+    digest = xxhash.xxh64(own_name(path).encode())
+    digest.update(body)
+    return digest.intdigest()
 
 
 def _corrupt(path: str, expected: str, found: str) -> CorruptMetadataError:

@@ -22,6 +22,7 @@ from plait.files.footer import (
     footer_bytes,
     footer_hash,
     joined,
+    named,
     parse_footer,
     unpacked_bytes,
     unpacked_bytes_max,
@@ -182,8 +183,10 @@ class DataFileWriter:
         if self._held_rows:
             self._write_group(self._group_rows)
         with writing(self.path):
+            known = named(self.path)
             if self._index is not None and len(self._groups) > 1:  # or there is nothing to skip
-                self._parquet.add_key_value_metadata(self._index.write(self._sink))
+                known |= self._index.write(self._sink)
+            self._parquet.add_key_value_metadata(known)
             self._parquet.close()
             written = self._sink.tell()
             self._sink.close()

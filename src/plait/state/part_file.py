@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from plait.expr.prune import Flags
 from plait.files.bounds import Kinds, bound_fields
 from plait.files.data_file import corrupt, reading
-from plait.files.footer import footer_bytes, footer_hash, parse_footer
+from plait.files.footer import footer_bytes, footer_hash, named, parse_footer
 from plait.state.events import TABLES
 from plait.storage.port import Store, check_path
 from plait.timeline import paths
@@ -92,9 +92,11 @@ def write_part_file(store: Store, name: str, path: str, table: pa.Table) -> Part
     order = [(key, "ascending") for key in _ORDER if key in table.column_names]
     rows = table if name in _IN_TIME else table.sort_by(order)
     sink = io.BytesIO()
-    pq.write_table(
-        rows, sink, compression="zstd", row_group_size=GROUP_ROWS, write_page_checksum=True
-    )
+    with pq.ParquetWriter(
+        sink, rows.schema, compression="zstd", write_page_checksum=True
+    ) as writer:
+        writer.write_table(rows, row_group_size=GROUP_ROWS)
+        writer.add_key_value_metadata(named(path))
     body = sink.getvalue()
     tail = footer_bytes(pa.BufferReader(body), len(body))
     store.put_if_absent(path, body)

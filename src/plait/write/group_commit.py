@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from plait.arrow.check import input_schema
 from plait.arrow.engine import sum_rows
@@ -21,6 +20,7 @@ from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.errors import RetryableConflictError
 from plait.files.data_file import REMOVALS, parse_path, reading
+from plait.files.reader import staged_batches
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
@@ -105,9 +105,10 @@ def _removes(path: str) -> bool:
 
 def _read(store: Store, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for path in paths:
-        with reading(path), store.filesystem().open_input_file(path) as file:
-            for batch in pq.ParquetFile(file).iter_batches():
-                yield batch.cast(schema)
+        for batch in staged_batches(store, path):
+            with reading(path):
+                fitted = batch.cast(schema)
+            yield fitted
 
 
 def removals_spec(spec: TableSpec) -> TableSpec:

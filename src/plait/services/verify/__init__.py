@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.errors import ClockUnavailableError, FormatError, StorageError, TableNotFoundError
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
 from plait.read.wanted import everything
 from plait.services.verify.archived import check_archive
-from plait.services.verify.contents import check_files, check_keys
+from plait.services.verify.contents import SideFiles, check_files, check_keys, check_older
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants
 from plait.services.verify.replay import Checkpoints, StateReplay
@@ -60,15 +61,18 @@ class _Verification:
         self._findings = Findings()
         self._walk = Walk(self._store, self._findings)
         self._instants = Instants()
+        self._side_files = SideFiles()
 
     def run(self) -> VerifyReport:
         replayed = self._read_timeline()
         listing = Listing.take(self._store, self._findings)
         state = replayed or self._fall_back()
         folded = None if state is None else self._fold(state)
+        needed: Needed | None = None
         if state is not None and folded is not None:
             shown = state.lineage.shown(state.horizons.final, state.table.kept)
-            Needed.of(folded, shown).check(listing, self._findings)
+            needed = Needed.of(folded, shown)
+            needed.check(listing, self._findings)
         if state is not None:
             check_archive(self._store, state, self._walk, self._findings)
         checkpoints = Checkpoints(self._store, self._findings)
@@ -78,8 +82,8 @@ class _Verification:
             self._explain(replayed, listing, checkpoints.named)
         if state is not None:
             self._note_future(state)
-        if self._data and state is not None and folded is not None:
-            self._read_data(state.snapshot(self._store, wants=everything))
+        if self._data and state is not None and needed is not None:
+            self._read_data(state.snapshot(self._store, wants=everything), needed, listing)
         self._instants.judge(self._findings)
         return self._findings.report()
 
@@ -95,6 +99,7 @@ class _Verification:
         replay = StateReplay(self._store, self._findings)
         for decision in self._walk.decisions():
             self._instants.take(decision, self._findings)
+            self._side_files.take(decision)
             if self._walk.whole:
                 files.take(decision)
                 replay.take(decision)
@@ -163,7 +168,15 @@ class _Verification:
             repushes=state.table.repush_directories,
         ).judge(listing, self._findings)
 
-    def _read_data(self, snapshot: Snapshot) -> None:
+    def _read_data(self, snapshot: Snapshot, needed: Needed, listing: Listing) -> None:
         check_files(self._store, snapshot, self._findings)
+        check_older(self._store, needed.older, snapshot, self._findings)
+        names = self._side_files.paths
+        present, shown = (_common(names, told["path"]) for told in (listing.data, needed.others))
+        self._side_files.check(self._store, present - set(listing.odd), shown, self._findings)
         if snapshot.spec.keyed:
             check_keys(self._store, snapshot, self._findings)
+
+
+def _common(names: pa.Array, told: pa.ChunkedArray) -> set[str]:
+    return set(names.filter(pc.is_in(names, value_set=told.combine_chunks())).to_pylist())

@@ -1,9 +1,10 @@
-"""What is inside live files: rows, columns, deletion vectors, keys, and indexes of keys."""
+"""What is inside files: rows, columns, deletion vectors, keys, indexes of keys, and row maps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -12,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, SchemaMismatchError, StorageError
-from plait.files.data_file import LiveFile, live_files
-from plait.files.deletion import load_mask
+from plait.files.data_file import LiveFile, live_files, unmasked
+from plait.files.deletion import VECTOR_FRAME, load_mask
 from plait.files.digest import Digester
+from plait.files.entry_file import read_entry
 from plait.files.hash import bucket_of, key_hashes
 from plait.files.key_index import entries_of
 from plait.files.partition_values import is_computable, values_of
 from plait.files.reader import OpenFile, Schemas
+from plait.files.sidecar import load_sidecar
+from plait.model.decision import Decision
 from plait.model.order import KEY_ORDER
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import texts_of, to_text
@@ -46,6 +50,87 @@ def check_files(store: Store, snapshot: Snapshot, findings: Findings) -> None:
                 findings.count("deletion vectors")
         except _Damage as error:
             findings.damage("INV-04", file.path, error)
+
+
+def check_older(store: Store, files: pa.Table, snapshot: Snapshot, findings: Findings) -> None:
+    """Open the data files that only older versions show, and compare their footers (INV-05).
+
+    Args:
+        store: the table's.
+        files: with the columns of ADDED.
+        snapshot: of the newest version.
+        findings: takes what is wrong.
+    """
+    schemas = Schemas(snapshot.spec.schema, snapshot.schemas)
+    for file in _live(unmasked(files, version=snapshot.version), findings):
+        try:
+            OpenFile(store, file, schemas).close()
+        except _Damage as error:
+            findings.damage("INV-05", file.path, error)
+
+
+class SideFiles:
+    """The files beside the data that decisions name: vectors, key sidecars and row maps.
+
+    Each proves itself to the decision that names it. Nobody may need one any more: so one that is
+    missing is reported elsewhere, if at all, and one that no version shows is passed over.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, int], int] = {}
+        self._maps: dict[tuple[str, int], int] = {}
+        self._sidecars: dict[str, int] = {}
+
+    def take(self, decision: Decision) -> None:
+        """Note what a decision names."""
+        changes = decision.changes
+        for rows, prefix, frame, noted in (
+            (changes.masked, "dv", VECTOR_FRAME, self._entries),
+            (changes.moved, "map", 0, self._maps),
+        ):
+            for row in rows.filter(pc.is_valid(rows[f"{prefix}_path"])).to_pylist():
+                path, offset = row[f"{prefix}_path"], row[f"{prefix}_offset"]
+                noted[path, offset or 0] = (row[f"{prefix}_bytes"] or 0) + frame
+        for rows in (changes.touched, changes.lookups):
+            for row in rows.filter(pc.is_valid(rows["key_path"])).to_pylist():
+                self._sidecars[row["key_path"]] = row["key_count"]
+
+    @property
+    def paths(self) -> pa.Array:
+        """All of them."""
+        names = {path for path, _ in (*self._entries, *self._maps)} | self._sidecars.keys()
+        return pa.array(sorted(names), pa.string())
+
+    def check(
+        self, store: Store, present: Collection[str], shown: Collection[str], findings: Findings
+    ) -> None:
+        """Read those that versions or writers may need.
+
+        Args:
+            store: the table's.
+            present: those that are there.
+            shown: the vectors and sidecars that a version needs.
+            findings: takes what is wrong.
+        """
+        entries = {place: size for place, size in self._entries.items() if place[0] in shown}
+        for (path, offset), size in (entries | self._maps).items():
+            if path in present:
+                self._check(
+                    "INV-05", path, findings, partial(read_entry, store, path, offset, size)
+                )
+        for path, count in self._sidecars.items():
+            if path in present and path in shown:
+                self._check(
+                    "INV-07", path, findings, partial(load_sidecar, store, path, count=count)
+                )
+
+    @staticmethod
+    def _check(invariant: str, path: str, findings: Findings, read: Callable[[], object]) -> None:
+        findings.count("side files")
+        try:
+            read()
+        except _Damage as error:
+            findings.damage(invariant, path, error)
 
 
 def _check_file(source: OpenFile, file: LiveFile, spec: TableSpec, findings: Findings) -> None:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from plait.errors import FormatError
 from plait.files.data_file import parse_path
+from plait.files.deletion import VECTOR_FRAME
+from plait.files.entry_file import SEAL_BYTES
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
@@ -23,7 +25,7 @@ LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 _CHUNK = 16_384
 _PLAIN = "only regular files and directories are read: put them here themselves"
 _REMOVE = "no version will ever need it; `tablectl foreign remove` deletes it"
-_ENTRY_FRAME = 8
+_ENTRY_FRAME = VECTOR_FRAME + SEAL_BYTES
 """Bytes around a deletion vector in its file."""
 _FREE = (
     paths.TABLE,
@@ -96,6 +98,8 @@ class Needed:
 
     files: pa.Table  # path, bytes, live
     others: pa.Table  # path, least bytes, live: deletion vectors and sidecars
+    older: pa.Table
+    """What ``files`` has of those that are not live, whole: ADDED and more."""
 
     @classmethod
     def of(cls, folded: Folded, shown: Shown) -> Needed:
@@ -117,6 +121,7 @@ class Needed:
         return cls(
             pa.table([files["path"], files["bytes"], pc.is_null(until)], names=names),
             pa.concat_tables([vectors, sidecars]),
+            files.filter(pc.invert(pc.is_in(files["path"], value_set=live))),
         )
 
     def check(self, listing: Listing, findings: Findings) -> None:
