@@ -289,6 +289,18 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
         return source.stats(told)
 
 
+def check_footer(store: Store, file: LiveFile) -> None:
+    """Compare the size and the footer of a file with the metadata, for who cannot do so later.
+
+    Raises:
+        CorruptMetadataError: the file is missing, damaged, or another one.
+        StorageError: the store failed.
+    """
+    with reading(file.path), store.filesystem().open_input_file(check_path(file.path)) as source:
+        _require_size(file, source.size())
+        _sound_footer(file, source)
+
+
 def staged_batches(store: Store, path: str) -> Iterator[pa.RecordBatch]:
     """Read the rows that another process left in a file which no decision names.
 

@@ -17,6 +17,7 @@ from plait.errors import SchemaMismatchError
 from plait.expr import to_sql
 from plait.expr.spark_sql import typed_literal
 from plait.files.data_file import LiveFile, live_files
+from plait.files.reader import check_footer
 from plait.model.decision import ReadSet
 from plait.model.defaults import initial_value
 from plait.model.schema import Schema, type_name
@@ -49,6 +50,8 @@ _OPTIONS = {
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTED_ANYWAY, _LISTED_HERE = 32, 1000
 """So many files Spark looks at itself by default, and so many where that is quick."""
+_COMPARED_MAX = 1_000
+"""Of so many files the footers are looked at before Spark reads them."""
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
 _listing = threading.Lock()
@@ -66,6 +69,7 @@ def to_spark(scan: Scan | ChangeScan | StretchScan, spark: SparkSession) -> Data
 
     Raises:
         CapabilityMissingError: the table is inside of this process, where no executor is.
+        CorruptMetadataError: a file on a disk is not the one that the metadata names.
         PredicateError: the scan's predicate is a pyarrow expression.
         SchemaMismatchError: the scan has the hidden column ``_written``.
     """
@@ -160,12 +164,27 @@ def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[D
         written = known.get(schema_id, reading)
         stored, fitted = _columns(reading, written, wanted)
         frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
+        _compare(scan, chosen)
         places = _locations(scan, spark, chosen)
         with _listed_here(scan, spark, len(places)):
             rows = frame.parquet(*places)
         if any(file.masked for file in chosen):
             rows = without_hidden(rows, spark, scan.store, chosen)
         yield rows.selectExpr(*fitted)
+
+
+def _compare(scan: Scan, files: Sequence[LiveFile]) -> None:
+    """Refuse files that are not those of the metadata: Spark itself does not look.
+
+    Only on a disk, where that is quick: in an object store it would be a request a file. What
+    happens to a file later shows nowhere but in ``verify``.
+
+    Raises:
+        CorruptMetadataError: a file is missing, damaged, or another one.
+    """
+    if local_root(scan.store.spec) is not None and len(files) <= _COMPARED_MAX:
+        for file in files:
+            check_footer(scan.store, file)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from plait import InstantExpiredError, PredicateError, Table
+from plait import CorruptMetadataError, InstantExpiredError, PredicateError, Table
 from plait.files.data_file import live_files
 from plait.spark import masks
 from tests.integration.spark.tables import arrow_rows, frame, make, revisions
@@ -215,6 +215,22 @@ def test_a_missing_file_is_an_error_never_an_empty_file(
             found.count()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_a_file_in_the_place_of_another_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """INV-04: Spark reads files itself, and does not look at what the metadata says of them."""
+    table = Table.create(tmp_path / "t", "v double")
+    for value in (1.0, 2.0):
+        table.append(pa.table({"v": [value]}))
+    first, second = (tmp_path / "t" / path for path in table.files()["path"].to_pylist())
+    body = first.read_bytes()
+    assert len(body) == second.stat().st_size
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(body)
+    for scan in (table.scan(), table.scan(version=1)):
+        with pytest.raises(CorruptMetadataError) as refused:
+            scan.to_spark(spark)
+        assert refused.value.path in table.files()["path"].to_pylist()
 
 
 def test_files_stay_while_a_frame_made_from_a_scan_is_used(
