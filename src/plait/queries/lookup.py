@@ -33,7 +33,7 @@ from plait.read.wanted import Wanted
 from plait.state.state import TableState
 from plait.txn.key_window import Known, entries_of, forget_index, is_of_index, load_known
 from plait.txn.matrix import DATA
-from plait.txn.read_pin import ReadPin
+from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -58,29 +58,31 @@ def look_up(
     handle: TableHandle, keys: object, columns: str | Sequence[str] | None = None
 ) -> LookUp:
     """Return the rows of some keys at the newest version; see ``Table.get``."""
-    read_pin = ReadPin(handle, handle.cache.refresh().version)
+    with pinned(handle, lambda state: _looked_up(handle, state, keys, columns)) as found:
+        return found
+
+
+def _looked_up(
+    handle: TableHandle, state: TableState, keys: object, columns: str | Sequence[str] | None
+) -> LookUp:
+    wanted = _wanted(keys, state.table.spec)
+    names = known_columns(columns, state.table.spec.schema.arrow, None)
     try:
-        state = handle.cache.refresh()
-        wanted = _wanted(keys, state.table.spec)
-        names = known_columns(columns, state.table.spec.schema.arrow, None)
-        try:
-            return _look_up(handle, state, wanted, names, load_known(handle, state))
-        except CorruptMetadataError as error:
-            # A run that was merged into another one is gone; a damaged one is as good as gone.
-            if not is_of_index(error):
-                raise
-            _log.info("the record index is looked for again: %s", error)
-        forget_index(handle)
-        try:
-            known = load_known(handle, state, newest=True)
-            return _look_up(handle, state, wanted, names, known)
-        except CorruptMetadataError as error:
-            if not is_of_index(error):
-                raise
-            _log.warning("the record index is damaged; run tablectl index build --anew: %s", error)
-        return _look_up(handle, state, wanted, names, None)
-    finally:
-        read_pin.release()
+        return _look_up(handle, state, wanted, names, load_known(handle, state))
+    except CorruptMetadataError as error:
+        # A run that was merged into another one is gone; a damaged one is as good as gone.
+        if not is_of_index(error):
+            raise
+        _log.info("the record index is looked for again: %s", error)
+    forget_index(handle)
+    try:
+        known = load_known(handle, state, newest=True)
+        return _look_up(handle, state, wanted, names, known)
+    except CorruptMetadataError as error:
+        if not is_of_index(error):
+            raise
+        _log.warning("the record index is damaged; run tablectl index build --anew: %s", error)
+    return _look_up(handle, state, wanted, names, None)
 
 
 def _look_up(
@@ -258,7 +260,7 @@ def _snapshot(
         kinds = {spec.schema.field_id(spec.key[0]): kind} if is_plain(kind) else {}
         return Wanted(None if chosen is None else among, kinds)
 
-    snapshot = handle.cache.snapshot(version=state.version, wants=wants)
+    snapshot = state.snapshot(handle.store, wants=wants)
     numbers = np.unique(wanted.buckets)
     files = snapshot.files
     files = files.filter(pc.is_in(files["bucket"], value_set=pa.array(numbers, pa.int32())))

@@ -1,13 +1,12 @@
 """Pin what a read is about: a version, or the commits between two. Its files stay until released.
 
-The read pin comes first, then the look at the head and the horizon (INV-05).
+Each goes through ``read_pinned``: the read pin comes first, then the look at the head (INV-05).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,14 +21,13 @@ from plait.state.delta import IN_ORDER, changed_files, net_files
 from plait.state.state import TableState, files_returned
 from plait.state.succession import with_first_versions
 from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
-from plait.txn.read_pin import ReadPin
+from plait.txn.read_pin import ReadPin, read_pinned
 from plait.txn.table_handle import TableHandle
 
 _QUIET = tuple(
     each.value for each in (Action.COMPACTION, Action.CLUSTERING, Action.REPUSH, Action.REPAIR)
 )
 """They write rows anew and change none."""
-Loaded = TypeVar("Loaded")
 
 
 def pin(
@@ -47,9 +45,12 @@ def pin(
         version = find_as_of(handle, handle.cache.refresh(), as_of)
     elif version is not None:
         version = require_version(version)
-    known = handle.cache.known().version
-    first = known if version is None else min(version, known)
-    return _pinned(handle, first, lambda: handle.cache.snapshot(version=version, wants=wants))
+    asked = version
+
+    def load(state: TableState) -> Snapshot:
+        return state.snapshot(handle.store, version=asked, wants=wants)
+
+    return read_pinned(handle, load, since=asked)
 
 
 def pin_changes(
@@ -65,8 +66,8 @@ def pin_changes(
     known = handle.cache.refresh()
     low = find_bound(handle, known, since)
 
-    def load() -> ChangeWindow:
-        state = handle.cache.loaded()  # anew if a checkpoint was collected
+    def load(state: TableState) -> ChangeWindow:
+        state.folded(handle.store)  # anew if a checkpoint was collected
         state.require_readable(low, onwards=True)
         high = state.version if until is None else find_bound(handle, state, until, key="until")
         if high < low:
@@ -76,7 +77,7 @@ def pin_changes(
             )
         return _window(handle, state, low, high)
 
-    return _pinned(handle, min(low, known.version), load)
+    return read_pinned(handle, load, since=low)
 
 
 def net_changes(handle: TableHandle, window: ChangeWindow) -> ChangeWindow:
@@ -101,20 +102,7 @@ def pin_rows(handle: TableHandle, version: int) -> tuple[ChangeWindow, ReadPin]:
         InstantNotFoundError: no such version.
         InstantExpiredError: it was cleaned.
     """
-    known = handle.cache.refresh().version
-    return _pinned(handle, min(version, known), lambda: _all_rows(handle, version))
-
-
-def _pinned(
-    handle: TableHandle, version: int, load: Callable[[], Loaded]
-) -> tuple[Loaded, ReadPin]:
-    """Pin a version and load what it keeps; if that fails, nothing stays pinned."""
-    read_pin = ReadPin(handle, max(0, version))
-    try:
-        return load(), read_pin
-    except BaseException:
-        read_pin.release()
-        raise
+    return read_pinned(handle, lambda state: _all_rows(handle, state, version), since=version)
 
 
 def _window(handle: TableHandle, state: TableState, since: int, until: int) -> ChangeWindow:
@@ -163,9 +151,9 @@ def _whole(files: pa.Table, last: Sequence[int]) -> pa.Table:
     return files
 
 
-def _all_rows(handle: TableHandle, version: int) -> ChangeWindow:
-    snapshot = handle.cache.snapshot(version=version, wants=everything)
-    commits = handle.cache.known().commits(handle.store, since=version - 1)
+def _all_rows(handle: TableHandle, state: TableState, version: int) -> ChangeWindow:
+    snapshot = state.snapshot(handle.store, version=version, wants=everything)
+    commits = state.commits(handle.store, since=version - 1)
     time_ms = commits.filter(pc.equal(commits["version"], version))["completed_ms"][0]
     count = snapshot.files.num_rows
     columns = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from plait.services.validate import Validation
 from plait.state.definition import TableDef
 from plait.state.evolving import altered
 from plait.state.state import TableState
+from plait.txn.read_pin import pinned
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
@@ -250,7 +252,9 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
             client=client(),
         )
 
-    decision = publish_service(handle, draft)
+    # The pin comes before the look at each head from which rows are read.
+    with pinned(handle, lambda state: state) if validation.reads else nullcontext():
+        decision = publish_service(handle, draft)
     if decision is None:
         return None
     return CommitResult(decision.version, decision.instant, decision.stats)
@@ -274,11 +278,15 @@ def planned(handle: TableHandle, steps: Sequence[Step]) -> Schema:
     Raises:
         ConstraintError: rows that are there break a constraint that is to come.
     """
-    state = handle.cache.refresh()
-    table = _altered(state, steps)
-    if table is not None:
-        Validation(handle, steps).require(state, table)
-    return (table or state.table).spec.schema
+
+    def columns(state: TableState) -> Schema:
+        table = _altered(state, steps)
+        if table is not None:
+            Validation(handle, steps).require(state, table)
+        return (table or state.table).spec.schema
+
+    with pinned(handle, columns) as found:
+        return found
 
 
 def _type(data_type: str | pa.DataType) -> pa.DataType:

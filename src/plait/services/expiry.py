@@ -40,6 +40,7 @@ from plait.txn.carry import MaskFiles
 from plait.txn.definition import fitting_ttl
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import DATA, SWAPS
+from plait.txn.read_pin import pinned
 from plait.txn.refusal import Obsolete
 from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
@@ -143,8 +144,12 @@ def plan_expiry(handle: TableHandle, named: Ttl | None = None) -> ExpiryPlan:
         SchemaMismatchError: the table has no such column, or not any more.
         OptionError: the column tells no time, or the table has sinks that would keep the rows.
     """
-    state, now_ms = handle.cache.refresh(), handle.store.now_ms()
-    ttl = state.table.ttl
+    with pinned(handle, lambda state: _plan(handle, state, named)) as plan:
+        return plan
+
+
+def _plan(handle: TableHandle, state: TableState, named: Ttl | None) -> ExpiryPlan:
+    ttl, now_ms = state.table.ttl, handle.store.now_ms()
     if named is not None:
         require_no_replicas(state.table, "an expiry")
         ttl = fitting_ttl(named, state.table.spec)

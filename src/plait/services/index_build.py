@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from plait.index.builder import MEMORY_BYTES, RunBuilder
 from plait.index.manifest import IndexRun, Manifest
 from plait.index.run_file import RunFile
 from plait.index.window import FOLD_LAG_MAX, KeyWindow
-from plait.model.bucket import BucketId, partition_text
+from plait.model.bucket import partition_text
 from plait.model.changes import KEYS_FILES, KEYS_SIDECAR
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
@@ -25,8 +25,8 @@ from plait.read.wanted import everything, wanted_in
 from plait.services.index_publish import WrittenRun, delete_replaced, publish_run
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.key_window import load_known
-from plait.txn.read_pin import ReadPin
+from plait.txn.key_window import Known, load_known
+from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 
 _GROWTH: Final = 4
@@ -80,20 +80,19 @@ def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> Ind
         CorruptMetadataError: a data file is damaged.
         StorageError: the store failed.
     """
-    require_index(handle.cache.refresh())
-    read_pin = ReadPin(handle, handle.cache.known().version)
-    try:
-        state = handle.cache.refresh()
+
+    def everything_of(state: TableState) -> tuple[TableState, str, Snapshot]:
         name = require_index(state)
+        return state, name, state.snapshot(handle.store, wants=everything)
+
+    require_index(handle.cache.refresh())
+    with pinned(handle, everything_of) as (state, name, snapshot):
         with RunBuilder(memory_bytes) as builder:
-            snapshot = handle.cache.snapshot(version=state.version, wants=everything)
             for keys, file, text in read_keys(handle, snapshot, snapshot.files):
                 builder.add(keys, text, file.version)
             files = _write(handle, name, state.version, builder, ())
         run = IndexRun(0, state.version, tuple(files))
         manifest = _published(handle, name, state, run)
-    finally:
-        read_pin.release()
     return _finished(handle, manifest, run)
 
 
@@ -116,33 +115,43 @@ def fold_index(
         CorruptMetadataError: a decision or a data file is damaged.
         StorageError: the store failed.
     """
-    read_pin = ReadPin(handle, handle.cache.known().version)
-    try:
-        state = handle.cache.refresh()
-        if state.table.index is None:
+    with pinned(handle, lambda state: _due(handle, state, most)) as due:
+        if due is None:
             return None
-        known = load_known(handle, state, newest=True)
-        if known is None or not known.usable or known.window.until == known.manifest.version:
-            return None
+        state, known, files = due
         window, manifest = known.window, known.manifest
-        if most is not None and _rows_in(handle, state, window.whole) > most:
-            return None
         with RunBuilder(memory_bytes) as builder:
             take_window(builder, window)
             count = len(window.entries)
-            for keys, file, text in _keys_in(handle, state, window.whole):
+            for keys, file, text in read_keys(handle, files, files.files):
                 builder.add(keys, text, file.version)
                 count += len(keys)
             kept = _kept(manifest.runs, count, most)
             older = manifest.runs[kept:]
             taken = [file for run in older for file in run.files]
-            files = _write(handle, manifest.index, state.version, builder, taken)
+            written = _write(handle, manifest.index, state.version, builder, taken)
         first = older[0].first if older else manifest.version + 1
-        run = IndexRun(first, state.version, tuple(files))
+        run = IndexRun(first, state.version, tuple(written))
         published = _published(handle, manifest.index, state, run)
-    finally:
-        read_pin.release()
     return _finished(handle, published, run)
+
+
+def _due(
+    handle: TableHandle, state: TableState, most: int | None
+) -> tuple[TableState, Known, Snapshot] | None:
+    """Return what the index knows, and the files whose keys no decision tells; None if too much."""
+    known = load_known(handle, state, newest=True)
+    if known is None or not known.usable or known.window.until == known.manifest.version:
+        return None
+    buckets = known.window.whole
+    if not buckets:
+        return state, known, state.blank()
+    wants = wanted_in({partition for partition, _ in buckets})
+    snapshot = state.snapshot(handle.store, wants=wants)
+    files = files_in(snapshot.files, buckets)
+    if most is not None and int(pc.sum(files["rows"]).as_py() or 0) > most:
+        return None
+    return state, known, replace(snapshot, files=files)
 
 
 def falls_due(handle: TableHandle, decision: Decision) -> bool:
@@ -189,28 +198,6 @@ def _kept(runs: Sequence[IndexRun], entries: int, most: int | None) -> int:
         kept -= 1
         entries += size
     return kept
-
-
-def _keys_in(
-    handle: TableHandle, state: TableState, buckets: Collection[BucketId]
-) -> Iterator[tuple[Hashes, LiveFile, str]]:
-    """Return the keys of all rows of some buckets."""
-    if buckets:
-        snapshot = _snapshot_of(handle, state, buckets)
-        yield from read_keys(handle, snapshot, files_in(snapshot.files, buckets))
-
-
-def _rows_in(handle: TableHandle, state: TableState, buckets: Collection[BucketId]) -> int:
-    """Count the rows of some buckets by the metadata."""
-    if not buckets:
-        return 0
-    files = files_in(_snapshot_of(handle, state, buckets).files, buckets)
-    return int(pc.sum(files["rows"]).as_py() or 0)
-
-
-def _snapshot_of(handle: TableHandle, state: TableState, buckets: Collection[BucketId]) -> Snapshot:
-    wants = wanted_in({partition for partition, _ in buckets})
-    return handle.cache.snapshot(version=state.version, wants=wants)
 
 
 def read_keys(

@@ -16,10 +16,12 @@ from plait.index.builder import MEMORY_BYTES, RunBuilder
 from plait.index.entries import IndexEntries, Places
 from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
+from plait.model.plan import Snapshot
 from plait.read.wanted import everything
 from plait.services.index_build import read_keys, require_index, take_window
-from plait.txn.key_window import Known, load_known
-from plait.txn.read_pin import ReadPin
+from plait.state.state import TableState
+from plait.txn.key_window import Known, load_newest_known
+from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 
 _AT_ONCE: Final = 1 << 20
@@ -59,34 +61,40 @@ def verify_index(handle: TableHandle) -> IndexVerified:
     Both sides are sorted on the local disk and compared range by range, in bounded memory.
     """
     require_index(handle.cache.refresh())
-    read_pin = ReadPin(handle, handle.cache.known().version)
-    try:
-        state = handle.cache.refresh()
-        known = load_known(handle, state, newest=True)
-        if known is None or not known.usable:
-            why = "it was not built" if known is None else known.window.lost
-            message = f"the record index is of no use now: {why}"
-            hint = "build it with build_index()"
-            raise OptionError(message, hint=hint, key="index", value=require_index(state))
-        with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plait-index-"))
-            local = pafs.SubTreeFileSystem(folder, pafs.LocalFileSystem())
-            rows, live = _live(handle, known, state.version, local)
-            held = [stack.enter_context(OpenRun(local, file)) for file in live]
-            told = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, local)]
-            remote = handle.store.filesystem()
-            told += [stack.enter_context(OpenRun(remote, f)) for f in known.manifest.files]
-            missing = _missing(held, told)
-    finally:
-        read_pin.release()
+    with pinned(handle, lambda state: _compared(handle, state)) as found:
+        return found
+
+
+def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
+    """Compare at a version.
+
+    Raises:
+        InstantExpiredError: the index has gone on to a later version.
+        OptionError: it is of no use.
+    """
+    known = load_newest_known(handle, state)
+    if known is None or not known.usable:
+        why = "it was not built" if known is None else known.window.lost
+        message = f"the record index is of no use now: {why}"
+        hint = "build it with build_index()"
+        raise OptionError(message, hint=hint, key="index", value=require_index(state))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plait-index-"))
+        local = pafs.SubTreeFileSystem(folder, pafs.LocalFileSystem())
+        snapshot = state.snapshot(handle.store, wants=everything)
+        rows, live = _live(handle, known, snapshot, local)
+        held = [stack.enter_context(OpenRun(local, file)) for file in live]
+        told = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, local)]
+        remote = handle.store.filesystem()
+        told += [stack.enter_context(OpenRun(remote, f)) for f in known.manifest.files]
+        missing = _missing(held, told)
     return IndexVerified(state.version, rows, known.manifest.entries, missing)
 
 
 def _live(
-    handle: TableHandle, known: Known, version: int, local: pafs.FileSystem
+    handle: TableHandle, known: Known, snapshot: Snapshot, local: pafs.FileSystem
 ) -> tuple[int, list[RunFile]]:
     """Sort the keys of all live rows, but of buckets that look-ups read whole; count the rows."""
-    snapshot = handle.cache.snapshot(version=version, wants=everything)
     rows = 0
     with RunBuilder(MEMORY_BYTES) as builder:
         for keys, file, text in read_keys(handle, snapshot, snapshot.files):

@@ -23,6 +23,7 @@ from plait.read.ahead import read_ahead
 from plait.state.checkpoint import list_checkpoints, rewrite_checkpoint
 from plait.state.state import TableState
 from plait.timeline import paths
+from plait.txn.read_pin import pinned
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
@@ -87,8 +88,9 @@ def rebuild(handle: TableHandle) -> RebuildReport:
         OptionError: the table is not to have them.
         StorageError: the store failed; nothing was written, or a decision that changes nothing.
     """
-    plan, missing = _plan(handle.cache.refresh(), handle)
-    stats, unread = _read(handle, missing)
+    oldest = handle.cache.known().horizon
+    with pinned(handle, lambda state: _plan(state, handle), since=oldest) as (plan, missing):
+        stats, unread = _read(handle, missing)
     if not stats.num_rows:
         return RebuildReport(plan, 0, unread, None)
     heads: list[TableState] = []

@@ -14,7 +14,7 @@ from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.definition import change_table
-from plait.txn.key_window import Known, is_of_index, load_known
+from plait.txn.key_window import Known, is_of_index, load_known, load_newest_known, require_newest
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -230,14 +230,19 @@ def _directory(known: Known) -> str:
 
 def index_status(handle: TableHandle) -> IndexStatus:
     """Tell what the index of a table knows; see ``Table.index_status``."""
-    state = handle.cache.refresh()
+    return handle.cache.ask(lambda state: _status(handle, state))
+
+
+def _status(handle: TableHandle, state: TableState) -> IndexStatus:
     status = IndexStatus(state.table.index, state.version)
     if status.name is None:
         return replace(status, reason="the table has no record index")
-    known = load_known(handle, state, newest=True)
+    known = load_newest_known(handle, state)
     if known is None:
         return replace(status, reason="it was not built", lag=state.version + 1)
     manifest, whole = known.manifest, _is_whole(handle, known)
+    if not whole:
+        require_newest(handle, state)
     return replace(
         status,
         built=manifest.version,

@@ -28,7 +28,7 @@ from plait.model.decision import SCOPE_BUCKETS, CommitResult, Scope
 from plait.model.instant import Operation
 from plait.model.layout import TableLayout
 from plait.model.plan import LIVE, Snapshot
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
 from plait.model.written import WRITTEN_FIELD, without_written
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.scan import Scan
@@ -36,6 +36,7 @@ from plait.read.slices import SliceReader
 from plait.services.verify.contents import check_files
 from plait.services.verify.report import Findings
 from plait.state.state import TableState
+from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.request import plan_of
@@ -98,9 +99,9 @@ def repair_from_replica(
         message = "a row of the replica may have moved to another partition of this table since"
         hint = "restore a version that does not need the damaged files, or repair them from a copy"
         raise OptionError(message, hint=hint, key="replicas", value="unique='table'")
-    planned = _Repair.of(handle, handle.cache.refresh(), replica)
-    if not planned.damaged or dry_run:
-        return ReplicaRepairReport(planned.listed(), 0, None)
+    with pinned(handle, lambda state: _Repair.of(handle, state, replica)) as planned:
+        if not planned.damaged or dry_run:
+            return ReplicaRepairReport(planned.listed(), 0, None)
     txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.REPAIR))
     staged: list[tuple[_Repair, WriteStatus, int]] = []
 
@@ -164,10 +165,14 @@ class _Repair:
         spec = self.snapshot.spec
         operation = Operation.INSERT if spec.keyed else Operation.APPEND
         request = WriteRequest(operation, dated=spec.written)
-        store = self.handle.store
-        plan = plan_of(request, self.state.table, store.spec, txn.instant)
-        theirs, ours = self._theirs(), self._readable()
-        staging = ArrowStaging(plan, txn.announce, task=Task("r"), store=store)
+        plan = plan_of(request, self.state.table, self.handle.store.spec, txn.instant)
+        with pinned(self.replica, self._theirs) as theirs:
+            return self._staged(txn, plan, theirs), theirs.files.num_rows
+
+    def _staged(self, txn: OptimisticTransaction, plan: WritePlan, theirs: Snapshot) -> WriteStatus:
+        """Stage what the replica has, compared with what can be read here."""
+        spec, ours = self.snapshot.spec, self._readable()
+        staging = ArrowStaging(plan, txn.announce, task=Task("r"), store=self.handle.store)
         prints: list[Prints] = [NO_PRINTS]
         try:
             for mine in self._mine(theirs):
@@ -188,11 +193,11 @@ class _Repair:
         )
         removed = changes.removed.num_rows
         stats = replace(status.stats, files_removed=removed)
-        return replace(status, changes=changes, stats=stats), theirs.files.num_rows
+        return replace(status, changes=changes, stats=stats)
 
-    def _theirs(self) -> Snapshot:
+    def _theirs(self, state: TableState) -> Snapshot:
         """Return the replica; only the same buckets where it is laid out alike."""
-        theirs = self.replica.cache.refresh().snapshot(self.replica.store)
+        theirs = state.snapshot(self.replica.store)
         if not TableLayout.of(theirs.spec).same_buckets(TableLayout.of(self.snapshot.spec)):
             return theirs
         files = files_in(theirs.files, set(self.damaged))

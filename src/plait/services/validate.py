@@ -14,12 +14,11 @@ from plait.files.generated import Generated, generated_in
 from plait.files.sample import sample_of
 from plait.model.plan import Snapshot
 from plait.model.schema import Check, Schema, id_of, ids_in
-from plait.model.steps import AddCheck, GenerateColumn, Step
+from plait.model.steps import AddCheck, GenerateColumn, RequireColumn, Step
 from plait.read.scan import Scan
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 
 
@@ -39,8 +38,15 @@ class Validation:
     _seen: set[str] = field(default_factory=set)
     """The files that hold all demands."""
 
+    @property
+    def reads(self) -> bool:
+        """Whether rows may have to be read."""
+        return any(isinstance(s, (AddCheck, GenerateColumn, RequireColumn)) for s in self.steps)
+
     def require(self, state: TableState, table: TableDef) -> None:
         """Refuse a definition that rows of a state break.
+
+        The caller holds a read pin, and looked at the head for this state after that.
 
         Raises:
             ConstraintError: names the constraint, how many rows break it, and one of them.
@@ -53,22 +59,18 @@ class Validation:
             self._under = under
         if not demands:
             return
-        pin = ReadPin(self.handle, state.version)
-        try:
-            snapshot = state.snapshot(self.handle.store)
-            paths = snapshot.files["path"].to_pylist()
-            fresh = pa.array([path not in self._seen for path in paths], pa.bool_())
-            snapshot = replace(
-                snapshot,
-                spec=table.spec,
-                schemas=dict(table.schemas),
-                files=snapshot.files.filter(fresh),
-            )
-            for demand in demands:
-                _require_none(demand, snapshot, self.handle.store)
-            self._seen.update(paths)
-        finally:
-            pin.release()
+        snapshot = state.snapshot(self.handle.store)
+        paths = snapshot.files["path"].to_pylist()
+        fresh = pa.array([path not in self._seen for path in paths], pa.bool_())
+        snapshot = replace(
+            snapshot,
+            spec=table.spec,
+            schemas=dict(table.schemas),
+            files=snapshot.files.filter(fresh),
+        )
+        for demand in demands:
+            _require_none(demand, snapshot, self.handle.store)
+        self._seen.update(paths)
 
     def _new_of(self, before: Schema, schema: Schema) -> tuple[Check | Generated, ...]:
         names = {step.name.lower() for step in self.steps if isinstance(step, AddCheck)}

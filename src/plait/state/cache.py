@@ -37,6 +37,8 @@ T = TypeVar("T")
 _NEAR = 64
 """Number of decisions that are read one by one before a newer checkpoint is looked for."""
 _TAIL_MAX = 512
+_LOOKS_MAX = 8
+"""So often the head is looked at for one question, while others take away what the answer needs."""
 
 
 class StateCache:
@@ -104,13 +106,10 @@ class StateCache:
 
         ``wants``: what is looked at; of a large table no other files are loaded.
 
-        A checkpoint that this client rests on may have been collected meanwhile: then the
-        newest is loaded, once. That costs time, nothing else (INV-11).
-
         Raises:
             InstantNotFoundError, InstantExpiredError: no such version, or no more.
         """
-        return self._asked(lambda state: state.snapshot(self.store, version=version, wants=wants))
+        return self.ask(lambda state: state.snapshot(self.store, version=version, wants=wants))
 
     def loaded(self) -> TableState:
         """Look at the head, and load all file events."""
@@ -119,18 +118,33 @@ class StateCache:
             state.folded(self.store)
             return state
 
-        return self._asked(load)
+        return self.ask(load)
 
-    def _asked(self, ask: Callable[[TableState], T]) -> T:
+    def ask(self, what: Callable[[TableState], T]) -> T:
+        """Look at the head and ask its state for something; look again if others took it away.
+
+        A checkpoint that this client rests on may have been collected meanwhile: then the newest is
+        loaded. That costs time, nothing else (INV-11). It goes on while the head moves, but not for
+        ever: what is missing at head after head is missing.
+        """
         state = self.refresh()
-        try:
-            return ask(state)
-        except CorruptMetadataError:
-            if not state.parts:
-                raise
-            fresh = self._catch_up(self._open())  # not by way of what others keep meanwhile
-            self._keep(fresh, same_version=True)
-            return ask(fresh)
+        for look in range(_LOOKS_MAX):
+            try:
+                return what(state)
+            except (CorruptMetadataError, InstantExpiredError) as error:
+                before = state.version
+                if isinstance(error, InstantExpiredError):
+                    state, anew = self.refresh(), False
+                else:
+                    anew = look == 0 and bool(state.parts)
+                    state = self._renewed()
+                if state.version == before and not anew:
+                    raise
+        return what(state)
+
+    def _renewed(self) -> TableState:
+        """Load the state anew, and not by way of what others keep meanwhile."""
+        return self._keep(self._catch_up(self._open()), same_version=True)
 
     def offer(self, state: TableState, *, same_version: bool = False) -> TableState:
         """Take in a state that the caller applied itself.

@@ -68,6 +68,30 @@ def load_known(handle: TableHandle, state: TableState, *, newest: bool = False) 
     return Known(manifest, _window(handle, state, manifest))
 
 
+def load_newest_known(handle: TableHandle, state: TableState) -> Known | None:
+    """Do the same with the newest manifest, for who tells what the index has.
+
+    Raises:
+        InstantExpiredError: the index has gone on to a version after the newest one that was seen.
+    """
+    known = load_known(handle, state, newest=True)
+    if known is None:
+        require_newest(handle, state)
+    return known
+
+
+def require_newest(handle: TableHandle, state: TableState) -> None:
+    """Say that the index may have gone on, before its manifest or its files are called missing.
+
+    Raises:
+        InstantExpiredError: the table did.
+    """
+    head = handle.cache.refresh().version
+    if head > state.version:
+        message = f"the record index may have gone on from version {state.version}"
+        raise InstantExpiredError(message, version=state.version, oldest=head)
+
+
 def _manifest(handle: TableHandle, state: TableState, *, newest: bool) -> Manifest | None:
     name, cache = str(state.table.index), handle.index_cache
     known = cache.manifest

@@ -13,16 +13,20 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, StorageError
 from plait.model.history import ReaderEntry
+from plait.state.state import TableState
 from plait.storage.port import FileInfo
 from plait.timeline import paths
 from plait.txn.signs_of_life import Silence
 from plait.txn.table_handle import TableHandle, client
 
+Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 _BYTES_MAX = 1 << 16
 TTL_S = 600.0
@@ -86,6 +90,46 @@ class ReadPin:
             self.release()
         else:
             self._handle.store.put(self._path, self._body)
+
+
+def read_pinned(
+    handle: TableHandle, ask: Callable[[TableState], Found], *, since: int | None = None
+) -> tuple[Found, ReadPin]:
+    """Ask the newest state for something that stays: the one way from a version to its files.
+
+    The pin comes first, then the look at the head (INV-05). A clean whose decision was published
+    before that look is part of the state, so it names none of the files that are condemned; a later
+    clean lists the pin, and spares them. What ``ask`` does may rest on the state that it is given,
+    and on no other: a later one may no longer know this version. It is asked again if others took
+    away metadata on which its answer rests.
+
+    Args:
+        handle: the table.
+        ask: gets the newest state.
+        since: an older version whose files it needs too.
+
+    Raises:
+        InstantExpiredError: it asked for a version that was cleaned.
+    """
+    known = handle.cache.known().version
+    read_pin = ReadPin(handle, max(0, known if since is None else min(since, known)))
+    try:
+        return handle.cache.ask(ask), read_pin
+    except BaseException:
+        read_pin.release()
+        raise
+
+
+@contextmanager
+def pinned(
+    handle: TableHandle, ask: Callable[[TableState], Found], *, since: int | None = None
+) -> Iterator[Found]:
+    """Do the same, and let go of the pin at the end of a ``with`` block."""
+    found, read_pin = read_pinned(handle, ask, since=since)
+    try:
+        yield found
+    finally:
+        read_pin.release()
 
 
 def release_with(owner: object, lease: ReadPin) -> None:
