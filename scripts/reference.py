@@ -178,7 +178,17 @@ def conflicts_page() -> str:
     for kind in Kind:
         names = [f"`{op.value}`" for op, each in KINDS.items() if each is kind]
         lines.append(f"| {kind.value} | {', '.join(names)} |")
-    lines += ["", "A `transaction` has the kind `place` if one of its parts does.", ""]
+    lines += [
+        "",
+        "A `transaction` has the kind `place` if one of its parts does. In a place that is",
+    ]
+    lines += [
+        "replaced whole, the table or partitions, nothing is apart. Apart from the rows that an"
+    ]
+    lines += [
+        "`overwrite(where=...)` replaces are other keys, for which its predicate does not hold.",
+        "",
+    ]
     for policy in POLICIES:
         lines += [f"## Policy `{policy}`", "", "| ours | theirs | they meet | apart | same |"]
         lines.append("|---|---|---|---|---|")

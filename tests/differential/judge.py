@@ -18,6 +18,7 @@ from tests.differential.acts import AbortedError, Told
 from tests.differential.evidence import Change, Evidence, Version
 from tests.differential.model import DuplicateError, Ident, Ran, Rows, Saw, ident, run, shown
 from tests.differential.program import Block, Do, History, Row, Serve, Write, expires
+from tests.differential.refusals import Refusals
 from tests.differential.undone import NATURAL, Undone
 from tests.scheduler import Problem
 
@@ -62,6 +63,7 @@ class _Judge:
             if version.of(told, evidence.prefixes[told.client])
         }
         self.undone = Undone(self.versions, self.states, self.by, self._writes)
+        self.refusals = Refusals(self.shape, self.versions, self.states, self.by)
 
     def findings(self) -> Iterator[Problem]:
         if self.seen.damage:
@@ -426,6 +428,9 @@ class _Judge:
                 self._writes(version := self.versions[theirs]) or version.restored is not None
             ):
                 yield Problem("INV-15", f"{what}: version {theirs} changed no row")
+            elif not self.refusals.needed(told, low, self._heads(told)):
+                found = f"version {theirs} changed nothing that it wrote or read"
+                yield Problem("refusal", f"{what}: {found}")
         elif not self._natural(told, error):
             yield Problem("an error", what)
 

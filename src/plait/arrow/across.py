@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,13 +12,11 @@ from plait.arrow.existing import Existing, Hidden, Matches, hide, remove_files, 
 from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.merge_into import Merging
 from plait.arrow.operations import StagedInput, rule_of, rule_within
-from plait.arrow.output import Output, Staged, touched_row
+from plait.arrow.output import KeyDigest, Output, Staged, touched_row
 from plait.arrow.places import Placed, PlacedBucket
 from plait.arrow.resolve import Resolver
 from plait.arrow.runs import Incoming, kept_rows
 from plait.errors import InvariantError
-from plait.files.data_file import LiveFile
-from plait.files.roaring import Positions
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_ALL, KEYS_FILES, LOG
 from plait.model.instant import Operation
@@ -64,7 +62,14 @@ class NumberOperations:
         buckets = self.existing.numbered(number)
         gone = [bucket for bucket in buckets if self._replaced(bucket)]
         kept = [file for b in buckets if b not in gone for file in self.existing.files(b)]
-        hidden = {} if self.matches is None else self.matches.hidden(kept)
+        hidden: Hidden = {}
+        told: dict[BucketId, KeyDigest] = {}
+        if self.matches is not None:
+            told = {(f.partition, f.bucket): KeyDigest(self.output) for f in kept}
+            hidden = self.matches.hidden(kept, lambda file: told[file.partition, file.bucket])
+        for bucket in gone if self.output.names_keys else ():
+            told[bucket] = KeyDigest(self.output)
+            self.existing.tell_keys(self.existing.files(bucket), told[bucket])
         plan = self.output.plan
         resolver = Resolver(
             self.output,
@@ -76,10 +81,11 @@ class NumberOperations:
             self.budget,
         )
         placed = resolver.resolve((None, number), kept, hidden)
+        placed.note_gone(told)
         try:
             incoming = placed.rows()
             lost = placed.lost.by_file()
-            touched = {*placed.places, *gone, *_of(kept, hidden)}
+            touched = {*placed.places, *gone}
             self.output.announce(partition for partition, _ in sorted(touched, key=str))
             done = {
                 bucket: self._bucket(bucket, placed, incoming, lost, replaced=bucket in gone)
@@ -119,7 +125,7 @@ class NumberOperations:
             staged.inserted, staged.updated = place.inserted, place.updated
         matched = sum(len(placed.matched.get(file.path, ())) for file in live)
         staged.deleted = whole + matched + (0 if place is None else place.deleted)
-        self._tell(bucket, staged, place, merged=bool(live))
+        self._tell(bucket, staged, place, merged=bool(live), replaced=replaced)
         return staged
 
     def _write(
@@ -146,16 +152,23 @@ class NumberOperations:
         staged.added += [] if record is None else [record]
 
     def _tell(
-        self, bucket: BucketId, staged: Staged, place: PlacedBucket | None, *, merged: bool
+        self,
+        bucket: BucketId,
+        staged: Staged,
+        place: PlacedBucket | None,
+        *,
+        merged: bool,
+        replaced: bool,
     ) -> None:
         """Say which keys were touched: those that arrived, and those that left."""
         if staged.empty:
             return
-        if place is None or self._overwrites:
+        if place is None or (replaced and not self.output.names_keys):
             staged.touched = touched_row(bucket, KEYS_ALL, 0)
             return
         rewritten = merged and self.output.spec.table_type != MOR
-        if place.left or rewritten or self.output.tells_keys(place.arrived):
+        gone = place.left or place.matched or self.output.names_keys
+        if gone or rewritten or self.output.tells_keys(place.arrived):
             staged.touched = place.digest.row(bucket)
         else:
             staged.touched = touched_row(bucket, KEYS_FILES, place.arrived)
@@ -170,7 +183,3 @@ class NumberOperations:
             return False
         whole = self.output.plan.request.overwrite == "table"
         return whole or bucket[0] in self.staged_input.partitions
-
-
-def _of(files: Sequence[LiveFile], hidden: Mapping[str, Positions]) -> set[BucketId]:
-    return {(file.partition, file.bucket) for file in files if len(hidden.get(file.path, ()))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from plait.arrow.ingest import Group
 from plait.arrow.key_filter import KeyFilter
-from plait.arrow.output import Output, Staged
+from plait.arrow.output import KeyDigest, Output, Staged
 from plait.expr import Predicate, from_json
 from plait.files.bounds import file_ranges
 from plait.files.data_file import NO_VERSION, LiveFile, bucket_spans, live_files, unmasked
@@ -107,6 +107,13 @@ class Existing:
             blocks = sorted_by_key(blocks, self.spec.key, self.sort_bytes)
         return Source(blocks, existing=True)
 
+    def tell_keys(self, files: Iterable[LiveFile], digest: KeyDigest) -> None:
+        """Collect the keys of all live rows of files; read those alone that there is room for."""
+        for file in files:
+            if digest.takes(file.live_rows):
+                for rows in self.reader.rows(file, columns=self.spec.key):
+                    digest.add(pa.Table.from_batches([rows]))
+
     def _range(self, file: LiveFile) -> Range:
         """Return what is known of the first key column in a file."""
         bucket = (file.partition, file.bucket)
@@ -179,22 +186,46 @@ class Matches:
         """Return the buckets with files that may have matching rows."""
         return {(file.partition, file.bucket) for file in live_files(self.plan.files)}
 
-    def hidden(self, files: Sequence[LiveFile]) -> dict[str, Positions]:
-        """Find the live rows that match, by file."""
-        by_path = {file.path: self._matching(file) for file in files if file.path in self._paths}
-        return {path: positions for path, positions in by_path.items() if len(positions)}
+    def hidden(
+        self, files: Sequence[LiveFile], told: Callable[[LiveFile], KeyDigest] | None = None
+    ) -> dict[str, Positions]:
+        """Find the live rows that match, by file.
 
-    def _matching(self, file: LiveFile) -> Positions:
+        Args:
+            files: where to look.
+            told: what collects the keys of the rows of a file that match; None: nobody asks.
+        """
+        found: dict[str, Positions] = {}
+        for file in files:
+            if file.path in self._paths:
+                positions = self._matching(file, None if told is None else told(file))
+                if len(positions):
+                    found[file.path] = positions
+        return found
+
+    def _matching(self, file: LiveFile, keys: KeyDigest | None) -> Positions:
         if self.plan.condition is None:
-            # The partition alone decided: nothing has to be read.
-            live = np.ones(file.rows, dtype=np.bool_)
-            gone = load_mask(self.existing.store, file)
-            if gone is not None:
-                live[gone.astype(np.int64)] = False
-            return np.flatnonzero(live).astype(np.uint64)
-        slices = self.existing.reader.slices(file, columns=(), where=self.plan.condition)
-        parts = [part.positions for part in slices]
+            return self._whole(file, keys)
+        names = () if keys is None else self.existing.spec.key
+        parts = []
+        for part in self.existing.reader.slices(file, columns=names, where=self.plan.condition):
+            parts.append(part.positions)
+            if keys is not None:
+                keys.add(pa.Table.from_batches([part.rows]))
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
+
+    def _whole(self, file: LiveFile, keys: KeyDigest | None) -> Positions:
+        """Return every live row: the partition alone decided, and nothing has to be read for that.
+
+        The keys are read only where the decision has room for them.
+        """
+        if keys is not None:
+            self.existing.tell_keys([file], keys)
+        live = np.ones(file.rows, dtype=np.bool_)
+        gone = load_mask(self.existing.store, file)
+        if gone is not None:
+            live[gone.astype(np.int64)] = False
+        return np.flatnonzero(live).astype(np.uint64)
 
 
 class LostRows:

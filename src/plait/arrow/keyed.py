@@ -40,12 +40,17 @@ class CowStage:
     budget: int
     """Bytes that merging one bucket may hold."""
 
-    def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
-        """Merge what came in for a bucket with those of its live rows that are not hidden."""
+    def stage(
+        self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden, digest: KeyDigest
+    ) -> Staged:
+        """Merge what came in for a bucket with those of its live rows that are not hidden.
+
+        ``digest`` has the keys of those that are.
+        """
         spec, limits = self.output.spec, self.output.limits
         names = spec.copied
-        digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
-        few = self.output.tells_keys
+        lookups = Lookups.of(self.output)
+        few, names_keys = self.output.tells_keys, self.output.names_keys
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
@@ -58,7 +63,7 @@ class CowStage:
         def changed(merged: Round) -> bool:
             count(merged, staged, bucket, self.rule, spec.key)
             lookups.add(merged.unchanged(spec.key))
-            if files or few(staged.inserted):
+            if files or names_keys or few(staged.inserted):
                 digest.add(merged.arrived(spec.key))
                 digest.add(merged.removed(spec.key))
             return staged.counted
@@ -68,7 +73,7 @@ class CowStage:
         if record is None and not staged.counted:  # every row that came in lost: it stays as it is
             return lookups.into(Staged(), bucket)
         staged.added, staged.removed = [] if record is None else [record], list(files)
-        told = files or few(staged.inserted)
+        told = files or names_keys or few(staged.inserted)
         new = touched_row(bucket, KEYS_FILES, staged.inserted)
         staged.touched = digest.row(bucket) if told else new
         return lookups.into(staged, bucket)
@@ -84,15 +89,20 @@ class MorStage:
     rule: DuplicateRule
     budget: int
 
-    def stage(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
-        """Find by the key columns alone which rows lose, in live files and in our own."""
+    def stage(
+        self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden, digest: KeyDigest
+    ) -> Staged:
+        """Find by the key columns alone which rows lose, in live files and in our own.
+
+        ``digest`` has the keys of the rows that are hidden already.
+        """
         spec = self.output.spec
         logs, removes = self.sink.logs.get(bucket, []), bucket in self.sink.removals
         own = [as_live(log.record) for log in logs]
         lost = LostRows(hidden)
-        digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
+        lookups = Lookups.of(self.output)
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
-        gone = 0
+        gone, names_keys = 0, self.output.names_keys or bool(hidden)
         if removes or (own and len(files) + len(own) > 1):
             came = self._arrivals(bucket, own)
             paths = [str(each.path) for each in (*files, *came)]
@@ -101,13 +111,15 @@ class MorStage:
                 count(merged, staged, bucket, self.rule, spec.key)
                 lookups.add(merged.unchanged(spec.key))
                 gone += len(merged.gone)
-                if removes:
+                if removes or names_keys:
                     digest.add(merged.arrived(spec.key))
                     digest.add(merged.removed(spec.key))
                 for at, positions in merged.lost():
                     lost.add(paths[at], positions)
         else:
             staged.inserted = sum(file.rows for file in own)
+            for log in logs if names_keys else ():
+                digest.give_up() if log.hashes is None else digest.add_hashes(log.hashes)
         shown = ShownKeys(self.output)
         for file, log in zip(own, logs, strict=True):
             masked = lost.of(file.path)
@@ -119,7 +131,7 @@ class MorStage:
                 staged.hidden[file.path] = masked
         hide(staged, files, lost.by_file(), self.existing)
         if not staged.empty:  # the keys of rows that went are in no file of ours
-            staged.touched = digest.row(bucket) if gone else shown.row(bucket)
+            staged.touched = digest.row(bucket) if gone or names_keys else shown.row(bucket)
         return lookups.into(staged, bucket)
 
     def _arrivals(self, bucket: BucketId, own: Sequence[LiveFile]) -> list[LiveFile | Run]:

@@ -187,7 +187,7 @@ class MergeStage:
         else:
             staged.removed = list(files)
         new = touched_row(bucket, KEYS_FILES, staged.inserted)
-        staged.touched = digest.row(bucket) if files else new
+        staged.touched = digest.row(bucket) if files or self.output.names_keys else new
         return lookups.into(staged, bucket)
 
     def _merged(

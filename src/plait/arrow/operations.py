@@ -10,7 +10,7 @@ from plait.arrow.ingest import Group
 from plait.arrow.keyed import CowStage, MorStage, find_keys
 from plait.arrow.merge import DuplicateRule
 from plait.arrow.merge_into import MergeStage, Merging
-from plait.arrow.output import Output, Staged, bucket_id, touched_row
+from plait.arrow.output import KeyDigest, Output, Staged, bucket_id, touched_row
 from plait.arrow.runs import Incoming
 from plait.arrow.sinks import AppendSink, Log, LogSink
 from plait.arrow.update import ChangeStage
@@ -84,15 +84,37 @@ class BucketOperations:
             return self._by_clauses(bucket, files, self.merging)
         if operation is Operation.DELETE and self.matches is None:
             return self._delete_keys(bucket, files)
-        if operation is Operation.OVERWRITE and self.matches is None:
-            staged = remove_files(files if self._replaced(bucket) else [])
-            self._add(staged, self._insert(bucket, [], {}))
-        else:
-            hidden = {} if self.matches is None else self.matches.hidden(files)
-            staged = self._insert(bucket, files, hidden)
-        whole = self.matches is not None or operation is Operation.OVERWRITE
-        if whole and not staged.empty:
+        if self.matches is not None:
+            return self._by_predicate(bucket, files, self.matches)
+        if operation is Operation.OVERWRITE:
+            return self._replace(bucket, files if self._replaced(bucket) else [])
+        return self._insert(bucket, files, {}, KeyDigest(self.output))
+
+    def _replace(self, bucket: BucketId, files: Sequence[LiveFile]) -> Staged:
+        """Put what came in the place of whole files."""
+        staged, gone = remove_files(files), KeyDigest(self.output)
+        named = self.output.spec.keyed and self.output.names_keys
+        if named:
+            self.existing.tell_keys(files, gone)
+        self._add(staged, self._insert(bucket, [], {}, gone))
+        if staged.empty or (named and staged.touched is not None):
+            return staged
+        staged.touched = gone.row(bucket) if named else touched_row(bucket, KEYS_ALL, 0)
+        return staged
+
+    def _by_predicate(
+        self, bucket: BucketId, files: Sequence[LiveFile], matches: Matches
+    ) -> Staged:
+        """Take out the rows that match, and put in what came; tell the keys of both."""
+        keyed, gone = self.output.spec.keyed, KeyDigest(self.output)
+        hidden = matches.hidden(files, (lambda _: gone) if keyed else None)
+        staged = self._insert(bucket, files, hidden, gone)
+        if staged.empty:
+            return staged
+        if not keyed:
             staged.touched = touched_row(bucket, KEYS_ALL, 0)
+        elif staged.touched is None:
+            staged.touched = gone.row(bucket)
         return staged
 
     def _by_clauses(self, bucket: BucketId, files: Sequence[LiveFile], merging: Merging) -> Staged:
@@ -104,8 +126,10 @@ class BucketOperations:
         change = ChangeStage(self.output, self.existing, merging.by_source, self.budget)
         return change.stage(bucket, files, self.matches.hidden(files))
 
-    def _insert(self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden) -> Staged:
-        """Put what came in among rows of the table, some of which go."""
+    def _insert(
+        self, bucket: BucketId, files: Sequence[LiveFile], hidden: Hidden, gone: KeyDigest
+    ) -> Staged:
+        """Put what came in among rows of the table, some of which go; ``gone`` has their keys."""
         if not self.output.spec.keyed:
             staged = remove_rows(bucket, files, hidden, self.existing, self.output)
             self._append(bucket, staged)
@@ -120,7 +144,7 @@ class BucketOperations:
                 rule_of(self.output.plan),
                 self.budget,
             )
-            return cow.stage(bucket, files, hidden)
+            return cow.stage(bucket, files, hidden, gone)
         if files:
             self._demote(bucket)
         mor = MorStage(
@@ -130,7 +154,7 @@ class BucketOperations:
             rule_of(self.output.plan),
             self.budget,
         )
-        return mor.stage(bucket, files, hidden)
+        return mor.stage(bucket, files, hidden, gone)
 
     def _append(self, bucket: BucketId, staged: Staged) -> None:
         records = (

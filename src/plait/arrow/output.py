@@ -99,11 +99,26 @@ class Output:
         """How the table's rows are laid out."""
         return self.plan.spec
 
+    @property
+    def keys_max(self) -> int:
+        """How many keys of a bucket are held at most; with more it counts as touched whole."""
+        return max(_KEYS_MIN, self.limits.buffer // _BUFFER_A_HASH)
+
+    @property
+    def names_keys(self) -> bool:
+        """Whether the decision must name every key: it is one part of a transaction.
+
+        A later part may take its files away, and the keys that they tell with them.
+        """
+        return self.plan.step > 0
+
     def tells_keys(self, count: int) -> bool:
         """Tell whether so many keys of a bucket stand in the decision, though files tell them too.
 
         Those who look keys up in the table's index then need not read the files.
         """
+        if self.names_keys:
+            return count <= self.keys_max
         return self.plan.indexed and count <= INLINE_KEYS_MAX
 
     def announce(self, partitions: Iterable[Partition]) -> None:
@@ -289,14 +304,32 @@ class KeyDigest:
 
     def add_hashes(self, hashes: Hashes) -> None:
         """Take hashes of keys."""
-        if self._whole:
-            return
-        self._count += len(hashes)
-        if self._count > max(_KEYS_MIN, self.output.limits.buffer // _BUFFER_A_HASH):
-            self._whole = True
-            self._parts.clear()
-        else:
+        if self.takes(len(hashes)):
+            self._count += len(hashes)
             self._parts.append(hashes)
+
+    def takes(self, count: int) -> bool:
+        """Tell whether so many more keys fit; if not, the bucket counts as touched whole."""
+        if self._count + count > self.output.keys_max:
+            self.give_up()
+        return not self._whole
+
+    def give_up(self) -> None:
+        """Count the bucket as touched whole."""
+        self._whole = True
+        self._parts.clear()
+
+    def merge(self, other: KeyDigest) -> None:
+        """Take what another one collected."""
+        if other._whole:
+            self.give_up()
+        for part in other._parts:
+            self.add_hashes(part)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no key came."""
+        return not (self._whole or self._parts)
 
     def row(self, bucket: BucketId) -> pa.Table:
         """Return the row of TOUCHED; many keys go into a file."""

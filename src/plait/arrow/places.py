@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +37,8 @@ class PlacedBucket:
     deleted: int = 0
     left: int = 0
     """Rows that are gone, and whose key is not written there."""
+    matched: bool = False
+    """Whether rows go because a predicate holds for them."""
 
     @property
     def arrived(self) -> int:
@@ -126,6 +128,14 @@ class Placed:
                 here.digest.add_hashes(hashes[at][away])
                 here.left += int(np.count_nonzero(away))
                 here.deleted += int(np.count_nonzero(now < 0))
+
+    def note_gone(self, told: Mapping[BucketId, KeyDigest]) -> None:
+        """Take the keys of rows that go because a predicate holds for them, by bucket."""
+        for (partition, _), digest in told.items():
+            if not digest.empty:
+                here = self._place(partition)
+                here.digest.merge(digest)
+                here.matched = True
 
     def rows(self) -> Incoming:
         """Return the rows that arrive, by bucket; nothing may arrive afterwards."""

@@ -29,13 +29,19 @@ class Scope:
 
     ``append``: adds rows to a table without keys; conflicts only with overwrites of the place.
     ``buckets``: exactly the touched (partition, bucket) pairs.
-    ``partitions``: everything in these partitions, including empty buckets.
+    ``partitions``: everything in these partitions, including empty buckets; also the rows for
+    which the predicate holds, wherever they are.
     ``table``: everything.
     """
 
     kind: str = SCOPE_BUCKETS
     partitions: tuple[Partition, ...] = ()
     predicate: dict[str, object] | None = None  # frozen expression, as JSON values
+
+    def claims(self, partition: Partition) -> bool:
+        """Tell whether a partition is replaced whole: with all that is, was or might be there."""
+        whole = self.kind == SCOPE_PARTITIONS and partition in self.partitions
+        return whole or self.kind == SCOPE_TABLE
 
 
 class Span(NamedTuple):

@@ -53,6 +53,8 @@ from plait.txn.policy import judge_meeting, strictest
 
 Compare = Callable[[BucketId], KeyOverlap]
 """Compares the keys of ours and theirs in a bucket; asked only where the verdict hangs on it."""
+WasRead = Callable[[BucketId], bool]
+"""Tells whether they changed a row in a bucket that we read; asked where our reads may reach."""
 _SAMPLE = 5
 OTHER_LAYOUT = "it was committed under another layout, where its keys were in other buckets"
 _OF_READS = {
@@ -144,6 +146,10 @@ class Intent:
     def reaches(self, partition: Partition) -> bool:
         """Tell whether rows of a partition could match the predicate of our operation."""
         return self.scope.predicate is not None and self._may(self.scope.predicate, partition)
+
+    def replaces(self, partition: Partition) -> bool:
+        """Tell whether we replace rows of a partition for which our predicate holds."""
+        return self.scope.kind == SCOPE_PARTITIONS and self.reaches(partition)
 
     def has_read(self, partition: Partition) -> bool:
         """Tell whether rows of a partition could be among those that were read."""
@@ -254,10 +260,16 @@ def _places_in(table: pa.Table) -> Iterator[tuple[Partition | None, int]]:
         yield known[text], bucket
 
 
-def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Conflict | None:
+def decide(
+    ours: Intent,
+    theirs: Decision,
+    compare: Compare | None = None,
+    was_read: WasRead = lambda _: True,
+) -> Conflict | None:
     """Judge one decision of the window; None if it is compatible.
 
-    Without ``compare`` nobody can tell keys apart, so any may be the same.
+    Without ``compare`` nobody can tell keys apart, so any may be the same. Without ``was_read``
+    every row counts that may be among those that were read, judged by its partition.
     """
     ours, cell = ours.facing(theirs), ours.cell(theirs)
     if cell.meets is Meets.NEVER:
@@ -273,7 +285,7 @@ def decide(ours: Intent, theirs: Decision, compare: Compare | None = None) -> Co
         reason = f"a {theirs.operation} changes the meaning of every write"
         return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
     buckets = touched_buckets(theirs.changes)
-    if cell.same is not Verdict.REBASE and _was_read(ours, theirs.scope, buckets):
+    if cell.same is not Verdict.REBASE and _was_read(ours, theirs.scope, buckets, was_read):
         reason = "it wrote in the scope of our read"
         return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
     shared = meeting(ours, theirs.scope, buckets)
@@ -334,8 +346,12 @@ def _by_keys(
 ) -> Conflict | None:
     """Judge where both wrote, and where they wrote what we looked up."""
     written = shared or frozenset[BucketId]()
-    met = {b: UNKNOWN if compare is None else compare(b) for b in written | looked}
+    claimed = {b for b in written if ours.scope.claims(b[0]) or theirs.scope.claims(b[0])}
+    met = {b: UNKNOWN if compare is None or b in claimed else compare(b) for b in written | looked}
     close = {bucket: each for bucket, each in met.items() if not each.apart}
+    if claimed:
+        redone = written | _redone(ours, close)
+        return Conflict(theirs, cell.same, redone, "both wrote the same place")
     if close:
         redone = written | _redone(ours, close)
         hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
@@ -354,6 +370,8 @@ def _redone(ours: Intent, close: Mapping[BucketId, KeyOverlap]) -> frozenset[Buc
 def _reason(close: Collection[KeyOverlap]) -> str:
     if not all(each.known for each in close):
         return "it may have written any key of the bucket"
+    if any(each.chosen for each in close):
+        return "it wrote rows that ours replaces"
     if any(each.elsewhere for each in close):
         return "both wrote the same keys, in different partitions"
     if all(each.looked for each in close):
@@ -361,10 +379,13 @@ def _reason(close: Collection[KeyOverlap]) -> str:
     return "both wrote the same keys"
 
 
-def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> bool:
+def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId], was_read: WasRead) -> bool:
     if scope.kind == SCOPE_TABLE:
         return ours.serializable and ours.computed
-    return any(ours.has_read(partition) for partition in _places(scope, buckets))
+    if any(ours.has_read(partition) for partition in scope.partitions):
+        return True
+    reached = {place: ours.has_read(place) for place in {partition for partition, _ in buckets}}
+    return any(reached[bucket[0]] and was_read(bucket) for bucket in buckets)
 
 
 def meeting(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> frozenset[BucketId] | None:
@@ -376,17 +397,22 @@ def meeting(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> frozens
     if ours.scope.kind == SCOPE_TABLE:
         return ours.buckets | buckets
     if ours.scope.kind == SCOPE_PARTITIONS:
-        mine = _places(ours.scope, ours.buckets)
+        mine = frozenset(ours.scope.partitions)
         mine |= {partition for partition, _ in buckets if ours.reaches(partition)}
-        shared = mine if scope.kind == SCOPE_TABLE else mine & _places(scope, buckets)
-        return _within(ours.buckets | buckets, shared) if shared else None
+        if scope.kind == SCOPE_TABLE:
+            return ours.buckets | _within(buckets, mine)
+        shared = mine & _places(scope, buckets)
+        met = _within(ours.buckets | buckets, shared) | (ours.buckets & buckets)
+        met |= _within(ours.buckets, frozenset(scope.partitions))
+        return met if met or shared else None
     brought = frozenset[BucketId]()
     if ours.serializable:  # they may have brought rows that our predicate holds for
         brought = frozenset(bucket for bucket in buckets if ours.reaches(bucket[0]))
     if scope.kind == SCOPE_TABLE:
         return ours.buckets | brought or None
     if scope.kind == SCOPE_PARTITIONS:
-        return _within(ours.buckets, _places(scope, buckets)) | brought or None
+        met = _within(ours.buckets, frozenset(scope.partitions)) | (ours.buckets & buckets)
+        return met | brought or None
     if scope.kind == SCOPE_APPEND:
         return brought or None  # else: rows that our snapshot need not have seen
     return (ours.buckets & buckets) | brought or None

@@ -7,23 +7,26 @@ from dataclasses import dataclass, field, replace
 
 from plait.errors import (
     CorruptMetadataError,
+    InstantExpiredError,
     RetryableConflictError,
     SchemaError,
     StreamError,
     UndoneError,
 )
+from plait.expr import from_json
 from plait.model.bucket import BucketId
 from plait.model.changes import Changes, Digest, WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
+from plait.read.condition import Condition
 from plait.state.definition import TableDef
 from plait.state.evolving import schemas_with
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide, lays_out
-from plait.txn.keys import UNKNOWN, KeyOverlap, Keys
+from plait.txn.keys import APART, UNKNOWN, Arrivals, KeyOverlap, Keys
 from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, Verdict, kind_of
 from plait.txn.policy import require_policy
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
@@ -219,7 +222,48 @@ class ConflictChecker:
                 # Files of ours go when somebody rolls us back: that stands in the same window.
                 return UNKNOWN
 
-        return decide(intent, decision, compare)
+        def rows_read(bucket: BucketId) -> bool:
+            try:
+                return was_read(keys, intent, decision, bucket, state)
+            except (CorruptMetadataError, InstantExpiredError):
+                return True
+
+        return decide(intent, decision, compare, rows_read)
+
+
+def was_read(
+    keys: Keys, intent: Intent, theirs: Decision, bucket: BucketId, state: TableState
+) -> bool:
+    """Tell whether others changed a row of a bucket that was read: as it was, or as it is now.
+
+    Args:
+        keys: of the table.
+        intent: with what was read.
+        theirs: what the others decided.
+        bucket: theirs.
+        state: the table at some version since, which knows the version that was read.
+
+    Raises:
+        CorruptMetadataError, StorageError: a file cannot be read.
+        InstantExpiredError: the version that was read is gone.
+    """
+    read_set, schema = intent.read_set, keys.spec.schema.arrow
+    if read_set is None or intent.facing(theirs).moved:
+        return True
+    for read in read_set.reads:
+        where = None if read is None else Condition.of(from_json(read, schema), schema)
+        brought = keys.brings(theirs.changes, bucket, where)
+        if brought is None or len(brought):
+            return True
+        if not keys.spec.keyed:  # nobody can tell which rows they changed, if they did
+            if _only_adds(theirs):
+                continue
+            return True
+        before = state.snapshot(keys.store, version=read_set.version)
+        took = keys.took(theirs.changes, bucket, where, before.files)
+        if took is None or len(took):
+            return True
+    return False
 
 
 def compared(
@@ -233,13 +277,34 @@ def compared(
         CorruptMetadataError, StorageError: a file cannot be read.
     """
     here = frozenset([bucket])
-    far, gone = bool(intent.elsewhere(theirs, here)), intent.takes_away
+    far, parts = bool(intent.elsewhere(theirs, here)), Operation.TRANSACTION
+    asked = Arrivals(intent.takes_away, intent.operation is parts, theirs.operation is parts)
     if far and not (here & intent.buckets or intent.looked_into(here)):
-        return keys.met_elsewhere(ours, theirs.changes, bucket, gone=gone)
-    met = keys.met(ours, theirs.changes, bucket)
+        return keys.met_elsewhere(ours, theirs.changes, bucket, asked)
+    adds = not keys.spec.keyed and _only_adds(theirs)
+    met = APART if adds else keys.met(ours, theirs.changes, bucket)
     if far and met.apart:
-        return keys.met_elsewhere(ours, theirs.changes, bucket, gone=gone)
+        met = keys.met_elsewhere(ours, theirs.changes, bucket, asked)
+    if met.apart and intent.replaces(bucket[0]):
+        return _brought(keys, intent, theirs, bucket)
     return met
+
+
+def _only_adds(theirs: Decision) -> bool:
+    """Tell whether they left every row of before as it was; without a key, it is no row of ours."""
+    return not (theirs.changes.removed.num_rows or theirs.changes.masked.num_rows)
+
+
+def _brought(keys: Keys, intent: Intent, theirs: Decision, bucket: BucketId) -> KeyOverlap:
+    """Return the keys of rows that they wrote among those that our predicate replaces."""
+    schema = keys.spec.schema.arrow
+    if intent.scope.predicate is None or intent.facing(theirs).moved:
+        return UNKNOWN
+    where = Condition.of(from_json(intent.scope.predicate, schema), schema)
+    brought = keys.brings(theirs.changes, bucket, where)
+    if brought is None:
+        return replace(UNKNOWN, chosen=True)
+    return KeyOverlap(known=True, hashes=brought, chosen=True)
 
 
 def _evolved(ours: Intent, theirs: Decision, conflict: Conflict | None) -> bool:

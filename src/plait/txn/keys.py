@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.files.data_file import live_files, unmasked, with_masks
+from plait.files.data_file import LiveFile, live_files, unmasked, with_masks
 from plait.files.hash import Hashes, in_both, key_hashes, sorted_once
 from plait.files.reader import Schemas
 from plait.files.sidecar import decode_hashes, load_sidecar
@@ -17,6 +17,7 @@ from plait.model.bucket import BucketId, partition_parse, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR, Changes
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
+from plait.read.condition import Condition
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
@@ -34,6 +35,8 @@ class KeyOverlap:
     """Whether we only looked these keys up."""
     elsewhere: bool = False
     """Whether they wrote these keys in another partition than we."""
+    chosen: bool = False
+    """Whether they wrote rows for which our predicate holds."""
 
     @property
     def apart(self) -> bool:
@@ -45,6 +48,18 @@ UNKNOWN = KeyOverlap(known=False, hashes=_NOBODY)
 """Nobody can tell."""
 APART = KeyOverlap(known=True, hashes=_NOBODY)
 """They share none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Whose keys count where a key names one row in all partitions."""
+
+    gone: bool = False
+    """Whether keys that they took away count too; where they do not say which, any may."""
+    ours_told: bool = False
+    """Whether our files do not tell every key that came in: a later part took some away."""
+    theirs_told: bool = False
+    """The same of theirs."""
 
 
 @dataclass(slots=True)
@@ -72,41 +87,82 @@ class Keys:
         return replace(_meet(self.of(ours, bucket, lookups=True), others), looked=True)
 
     def met_elsewhere(
-        self, ours: Changes, theirs: Changes, bucket: BucketId, *, gone: bool = False
+        self, ours: Changes, theirs: Changes, bucket: BucketId, asked: Arrivals
     ) -> KeyOverlap:
         """Compare keys that we wrote under a bucket's number, in any partition, with theirs in it.
-
-        Args:
-            ours: what we changed.
-            theirs: what they changed.
-            bucket: theirs.
-            gone: whether keys that they took away count too; where they do not say which, any may.
 
         Raises:
             CorruptMetadataError, StorageError: as ``met``.
         """
-        others = self.of(theirs, bucket) if gone else self.arrived(theirs, bucket)
+        others = self.arrived(theirs, bucket, told=asked.gone or asked.theirs_told)
+        parts = [_NOBODY]
+        for each in _numbered(ours, bucket[1]) if others is None or len(others) else ():
+            mine = self.arrived(ours, each, told=asked.ours_told)
+            if mine is None:
+                return replace(UNKNOWN, elsewhere=True)
+            parts.append(mine)
         if others is None:
             return replace(UNKNOWN, elsewhere=True)
-        parts = [_NOBODY]
-        if len(others):
-            parts += [self.arrived(ours, each) for each in _numbered(ours, bucket[1])]
         shared = in_both(sorted_once(np.concatenate(parts)), others)
         return KeyOverlap(known=True, hashes=shared, elsewhere=True)
 
-    def arrived(self, changes: Changes, bucket: BucketId) -> Hashes:
+    def arrived(self, changes: Changes, bucket: BucketId, *, told: bool) -> Hashes | None:
         """Load the keys that a bucket may have rows of since some changes, and no others.
 
-        Where changes do not say which keys they touched, those of the files that they added.
+        Where changes do not say which keys they touched, those of the files that they added, or
+        None (any key) if they must have ``told`` them.
         """
+        known = self.of(changes, bucket)
+        if known is not None or told:
+            return known
         place = id(changes), bucket
         if place not in self._arrived:
-            known = self.of(changes, bucket)
-            if known is None:
-                added = _of_bucket(changes.added, bucket)
-                known = sorted_once(self._of_files(added, changes.masked))
-            self._arrived[place] = known
+            added = _of_bucket(changes.added, bucket)
+            self._arrived[place] = sorted_once(self._of_files(added, changes.masked))
         return self._arrived[place]
+
+    def brings(self, theirs: Changes, bucket: BucketId, where: Condition | None) -> Hashes | None:
+        """Return the keys of rows that they wrote in a bucket, and for which a condition holds.
+
+        None: without keys nobody can tell which rows they wrote, and some row is there.
+
+        Raises:
+            CorruptMetadataError, StorageError: as ``met``.
+        """
+        added = live_files(
+            with_masks(unmasked(_of_bucket(theirs.added, bucket), version=-1), theirs.masked)
+        )
+        return self._chosen(theirs, bucket, added, where)
+
+    def took(
+        self, theirs: Changes, bucket: BucketId, where: Condition | None, files: pa.Table
+    ) -> Hashes | None:
+        """Return the keys that they wrote of rows for which a condition held before, in files.
+
+        Args:
+            theirs: what they changed.
+            bucket: theirs.
+            where: the condition; None: it holds for every row.
+            files: those that the table had before (LIVE), of any bucket.
+
+        Raises:
+            CorruptMetadataError, StorageError: as ``met``.
+        """
+        return self._chosen(theirs, bucket, live_files(_of_bucket(files, bucket)), where)
+
+    def _chosen(
+        self, theirs: Changes, bucket: BucketId, files: Iterable[LiveFile], where: Condition | None
+    ) -> Hashes | None:
+        written = self.of(theirs, bucket) if self.spec.keyed else None
+        parts = [_NOBODY]
+        for file in files:
+            for rows in self._reader().rows(file, columns=self.spec.key, where=where):
+                if written is None and rows.num_rows:
+                    return None
+                if written is not None:
+                    found = sorted_once(key_hashes(rows, self.spec.key))
+                    parts.append(in_both(found, written))
+        return sorted_once(np.concatenate(parts))
 
     def of(self, changes: Changes, bucket: BucketId, *, lookups: bool = False) -> Hashes | None:
         """Load the keys that changes wrote in a bucket, or looked up there.
@@ -153,10 +209,13 @@ class Keys:
         return np.concatenate([_NOBODY, *parts])
 
     def _key_columns(self, added: pa.Table, masked: pa.Table) -> Iterator[pa.RecordBatch]:
-        schemas = Schemas(self.spec.schema, {**self.schemas, self.spec.schema.id: self.spec.schema})
-        reader = SliceReader(self.store, schemas)
+        reader = self._reader()
         for file in live_files(with_masks(unmasked(added, version=-1), masked)):
             yield from reader.rows(file, columns=self.spec.key)
+
+    def _reader(self) -> SliceReader:
+        schemas = Schemas(self.spec.schema, {**self.schemas, self.spec.schema.id: self.spec.schema})
+        return SliceReader(self.store, schemas)
 
 
 def _meet(ours: Hashes | None, theirs: Hashes | None) -> KeyOverlap:

@@ -132,12 +132,18 @@ _BY_POLICY: Mapping[str, Cell] = {
     KEY: Cell(_AT_PLACE, Verdict.REBASE, Verdict.RETRY),
     MERGE: Cell(_AT_PLACE, Verdict.REBASE, Verdict.REBASE),
 }
+# A place that is replaced whole is written whole: nothing in it is apart.
+_PLACES: Mapping[str, Cell] = {
+    FILE_GROUP: Cell(_AT_PLACE, Verdict.RETRY, Verdict.RETRY),
+    KEY: Cell(_AT_PLACE, Verdict.REBASE, Verdict.RETRY),
+    MERGE: Cell(_AT_PLACE, Verdict.REBASE, Verdict.RETRY),
+}
 
 MATRIX: Final[Mapping[tuple[Kind, Kind], Mapping[str, Cell]]] = {
     (Kind.ROWS, Kind.ROWS): _BY_POLICY,
-    (Kind.ROWS, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
-    (Kind.PLACE, Kind.ROWS): _every(_AT_PLACE, Verdict.RETRY),
-    (Kind.PLACE, Kind.PLACE): _every(_AT_PLACE, Verdict.RETRY),
+    (Kind.ROWS, Kind.PLACE): _PLACES,
+    (Kind.PLACE, Kind.ROWS): _PLACES,
+    (Kind.PLACE, Kind.PLACE): _PLACES,
     # Rewrites change no row: both sides carry places of rows over, and nobody fails (INV-15).
     (Kind.ROWS, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),
     (Kind.PLACE, Kind.REWRITE): _every(_AT_PLACE, Verdict.CARRY),

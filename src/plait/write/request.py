@@ -340,8 +340,10 @@ def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> 
         return Scope(SCOPE_BUCKETS, predicate=predicate)
     if request.overwrite == "table":
         return Scope(SCOPE_TABLE)
+    if request.overwrite == "predicate":  # what it replaces are rows, wherever they are
+        return Scope(SCOPE_PARTITIONS, predicate=predicate)
     texts = sorted(set(status.changes.touched["partition"].to_pylist()))
-    return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)), predicate)
+    return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)))
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

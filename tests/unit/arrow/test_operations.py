@@ -138,13 +138,27 @@ def test_delete_by_key_reaches_every_partition_unless_told_which(make: Make) -> 
     assert [(r["day"], r["id"]) for r in table.rows()] == [("tue", 1)]
 
 
+def test_a_delete_names_the_keys_of_its_rows_where_no_row_is_left_or_a_partition_goes(
+    make: Make,
+) -> None:
+    table = make(partition_by=["day"])
+    table.write("upsert", rows([1, 2, 3], day="mon"), rows([4, 5], day="tue"))
+    for where, count in (("id in (4, 5)", 2), ("day = 'mon'", 3)):
+        touched = table.write("delete", where=where).changes.touched
+        assert touched.num_rows >= 1
+        assert set(touched["keys"].to_pylist()) == {KEYS_INLINE}
+        assert sum(touched["key_count"].to_pylist()) == count
+
+
 def test_delete_by_predicate_takes_matching_rows_out(make: Make) -> None:
     table = make(partition_by=["day"])
     table.write("upsert", rows([1, 2, 3], day="mon"), rows([4, 5], day="tue"))
     status = table.write("delete", where="id in (1, 3, 4)")
     assert set(values(table)) == {2, 5}
     assert status.stats.rows_deleted == 3
-    assert set(status.changes.touched["keys"].to_pylist()) == {KEYS_ALL}
+    touched = status.changes.touched
+    assert set(touched["keys"].to_pylist()) == {KEYS_INLINE}
+    assert sum(touched["key_count"].to_pylist()) == 3
 
 
 def test_delete_of_a_whole_partition_reads_no_rows_and_keeps_no_file(make: Make) -> None:

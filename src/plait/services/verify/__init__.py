@@ -103,7 +103,7 @@ class _Verification:
             if self._walk.whole:
                 files.take(decision)
                 replay.take(decision)
-            windows.take(decision, None if replay.state is None else replay.state.table)
+            windows.take(decision, replay.state)
         if self._walk.head < 0:
             uri = self._store.spec.uri
             message = f"there is no table at {uri}"

@@ -13,6 +13,7 @@ import xxhash
 
 from plait.errors import (
     FormatError,
+    InstantExpiredError,
     PolicyError,
     StorageError,
     TableError,
@@ -25,11 +26,12 @@ from plait.model.instant import Operation
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
 from plait.state.definition import TableDef
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.conflict import Compare, Intent, decide
-from plait.txn.conflict_checker import compared
+from plait.txn.conflict import Compare, Intent, WasRead, decide
+from plait.txn.conflict_checker import compared, was_read
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
 from plait.txn.policy import require_policy
@@ -46,24 +48,25 @@ class Windows:
     findings: Findings
     _recent: deque[Decision] = field(default_factory=lambda: deque(maxlen=_HELD))
 
-    def take(self, decision: Decision, table: TableDef | None) -> None:
-        """Take the next decision; the table's definition tells how it had to be isolated."""
-        path = paths.slot(decision.version)
+    def take(self, decision: Decision, state: TableState | None) -> None:
+        """Take the next decision, with the table after it, which tells how it is isolated."""
+        path, table = paths.slot(decision.version), None if state is None else state.table
         if not -1 <= decision.base < max(decision.version, 1):
             message = f"its base is version {decision.base}"
             self.findings.problem("INV-07", path, message)
         elif decision.operation in (*DATA, *SERVICES):
-            self._judge(decision, table, path)
-            if table is not None and decision.read_set is not None:
-                self._judge_reads(decision, decision.read_set, table, path)
+            self._judge(decision, state, path)
+            if state is not None and decision.read_set is not None:
+                self._judge_reads(decision, decision.read_set, state, path)
             if table is not None:
                 self._judge_lookups(decision, table, path)
         light = Changes(touched=decision.changes.touched)
         self._recent.append(replace(decision, changes=light))
 
-    def _judge(self, decision: Decision, table: TableDef | None, path: str) -> None:
+    def _judge(self, decision: Decision, state: TableState | None, path: str) -> None:
         """Look for decisions after the base that wrote where this one wrote or read."""
         self.findings.count("windows")
+        table = None if state is None else state.table
         spec = None if table is None else table.spec
         try:
             ours = replace(
@@ -72,10 +75,12 @@ class Windows:
                 read_set=decision.read_set,
             )
             for theirs in self._window(decision.base, decision.version):
-                compare = None
-                if table is not None:
-                    compare = self._compare(ours, decision.changes, theirs, table, path)
-                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
+                compare: Compare | None = None
+                read: WasRead = _any
+                if state is not None:
+                    compare = self._compare(ours, decision.changes, theirs, state.table, path)
+                    read = self._read(ours, theirs, state, path)
+                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare, read)
                 if conflict is not None:
                     message = (
                         f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
@@ -87,14 +92,14 @@ class Windows:
             self.findings.problem("INV-01", path, f"its write set cannot be read: {error}")
 
     def _judge_reads(
-        self, decision: Decision, read_set: ReadSet, table: TableDef, path: str
+        self, decision: Decision, read_set: ReadSet, state: TableState, path: str
     ) -> None:
         """Look for lost updates: same keys, or rows that were read, written since the read.
 
         Between that version and the base other keys of a bucket may have been written.
         """
         self.findings.count("read sets")
-        rule = None
+        rule, table = None, state.table
         try:
             rule = require_policy(table.policy)
         except UnsupportedFeatureError as error:
@@ -115,7 +120,8 @@ class Windows:
         try:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
                 compare = functools.partial(_proven, keys, ours, decision.changes, theirs)
-                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare)
+                read = self._read(ours, theirs, state, path)
+                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare, read)
                 if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
                     self.findings.problem("INV-07", path, message)
@@ -143,6 +149,20 @@ class Windows:
 
         return compare
 
+    def _read(self, intent: Intent, theirs: Decision, state: TableState, path: str) -> WasRead:
+        """Return what tells whether others changed a row that was read."""
+
+        def read(bucket: BucketId) -> bool:
+            keys = Keys(self.store, state.table.spec, state.table.schemas)
+            try:
+                whole = Timeline(self.store).find(theirs.version)
+                return whole is None or was_read(keys, intent, whole, bucket, state)
+            except (FormatError, InstantExpiredError, StorageError) as error:
+                self.findings.note(path, f"its reads can no longer be compared: {error.message}")
+                return False
+
+        return read
+
     def _judge_lookups(self, decision: Decision, table: TableDef, path: str) -> None:
         """See that keys which came in and changed nothing are named, where reads count.
 
@@ -165,6 +185,10 @@ class Windows:
         for theirs in self._recent:
             if theirs.version > base:
                 yield theirs
+
+
+def _any(_bucket: BucketId) -> bool:
+    return True
 
 
 def _proven(
