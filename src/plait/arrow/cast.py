@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import enum
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from plait.model.schema import LISTS, is_plain_extension, is_tagged
 
 _INT64_DIGITS = 20
 _FLOAT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
@@ -44,7 +47,7 @@ def fit(source: pa.DataType, target: pa.DataType) -> Fit:
     if _T.is_dictionary(source) or _T.is_run_end_encoded(source):
         return fit(source.value_type, target)
     if isinstance(source, pa.BaseExtensionType):
-        return fit(source.storage_type, target)
+        return fit(source.storage_type, target) if is_plain_extension(source) else Fit.NEVER
     if _T.is_nested(target):
         return _fit_nested(source, target)
     for rule in (_fit_text, _fit_number, _fit_time):
@@ -64,6 +67,8 @@ def apply(array: pa.Array, target: pa.DataType) -> pa.Array:
     source = array.type
     if source == target:
         return array
+    if _T.is_nested(target):
+        return _apply_nested(array, target)
     try:
         if _T.is_integer(source) and _T.is_decimal(target):
             array = array.cast(pa.decimal128(_INT64_DIGITS, 0))
@@ -73,6 +78,35 @@ def apply(array: pa.Array, target: pa.DataType) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise LossyError(str(error)) from error
     return cast
+
+
+def _apply_nested(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast the parts of nested values, each as a column of its type is cast."""
+    if _T.is_null(array.type):
+        return pa.nulls(len(array), target)
+    nulls = array.is_null() if array.null_count else None
+    if _T.is_struct(target):
+        given = {field.name: at for at, field in enumerate(array.type.fields)}
+        parts = array.flatten()  # null where the struct is
+        made = [
+            apply(parts[given[child.name]], child.type)
+            if child.name in given
+            else pa.nulls(len(array), child.type)
+            for child in target.fields
+        ]
+        return pa.StructArray.from_arrays(made, fields=list(target.fields), mask=nulls)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    if _T.is_map(target):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    np.cumsum(pc.list_value_length(array).fill_null(0).to_numpy(), out=offsets[1:])
+    starts, values = pa.array(offsets).cast(pa.int32()), array.flatten()
+    if _T.is_map(target):
+        keys, items = values.flatten()
+        kinds = (target.key_type, target.item_type)
+        keys, items = (apply(*pair) for pair in zip((keys, items), kinds, strict=True))
+        return pa.MapArray.from_arrays(starts, keys, items, type=target, mask=nulls)
+    values = apply(values, target.value_type)
+    return pa.ListArray.from_arrays(starts, values, type=target, mask=nulls)
 
 
 def apply_or_null(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -132,11 +166,21 @@ def _plain(array: pa.Array) -> pa.Array:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         elif isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
+            array = _decoded(array)
         elif _T.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
         else:
             return array
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary; Arrow cannot take from one of views."""
+    values = _plain(array.dictionary)
+    whole = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(values.type)
+    if whole is not None or values.type != array.dictionary.type:
+        values = values if whole is None else values.cast(whole)
+        array = pa.DictionaryArray.from_arrays(array.indices, values)
+    return array.dictionary_decode()
 
 
 def _same(left: pa.Array, right: pa.Array) -> bool:
@@ -152,30 +196,22 @@ def _fit_nested(source: pa.DataType, target: pa.DataType) -> Fit:
     fits: list[Fit] = []
     if _T.is_struct(target) and _T.is_struct(source):
         theirs = {child.name: child for child in source.fields}
-        if len(theirs) != source.num_fields or set(theirs) - {f.name for f in target.fields}:
+        if (
+            is_tagged(source)
+            or len(theirs) != source.num_fields
+            or set(theirs) - {f.name for f in target.fields}
+        ):
             return Fit.NEVER
         for child in target.fields:
             if child.name in theirs:
-                fits.append(_fit_child(theirs[child.name].type, child.type))
+                fits.append(fit(theirs[child.name].type, child.type))
             else:
                 fits.append(Fit.TOTAL if child.nullable else Fit.NEVER)
-    elif _T.is_list(target) and (
-        _T.is_list(source) or _T.is_large_list(source) or _T.is_fixed_size_list(source)
-    ):
-        fits = [_fit_child(source.value_type, target.value_type)]
+    elif _T.is_list(target) and any(test(source) for test in LISTS):
+        fits = [fit(source.value_type, target.value_type)]
     elif _T.is_map(target) and _T.is_map(source):
-        fits = [
-            _fit_child(source.key_type, target.key_type),
-            _fit_child(source.item_type, target.item_type),
-        ]
+        fits = [fit(source.key_type, target.key_type), fit(source.item_type, target.item_type)]
     return max(fits, default=Fit.NEVER)
-
-
-def _fit_child(source: pa.DataType, target: pa.DataType) -> Fit:
-    """Fit as ``fit`` does, without the casts that need more than one step of Arrow's."""
-    steps = _T.is_decimal(target) and _T.is_integer(source)
-    how = fit(source, target)
-    return Fit.NEVER if steps or how is Fit.ROUND_TRIP else how
 
 
 def _fit_text(source: pa.DataType, target: pa.DataType) -> Fit | None:

@@ -94,7 +94,7 @@ def open_rows(data: object) -> Rows:
     if isinstance(data, pa.RecordBatchReader):
         return Rows(data.schema, None, data)
     if type(data).__module__.split(".", 1)[0] == "pandas" and hasattr(data, "columns"):
-        table = _from_pandas(cast(_Frame, data))
+        table = _from_pandas(cast("_Frame", data))
         return Rows(table.schema, table)
     if isinstance(data, (_Stream, _Batch)):
         return _from_capsules(data)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from plait.expr.parser import SCHEMA, parsed, refused, start_of
-from plait.model.schema import plain_type
+from plait.model.schema import NESTING_MAX, plain_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+_TYPE_PARTS: Final = frozenset(("this", "expressions", "nested"))
 _PLAIN: Final = {
     "BOOLEAN": "boolean",
     "TINYINT": "tinyint",
@@ -30,7 +31,6 @@ _PLAIN: Final = {
     "TIMESTAMPLTZ": "timestamp",
     "TIMESTAMPNTZ": "timestamp_ntz",
 }
-_NESTING_MAX: Final = 32
 
 
 def parse_ddl(text: str) -> pa.Schema:
@@ -60,8 +60,12 @@ def parse_ddl(text: str) -> pa.Schema:
 
 def type_of(kind: exp.Expr, depth: int = 0) -> pa.DataType:
     """Return the Arrow type that the parser's type means; raise ValueError if there is none."""
-    if depth > _NESTING_MAX:
+    if depth > NESTING_MAX:
         message = "expected fewer nested types"
+        raise ValueError(message)
+    more = [name for name, value in kind.args.items() if value and name not in _TYPE_PARTS]
+    if more:  # it would be lost, as a collation is inside of a type
+        message = f"{more[0].upper()} {kind.args[more[0]]} is not supported"
         raise ValueError(message)
     name, parts = kind.this.name, kind.expressions
     match name, len(parts):

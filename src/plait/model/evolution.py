@@ -22,7 +22,8 @@ from plait.model.schema import (
     NO_NOTE,
     ColumnNote,
     Schema,
-    check_column_name,
+    admitted,
+    check_name,
     id_of,
     ids_by_path,
     ids_in,
@@ -126,8 +127,7 @@ class Evolution:
         if parent and default is not None:
             message = f"{step.path!r} is part of a struct, and only whole columns have defaults"
             raise SchemaError(message, hint="let it be null", column=step.path)
-        if not parent:
-            check_column_name(name)
+        check_name(name, parent)
         kind = storable_type(step.data_type, step.path)
         field, last_id = numbered(pa.field(name, kind, step.nullable), self.last_id)
 
@@ -158,8 +158,7 @@ class Evolution:
         if "." in step.name:
             message = f"invalid column name {step.name!r}: a dot divides a column from its parts"
             raise SchemaError(message, hint="use another name", column=step.path)
-        if not parent:
-            check_column_name(step.name)
+        check_name(step.name, parent)
 
         def renamed(siblings: Fields) -> Fields:
             others = [each for each in siblings if each.name != name]
@@ -219,6 +218,7 @@ class Evolution:
         raise SchemaError(message, hint=hint, column=path)
 
     def _with(self, fields: Fields) -> Evolution:
+        admitted(fields)
         arrow = pa.schema(fields)
         kept = set(ids_in(arrow))
         notes = {number: note for number, note in self.schema.notes.items() if number in kept}

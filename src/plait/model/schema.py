@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, OptionError, SchemaError, SchemaMismatchError
 from plait.model import numbering
+from plait.model.texts import is_text
 
 FIELD_ID: Final = numbering.FIELD_ID
 
@@ -32,7 +33,12 @@ _PLAIN: dict[str, pa.DataType] = {
 _NAME = {kind: name for name, kind in _PLAIN.items()}
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
 DECIMAL_DIGITS_MAX: Final = 38
-_NESTING_MAX = 32
+NESTING_MAX: Final = 32
+"""Types inside of a type."""
+FIELDS_MAX: Final = 10_000
+"""Columns of a schema, and all their parts: each costs every reader and writer time."""
+NAME_CHARS_MAX: Final = 1_000
+_ID_END = 1 << 31
 _WIDENED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -125,22 +131,11 @@ class Schema:
         """Return a table's first schema, with storable types and field ids.
 
         Raises:
-            SchemaError: a type cannot be stored, or two columns share a name.
+            SchemaError: as ``admitted``.
         """
-        names = [name.lower() for name in schema.names]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            message = f"two columns are called {twice[0]!r}"
-            raise SchemaError(
-                message, hint="column names must differ in more than case", column=twice[0]
-            )
-        if not names:
-            message = "a table needs at least one column"
-            raise SchemaError(message)
-        for name in schema.names:
-            check_column_name(name)
-        ids = iter(range(1, 1 << 31))
-        return cls(0, pa.schema([numbering.numbered_by(ids, _storable(field)) for field in schema]))
+        ids = iter(range(1, _ID_END))
+        fields = admitted(schema)
+        return cls(0, pa.schema([numbering.numbered_by(ids, each) for each in fields]))
 
     @property
     def names(self) -> list[str]:
@@ -192,63 +187,203 @@ class Schema:
         try:
             entry = _dict(value)
             notes: dict[int, ColumnNote] = {}
-            fields = [_field_from(item, 0, notes) for item in _list(entry["fields"])]
+            listed = _list(entry["fields"])
+            if len(listed) > FIELDS_MAX:
+                raise ValueError(_too_many(()))
+            fields = [_field_from(item, 0, notes) for item in listed]
+            _require_kept(fields)
             number = entry["id"]
-            if not isinstance(number, int):
+            if type(number) is not int or not 0 <= number < _ID_END:
                 raise TypeError(number)
             checks = tuple(map(_check_from, _list(entry.get("checks", []))))
             return cls(number, pa.schema(fields), notes, checks)
-        except (KeyError, TypeError, ValueError) as error:
-            message = f"not a schema: {str(value)[:120]}"
-            raise CorruptMetadataError(message, found=str(error)) from error
+        except (KeyError, TypeError, ValueError, SchemaError) as error:
+            message = f"not a schema: {str(error)[:200]}: {value!r:.120}"
+            raise CorruptMetadataError(message, found=str(error)[:200]) from error
 
 
-def check_column_name(name: str) -> None:
-    """Refuse a name that change reads use themselves; raise SchemaError."""
-    if name.lower() in CHANGE_COLUMNS:
-        message = f"invalid column name {name!r}: change reads add a column with that name"
-        hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
-        raise SchemaError(message, hint=hint, column=name)
+def admitted(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return columns as a table keeps them, with the types in which it keeps their values.
 
+    This is the one place that decides what a column may be: every schema passes it, whether it
+    comes from a caller, with rows, by a change of columns, or from the metadata of a table.
 
-def _storable(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, storable_type(field.type, field.name), field.nullable)
+    Raises:
+        SchemaError: a type cannot be stored, names are equal but for their case, at any depth, or
+            reserved, or there are too many columns or none.
+    """
+    made = _Admission().fields(list(fields), ())
+    if not made:
+        message = "a table needs at least one column"
+        raise SchemaError(message)
+    return made
 
 
 def storable_type(kind: pa.DataType, column: str) -> pa.DataType:
     """Return the type in which values of this Arrow type are kept, without loss.
 
     Raises:
-        SchemaError: Spark and Parquet share no such type.
+        SchemaError: as ``admitted``.
+
+    >>> storable_type(pa.large_list(pa.uint8()), "a")
+    ListType(list<element: int16>)
     """
+    return _Admission().type(kind, (column,))
+
+
+@dataclass(slots=True)
+class _Admission:
+    """Looks at the columns of one schema."""
+
+    count: int = 0
+
+    def fields(self, fields: Sequence[pa.Field], above: tuple[str, ...]) -> list[pa.Field]:
+        """Admit columns, or the members of a struct."""
+        if len(fields) > FIELDS_MAX - self.count:
+            raise SchemaError(_too_many(above), hint="make several tables")
+        known: dict[str, str] = {}
+        for at, each in enumerate(fields):
+            check_name(each.name, above)
+            first = known.setdefault(each.name.lower(), each.name)
+            if len(known) == at:
+                raise _same_names(above, first, each.name)
+        return [self._field(each, (*above, each.name)) for each in fields]
+
+    def _field(self, field: pa.Field, path: tuple[str, ...]) -> pa.Field:
+        return pa.field(field.name, self.type(field.type, path), field.nullable)
+
+    def type(self, kind: pa.DataType, path: tuple[str, ...]) -> pa.DataType:
+        """Return the type in which a column, or a part of one, is kept."""
+        self.count += 1
+        if self.count > FIELDS_MAX:
+            raise SchemaError(_too_many(path), hint="make several tables", column=path[0])
+        if len(path) > NESTING_MAX + 1:
+            message = f"column {path[0]!r} has types nested in more than {NESTING_MAX} levels"
+            raise SchemaError(message, hint="make columns of its parts", column=path[0])
+        plain = _plain_storable(kind)
+        if plain is not None:
+            return plain
+        t = pa.types
+        if t.is_dictionary(kind) or t.is_run_end_encoded(kind):
+            return self.type(kind.value_type, path)
+        if isinstance(kind, pa.BaseExtensionType) and is_plain_extension(kind):
+            return self.type(kind.storage_type, path)
+        if t.is_struct(kind) and kind.num_fields and not is_tagged(kind):
+            return pa.struct(self.fields(kind.fields, path))
+        if any(test(kind) for test in LISTS):
+            item = kind.value_field.with_name("element")
+            return pa.list_(self._field(item, (*path, item.name)))
+        if t.is_map(kind):
+            key = kind.key_field.with_name("key").with_nullable(nullable=False)
+            value = kind.item_field.with_name("value")
+            return pa.map_(*(self._field(each, (*path, each.name)) for each in (key, value)))
+        column = ".".join(path)
+        what = (
+            "a type that is a struct in Arrow alone" if is_tagged(kind) else f"type {kind!s:.200}"
+        )
+        message = f"column {column!r} has {what}, which Spark and Parquet do not both support"
+        raise SchemaError(
+            message, hint="cast the column first", column=column, found=str(kind)[:200]
+        )
+
+
+LISTS: Final = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+"""What is kept as a list."""
+_TAGS: Final = (b"variant", b"geometry", b"geography")
+"""What Spark writes to the fields of a struct that is no struct."""
+_PLAIN_EXTENSIONS: Final = frozenset(("arrow.uuid", "arrow.json"))
+
+
+def is_plain_extension(kind: pa.BaseExtensionType) -> bool:
+    """Tell whether values of an extension type mean what their storage says.
+
+    >>> is_plain_extension(pa.uuid()), is_plain_extension(pa.bool8())
+    (True, False)
+    """
+    return getattr(kind, "extension_name", "") in _PLAIN_EXTENSIONS
+
+
+def is_tagged(kind: pa.DataType) -> bool:
+    """Tell whether a struct stands for a value that is none, such as a VARIANT of Spark."""
+    return pa.types.is_struct(kind) and any(
+        tag in (child.metadata or {}) for child in kind.fields for tag in _TAGS
+    )
+
+
+def _plain_storable(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type in which values that have no parts are kept; None if there is none."""
     t = pa.types
+    if isinstance(kind, pa.BaseExtensionType):  # some cannot be hashed
+        return None
     if kind in _NAME:
         return kind
     if kind in _WIDENED:
         return _WIDENED[kind]
-    if t.is_dictionary(kind):
-        return storable_type(kind.value_type, column)
     if t.is_large_string(kind) or t.is_string_view(kind):
         return pa.string()
     if t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind):
         return pa.binary()
-    if t.is_decimal(kind) and kind.precision <= DECIMAL_DIGITS_MAX and kind.scale >= 0:
-        return pa.decimal128(kind.precision, kind.scale)
+    if t.is_decimal(kind):
+        # A scale below zero, or one above the digits, is Arrow's alone.
+        digits, scale = max(kind.precision - min(kind.scale, 0), kind.scale), max(kind.scale, 0)
+        return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS_MAX else None
     if t.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
-    if t.is_struct(kind) and kind.num_fields:
-        return pa.struct([_storable(child) for child in kind.fields])
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        item = kind.value_field
-        return pa.list_(pa.field("element", storable_type(item.type, column), item.nullable))
-    if t.is_map(kind):
-        value = kind.item_field
-        return pa.map_(
-            pa.field("key", storable_type(kind.key_type, column), nullable=False),
-            pa.field("value", storable_type(value.type, column), value.nullable),
-        )
-    message = f"column {column!r} has type {kind}, which Spark and Parquet do not both support"
-    raise SchemaError(message, hint="cast the column first", column=column, found=str(kind))
+    return None
+
+
+def check_name(name: str, above: Sequence[str] = ()) -> None:
+    """Refuse the name of a column, or of a member of a struct; raise SchemaError."""
+    path = ".".join((*above, name))[:NAME_CHARS_MAX]
+    if not name:
+        message = f"a column, or a part of {'.'.join(above)!r}, has an empty name"
+        raise SchemaError(message, hint="give it a name", column=path)
+    if len(name) > NAME_CHARS_MAX:
+        message = f"the name of column {name[:40]!r}... has {len(name)} characters"
+        hint = f"names have at most {NAME_CHARS_MAX}"
+        raise SchemaError(message, hint=hint, column=path)
+    if not name.isascii() and not is_text(name):
+        message = f"the name of column {name!r:.80} has half of a character, a lone surrogate"
+        raise SchemaError(message, hint="give it another name", column=repr(path)[:100])
+    if not above and name.lower() in CHANGE_COLUMNS:
+        message = f"invalid column name {name!r}: change reads add a column with that name"
+        hint = f"choose another name than {', '.join(CHANGE_COLUMNS)}"
+        raise SchemaError(message, hint=hint, column=name)
+
+
+def _same_names(above: tuple[str, ...], one: str, other: str) -> SchemaError:
+    what = f"two parts of {'.'.join(above)!r}" if above else "two columns"
+    message = f"{what} are called {one!r}" + ("" if one == other else f" and {other!r}")
+    hint = "names must differ in more than case"
+    return SchemaError(message, hint=hint, column=".".join((*above, other)))
+
+
+def _too_many(path: Sequence[str]) -> str:
+    what = f"column {'.'.join(path)!r}" if path else "the schema"
+    return f"{what} brings more than {FIELDS_MAX} columns, with their parts"
+
+
+def _require_kept(fields: Sequence[pa.Field]) -> None:
+    """Refuse columns that no table could have, and ids that two of them have.
+
+    Raises:
+        SchemaError: see ``admitted``.
+        ValueError: the metadata says something else than would be written.
+    """
+    for given, kept in zip(fields, admitted(fields), strict=True):
+        if not given.type.equals(kept.type):
+            message = f"column {given.name!r} has type {given.type}"
+            raise ValueError(message)
+    numbers = list(ids_in(fields))
+    if len(set(numbers)) < len(numbers) or not all(0 < each < _ID_END for each in numbers):
+        message = "ids of columns that are not each other's"
+        raise ValueError(message)
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -258,6 +393,8 @@ def type_name(kind: pa.DataType) -> str:
     'array<bigint>'
     """
     t = pa.types
+    if isinstance(kind, pa.BaseExtensionType):  # some cannot be hashed
+        return str(kind)
     if kind in _NAME:
         return _NAME[kind]
     if t.is_decimal(kind):
@@ -333,7 +470,7 @@ def _text(entry: Mapping[str, object], name: str) -> str | None:
 
 
 def _type_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.DataType:
-    if depth > _NESTING_MAX:
+    if depth > NESTING_MAX:
         message = "types are nested too deeply"
         raise ValueError(message)
     if isinstance(value, str):

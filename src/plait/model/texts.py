@@ -1,4 +1,4 @@
-"""Arguments that are texts by name."""
+"""Texts that callers give."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ def texts_by_name(given: object, what: str) -> dict[str, str]:
         pass
     message = f"{what} takes texts by name, not {str(given)[:100]!r}"
     raise OptionError(message, hint=f"{what}={{'name': 'text'}}", key=what, value=str(given)[:100])
+
+
+def is_text(text: str) -> bool:
+    r"""Tell whether a text can be written: half of a character, a lone surrogate, cannot.
+
+    >>> is_text("\u00fc"), is_text("\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from plait.errors import (
     RepushRefusedError,
     SchemaMismatchError,
 )
+from plait.model.schema import parts_of
 from plait.repush.parts import RowPart, spans
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class FileSource:
     version: int = 0
     seen: tuple[pafs.FileInfo, ...] = ()
     """The files, when they were looked at; () for a format whose files never change."""
+    moments: pa.Schema | None = None
+    """The columns, if timestamps among them are no local times though the files do not say so."""
 
     @classmethod
     def of(
@@ -53,11 +57,12 @@ class FileSource:
         dataset: pads.FileSystemDataset,
         version: int = 0,
         seen: Sequence[pafs.FileInfo] = (),
+        moments: pa.Schema | None = None,
     ) -> Self:
         """Sort the files of a dataset, and count their rows."""
         files = tuple(sorted(dataset.get_fragments(), key=lambda each: str(each.path)))
         counts = tuple(each.count_rows() for each in files)
-        return cls(address, dataset, files, counts, version, tuple(seen))
+        return cls(address, dataset, files, counts, version, tuple(seen), moments)
 
     @property
     def digest(self) -> str:
@@ -72,7 +77,7 @@ class FileSource:
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
-        return self.dataset.schema
+        return self.dataset.schema if self.moments is None else self.moments
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""
@@ -85,7 +90,9 @@ class FileSource:
 
         def read() -> pa.RecordBatchReader:
             batches = reading(self.address, self.version, part.to_batches)
-            return pa.RecordBatchReader.from_batches(whole.schema, batches)
+            if self.moments is not None:
+                batches = (batch.cast(self.moments) for batch in batches)
+            return pa.RecordBatchReader.from_batches(self.schema, batches)
 
         return RowPart(sum(self.counts[low:high]), read, check=lambda: self._require(low, high))
 
@@ -122,17 +129,19 @@ def delta_source(place: str, options: Mapping[str, object], version: int | None)
     source = f"delta:{place}"
     try:
         table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
-        dataset = table.to_pyarrow_dataset()
+        dataset = table.to_pyarrow_dataset(parquet_read_options=_read_options())
         return FileSource.of(source, dataset, table.version())
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise unreadable(source, version, error) from error
 
 
-def parquet_source(place: str, digest: str | None) -> FileSource:
+def parquet_source(place: str, digest: str | None, wanted: pa.Schema) -> FileSource:
     """Read the files in a directory, one file, or those that a pattern matches.
 
     Args:
         place: a path or URL. ``*``, ``?`` and ``[...]`` match, across directories too.
+        wanted: the columns that rows go into. INT96, as Spark writes its timestamps, says nothing
+            of a zone: it is a moment where the column has moments, and a local time elsewhere.
         digest: of what was there when the repush began; None: it begins now.
 
     Raises:
@@ -144,8 +153,9 @@ def parquet_source(place: str, digest: str | None) -> FileSource:
     try:
         files, base, found = _listed(place)
         dataset = _dataset(files, base, found)
+        moments = _moments(dataset, wanted)
         if digest is None or digest == _digest(found):
-            return FileSource.of(source, dataset, seen=found)
+            return FileSource.of(source, dataset, seen=found, moments=moments)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(source, None if digest is None else 0, error) from error
     raise _changed(source)
@@ -222,6 +232,13 @@ def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
             raise OSError(message)
 
 
+def _read_options() -> pads.ParquetReadOptions:
+    """Return how files are read: in nanoseconds, the default, many days of INT96 would overflow."""
+    import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
+
+    return pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+
+
 def _dataset(
     files: pafs.FileSystem, base: str, found: Sequence[pafs.FileInfo]
 ) -> pads.FileSystemDataset:
@@ -230,7 +247,7 @@ def _dataset(
     dataset = pads.dataset(
         [each.path for each in found],
         filesystem=files,
-        format="parquet",
+        format=pads.ParquetFileFormat(read_options=_read_options()),
         partitioning="hive",
         partition_base_dir=base,
     )
@@ -245,6 +262,61 @@ def _dataset(
                 hint = "write the files with the same columns, or import them one by one"
                 raise SchemaMismatchError(message, hint=hint, column=name, path=each.path)
     return dataset
+
+
+def _moments(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> pa.Schema | None:
+    """Return the columns with moments for INT96 where the columns that take them have moments.
+
+    None if no file has INT96.
+
+    Raises:
+        SchemaMismatchError: a column is INT96 in one file and another timestamp in a second.
+    """
+    found: dict[str, tuple[bool, ...]] | None = None
+    for each in dataset.get_fragments():
+        columns = each.metadata.schema
+        flags = iter([columns.column(at).physical_type == "INT96" for at in range(len(columns))])
+        here = {
+            field.name: tuple(itertools.islice(flags, _leaves(field.type)))
+            for field in each.physical_schema
+        }
+        found = here if found is None else found
+        if here != found:
+            name = min(name for name in here if here[name] != found.get(name))
+            message = f"{each.path} has column {name!r} as INT96, or the files before it have"
+            hint = "import the files one by one"
+            raise SchemaMismatchError(message, hint=hint, column=name, path=each.path)
+    if found is None or not any(map(any, found.values())):
+        return None
+    types = {field.name: field.type for field in wanted}
+    return pa.schema(
+        [
+            each.with_type(
+                _dated(each.type, types.get(each.name, each.type), iter(found.get(each.name, ())))
+            )
+            for each in dataset.schema
+        ]
+    )
+
+
+def _leaves(kind: pa.DataType) -> int:
+    return sum(_leaves(each.type) for each in parts_of(kind)) if pa.types.is_nested(kind) else 1
+
+
+def _dated(given: pa.DataType, wanted: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
+    """Return a type with the moments of another where its parts, in their order, are INT96."""
+    t = pa.types
+    if not t.is_nested(given):
+        moment = next(int96, False) and t.is_timestamp(wanted)
+        return wanted if moment else given
+    theirs = {each.name: each.type for each in parts_of(wanted)}
+    parts = [
+        each.with_type(_dated(each.type, theirs.get(each.name, each.type), int96))
+        for each in parts_of(given)
+    ]
+    if t.is_struct(given):
+        return pa.struct(parts)
+    return pa.list_(parts[0]) if t.is_list(given) else pa.map_(*parts)
 
 
 def _digest(found: Sequence[pafs.FileInfo]) -> str:

@@ -77,7 +77,7 @@ class WantedSource:
             version = state.require_readable(int(asked))
             source = VersionSource.of(handle, version, dated=False, spark=None)
         else:
-            source = _elsewhere(address, self.options, None)
+            source = _elsewhere(address, self.options, None, state.table.spec)
         try:
             known = RepushSource(address, source.version, source.rows, source.digest)
             return FoundSource(known, source.schema)
@@ -139,7 +139,8 @@ def open_source(
         version = opened.base if known is None else known.version
         return VersionSource.of(handle, version, dated=dated, spark=spark)
     try:
-        source = _elsewhere(known.address, options, known, spark)
+        spec = handle.cache.known().table.spec
+        source = _elsewhere(known.address, options, known, spec, spark)
     except (InstantError, TableNotFoundError) as error:
         message = f"{known.address} cannot be read any more in version {known.version}: {error}"
         hint = "cancel the repush, and begin it again"
@@ -158,6 +159,7 @@ def _elsewhere(
     address: SourceAddress,
     options: Mapping[str, object],
     known: RepushSource | None,
+    spec: TableSpec,
     spark: SparkSession | None = None,
 ) -> RowSource:
     """Open a source outside of the table as it is known; None: as it is now."""
@@ -167,7 +169,8 @@ def _elsewhere(
     if address.kind == ICEBERG:
         return iceberg_source(address.place, options, version)
     if address.kind == PARQUET:
-        return parquet_source(address.place, None if known is None else known.digest)
+        digest = None if known is None else known.digest
+        return parquet_source(address.place, digest, spec.schema.arrow)
     return VersionSource.elsewhere(address.place, options, version, spark=spark)
 
 

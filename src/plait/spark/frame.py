@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from plait.arrow.check import input_schema, prepare
 from plait.errors import CapabilityMissingError, SchemaMismatchError
@@ -60,18 +60,49 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a Spark schema in Arrow's types.
 
     Raises:
-        SchemaMismatchError: a column has a type that Arrow lacks.
+        SchemaMismatchError: a column has a type that Arrow lacks, or that means more than its
+            type in Arrow says.
     """
     fields = []
     for field in schema.fields:
         try:
+            _require_plain(field.dataType)
             fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
-        except (PySparkException, TypeError) as error:
+        except (PySparkException, TypeError, ValueError) as error:
             found = field.dataType.simpleString()
             message = f"column {field.name!r} of type {found} cannot be stored"
             hint = "cast it to a type that Parquet has, or drop it"
             raise SchemaMismatchError(message, hint=hint, column=field.name, found=found) from error
     return pa.schema(fields)
+
+
+_PLAIN: Final = frozenset(
+    f"{name}Type"
+    for name in (
+        *("Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double", "Decimal", "Binary"),
+        *("Date", "Timestamp", "TimestampNTZ", "Null"),
+    )
+)
+
+
+def _require_plain(kind: DataType) -> None:
+    """Refuse a type of which Arrow keeps a part alone; raise TypeError.
+
+    Such are a VARIANT, which would be a struct of bytes; a collation, which decides what is equal;
+    and a type of the user's.
+    """
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _require_plain(field.dataType)
+    elif isinstance(kind, ArrayType):
+        _require_plain(kind.elementType)
+    elif isinstance(kind, MapType):
+        _require_plain(kind.keyType)
+        _require_plain(kind.valueType)
+    elif not (
+        kind == StringType() if isinstance(kind, StringType) else type(kind).__name__ in _PLAIN
+    ):
+        raise TypeError(kind)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -246,7 +246,7 @@ class TableDef:
                 strange,
                 *_indexes(value),
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, CorruptMetadataError) as error:
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
 
@@ -266,11 +266,7 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
 
 
 def _schemas(value: object) -> dict[int, Schema]:
-    schemas = {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
-    if any(len(set(schema.names)) < len(schema.names) for schema in schemas.values()):
-        message = "a schema names a column twice"
-        raise ValueError(message)
-    return schemas
+    return {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
 
 
 def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:

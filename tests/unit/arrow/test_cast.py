@@ -35,6 +35,10 @@ LOSSLESS = [
     (pa.nulls(2), pa.list_(pa.int64()), [None, None]),
     (pa.array([[1], None, [2, 3]], pa.large_list(pa.uint8())), pa.list_(pa.int64()), None),
     (pa.array([[1, 2]], pa.list_(pa.int8(), 2)), pa.list_(pa.int64()), [[1, 2]]),
+    (pa.array([[1, None], None], pa.list_view(pa.int8())), pa.list_(pa.int64()), [[1, None], None]),
+    (pa.array([[0.5]]), pa.list_(pa.float32()), [[0.5]]),
+    (pa.array([[2**64 - 1]], pa.list_(pa.uint64())), pa.list_(pa.decimal128(20, 0)), None),
+    (pa.nulls(2), pa.map_(pa.string(), pa.int64()), [None, None]),
 ]
 
 LOSSY = [
@@ -50,6 +54,8 @@ LOSSY = [
     (pa.array([2**62], pa.timestamp("s")), LOCAL),
     (pa.array([86_401], pa.timestamp("s")), pa.date32()),
     (pa.array([86_400_001], pa.date64()), pa.date32()),
+    (pa.array([[0.1]]), pa.list_(pa.float32())),
+    (pa.array([{"a": [2**40]}]), pa.struct([("a", pa.list_(pa.int32()))])),
 ]
 
 APART = [
@@ -61,8 +67,8 @@ APART = [
     (LOCAL, UTC),
     (UTC, LOCAL),
     (UTC, pa.date32()),
-    (pa.list_view(pa.int64()), pa.list_(pa.int64())),
-    (pa.list_(pa.float64()), pa.list_(pa.float32())),
+    (pa.bool8(), pa.int8()),
+    (pa.list_(pa.bool8()), pa.list_(pa.bool_())),
     (pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.struct([("a", pa.int64())])),
     (pa.struct([("a", pa.int64())]), pa.list_(pa.int64())),
 ]
