@@ -74,6 +74,7 @@ fuzz: ## Damage tables in every way and judge what comes of it (MINUTES=60, ARGS
 	$(call ready,$(ALL))
 	@$(PY) -m tests.fuzz.run --minutes $(MINUTES) $(ARGS)
 	@$(PY) -m tests.fuzz.messages --cases 20000
+	@$(PY) -m tests.fuzz.decoders --cases 2000
 
 mutants: ## 200 faults put into the rooms that decide (ARGS="--only txn/", ARGS=--write)
 	$(call ready,$(ALL))

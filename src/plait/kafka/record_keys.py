@@ -18,7 +18,7 @@ from plait.kafka.registry import Registry
 from plait.kafka.settings import AVRO, JSON, TEXT
 from plait.model.schema import type_name
 
-_ALONE: Final = re.compile(rb'\s*("([^"\\]|\\.)*"|[\w.+-]+)\s*', re.DOTALL)
+_ALONE: Final = re.compile(rb'\s*+("(?:[^"\\]++|\\.)*+"|[\w.+-]++)\s*+', re.DOTALL)
 """A text, a number or a word of JSON, and nothing beside it."""
 _DIGITS: Final = "^-?[0-9]+$"
 """Arrow also takes hexadecimal digits for a number."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import uuid
+from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from plait.arrow.cast import Fit, apply, fit
-from plait.kafka.avro.cursors import Cursors, Ints
+from plait.kafka.avro.cursors import STEPS_BYTE, Cursors, Ints, SpentError
 from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
-from plait.kafka.avro.walk import walk
+from plait.kafka.avro.walk import Walker
 from plait.model.schema import type_name
 
 _T = pa.types
 _DIGITS_MAX: Final = 38
 _DEEP: Final = 64
+_SIZE_MAX: Final = 1 << 40
+"""What a value may have at least: more is more than any record has."""
 _EMPTY_ITEMS_MAX: Final = 10_000
 """Items of no bytes cost nothing to claim: more than so many are refused."""
 _SHORT: Final = 2
@@ -97,16 +101,36 @@ def _name_of(node: Node) -> str:
     return node.name if isinstance(node, Primitive) else type(node).__name__.lower()
 
 
-def smallest(node: Node, depth: int = 0) -> int:
-    """Return how many bytes a value of a type has at least."""
+def smallest(node: Node, known: dict[int, int]) -> int:
+    """Return how many bytes a value of a type has at least.
+
+    Args:
+        node: the type.
+        known: what was found of types by their identity; more is added. A type is computed once,
+            however often it is used, and one that has itself as a part counts as nothing there.
+    """
+    size = known.get(id(node))
+    if size is None:
+        known[id(node)] = 0
+        size = known[id(node)] = min(_smallest(node, known), _SIZE_MAX)
+    return size
+
+
+def _smallest(node: Node, known: dict[int, int]) -> int:
     if isinstance(node, Record):
-        if depth > _DEEP:
-            return 0
-        return sum(smallest(inner, depth + 1) for _, inner in node.fields)
+        return sum(smallest(inner, known) for _, inner in node.fields)
     if isinstance(node, Fixed):
         return node.size
     sizes = {"null": 0, "float": 4, "double": 8}
     return sizes.get(node.name, 1) if isinstance(node, Primitive) else 1
+
+
+@dataclass(slots=True)
+class Known:
+    """What was computed of the types of a schema, by their identity, while it is alive."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    symbols: dict[int, pa.Array] = field(default_factory=dict)
 
 
 class Columns:
@@ -116,13 +140,15 @@ class Columns:
     nothing.
     """
 
-    def __init__(self, cursors: Cursors) -> None:
+    def __init__(self, cursors: Cursors, known: Known | None = None) -> None:
         self._cursors = cursors
+        self._known = known or Known()
 
     def read(self, node: Node, kind: pa.DataType, rows: Ints) -> pa.Array:
         """Read a value of each record."""
         if not len(rows):
             return pa.nulls(0, kind)
+        self._cursors.budget.spend()
         if isinstance(node, Union):
             return self._union(node, kind, rows)
         if isinstance(node, Record) and _T.is_struct(kind):
@@ -160,6 +186,7 @@ class Columns:
             return
         if not len(rows):
             return
+        cursors.budget.spend()
         if isinstance(node, Record):
             for _, inner in node.fields:
                 self.skip(inner, rows, depth + 1)
@@ -221,7 +248,10 @@ class Columns:
         if wrong.any():
             self._cursors.refuse(rows[wrong], f"{node.name} has no such symbol")
         places[wrong] = 0
-        symbols = pa.array([*node.symbols, None], pa.string())
+        symbols = self._known.symbols.get(id(node))
+        if symbols is None:
+            symbols = pa.array([*node.symbols, None], pa.string())
+            self._known.symbols[id(node)] = symbols
         return symbols.take(pa.array(places))
 
     @staticmethod
@@ -254,10 +284,8 @@ class Columns:
         wrong = (told < 0) | (told >= len(node.branches))
         if wrong.any():
             self._cursors.refuse(rows[wrong], "a union has no such branch")
-        places = (
-            (np.flatnonzero(told == number), each) for number, each in enumerate(node.branches)
-        )
-        return [(at, branch) for at, branch in places if len(at)]
+        given = np.unique(told[~wrong] if wrong.any() else told).tolist()
+        return [(np.flatnonzero(told == number), node.branches[number]) for number in given]
 
     def _union(self, node: Union, kind: pa.DataType, rows: Ints) -> pa.Array:
         parts, taken, known = [pa.nulls(1, kind)], np.zeros(len(rows), np.int64), 1
@@ -277,7 +305,7 @@ class Columns:
 
         Where few records have many items, all of a block are read at once.
         """
-        size = smallest(item)
+        size = smallest(item, self._known.sizes)
         lengths, left = np.zeros((2, len(rows)), np.int64)
         ends = np.arange(len(rows))  # those whose block is at its end
         while True:
@@ -301,24 +329,28 @@ class Columns:
     def _walked(self, item: Node, rows: Ints, counts: Ints, read: ReadItems) -> Ints:
         """Read the items of a block of each record at once; return how many they were."""
         cursors = self._cursors
-        bounds: list[tuple[int, int]] = []
+        bounds, walker = array("q"), Walker(cursors.body, 0, cursors.budget)
         taken = np.zeros(len(rows), np.int64)
         for number, (row, count) in enumerate(zip(rows.tolist(), counts.tolist(), strict=True)):
-            at, end, known = int(cursors.at[row]), int(cursors.end[row]), len(bounds)
+            at, known = int(cursors.at[row]), len(bounds)
+            walker.end = int(cursors.end[row])
             try:
                 for _ in range(count):
-                    start, at = at, walk(item, cursors.body, at, end)
-                    bounds.append((start, at))
+                    bounds.append(at)
+                    at = walker.walk(item, at)
+                    bounds.append(at)
+            except SpentError:
+                raise
             except ValueError as error:
                 del bounds[known:]
                 cursors.refuse(rows[number : number + 1], str(error))
                 continue
             cursors.at[row] = at
             taken[number] = count
-        places = np.array(bounds, np.int64).reshape(-1, 2)
-        inner = Cursors(cursors.body, places[:, 0].copy(), places[:, 1].copy())
+        places = np.frombuffer(bounds, np.int64).reshape(-1, 2)
+        inner = Cursors(cursors.body, places[:, 0].copy(), places[:, 1].copy(), cursors.budget)
         owners = np.repeat(rows, taken)
-        read(Columns(inner), np.arange(len(places)), owners)
+        read(Columns(inner, self._known), np.arange(len(places)), owners)
         inner.finish()
         for place, reason in inner.refused.items():
             cursors.refuse(owners[place : place + 1], reason)
@@ -336,7 +368,10 @@ class Columns:
         wrong = (counts < 0) | (counts > most)
         if wrong.any():
             cursors.refuse(rows[wrong], "a list has more items than bytes")
-        return np.where(cursors.sound(rows), counts, 0)
+        counts = np.where(cursors.sound(rows), counts, 0)
+        if not size:
+            cursors.budget.spend(STEPS_BYTE * int(counts.sum()))
+        return counts
 
     def _list(self, node: Array, kind: pa.ListType, rows: Ints) -> pa.Array:
         offsets, values = self._lists(node.items, kind.value_type, rows)

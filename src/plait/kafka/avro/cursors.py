@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +23,43 @@ _SMALL: Final[Ints] = np.array([(n >> 1) ^ -(n & 1) for n in range(_MORE)])
 """The numbers that have one byte."""
 
 
+STEPS_BYTE: Final = 16
+"""Steps for each byte of a record: values with bytes take one to three, deeply nested ones more."""
+STEPS_RECORD: Final = 1024
+"""Steps for each record beside."""
+STEPS_PART: Final = 2
+"""Steps for each part of a schema: a null and a record have no bytes of their own."""
+
+
+class SpentError(ValueError):
+    """Records take more steps than their bytes allow."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much work may be done for some records, by how many bytes they have.
+
+    A schema may say that a few bytes are a great many values: of null, of records of nothing, and
+    of both again within each other. So every value that is read, passed over or walked costs a
+    step, and each item of a list without bytes costs ``STEPS_BYTE``. So items of no bytes are never
+    more than the bytes of the records, and ``STEPS_RECORD / STEPS_BYTE`` for each.
+    """
+
+    left: int
+
+    @classmethod
+    def of(cls, lengths: Ints) -> Self:
+        """Return the budget of records of these lengths."""
+        return cls(STEPS_BYTE * int(lengths.sum()) + STEPS_RECORD * len(lengths))
+
+    def spend(self, steps: int = 1) -> None:
+        """Take steps; raise SpentError if there are none left."""
+        self.left -= steps
+        if self.left < 0:
+            message = "it has far more values than bytes"
+            raise SpentError(message)
+
+
 class Spans(NamedTuple):
     """Where some bytes of each record lie."""
 
@@ -37,9 +75,9 @@ class Cursors:
     steps return for it means nothing.
     """
 
-    def __init__(self, body: bytes, at: Ints, end: Ints) -> None:
+    def __init__(self, body: bytes, at: Ints, end: Ints, budget: Budget) -> None:
         """Read what lies between two places for each record, in ascending order."""
-        self.body = body
+        self.body, self.budget = body, budget
         self.data: Bytes = np.frombuffer(body, np.uint8)
         self.at, self.end = at, end
         self.refused: dict[int, str] = {}
@@ -49,7 +87,8 @@ class Cursors:
     def of(cls, values: Iterable[bytes], lengths: Ints) -> Self:
         """Begin at the first byte of each value."""
         end: Ints = np.cumsum(lengths)
-        return cls(b"".join([*values, bytes(_PAD)]), end - lengths, end)
+        body = b"".join([*values, bytes(_PAD)])
+        return cls(body, end - lengths, end, Budget.of(lengths))
 
     def refuse(self, rows: Ints, reason: str) -> None:
         """Give records up; the first reason of each counts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from plait.errors import OptionError
 from plait.kafka.avro.columns import Columns, misfit
-from plait.kafka.avro.cursors import Bytes, Cursors, Ints
-from plait.kafka.avro.schema import Node, Record
+from plait.kafka.avro.cursors import STEPS_PART, Bytes, Cursors, Ints, SpentError
+from plait.kafka.avro.schema import Node, Record, parts_of
 from plait.kafka.decode import Decoded, Undecodable
 
 HEADER: Final = 5
 """Confluent's wire format: a byte 0, and the number of the schema in four, big-endian."""
 _BODY_MAX: Final = 64 << 20
+_COUNTED_MAX: Final = 1000
+_SMALLER: Final = 8
+_LARGER: Final = 2
 
 
 class SchemaSource(Protocol):
@@ -50,6 +53,8 @@ class AvroDecoder:
             [each.with_nullable(nullable=True).remove_metadata() for each in schema]
         )
         self._row = pa.struct(list(self._schema))
+        self._counted: dict[int, tuple[int, Node]] = {}
+        """By the identity of a schema, how many parts it has; the schema is kept with it."""
         self._schemas: SchemaSource | None = None
         self._one: Node | None = None
         if hasattr(schemas, "find"):
@@ -67,10 +72,31 @@ class AvroDecoder:
         bad: list[Undecodable] = []
         parts: list[pa.Table] = []
         for start, end in itertools.pairwise(_pieces(values)):
-            rows, refused = self._piece(values[start:end])
-            parts.append(rows)
-            bad += [Undecodable(start + at, refused[at]) for at in sorted(refused)]
+            for first, rows, refused in self._within(values[start:end]):
+                parts.append(rows)
+                bad += [Undecodable(start + first + at, refused[at]) for at in sorted(refused)]
         return Decoded(pa.concat_tables(parts or [self._schema.empty_table()]), tuple(bad))
+
+    def _within(self, values: Sequence[bytes]) -> Iterator[tuple[int, pa.Table, dict[int, str]]]:
+        """Decode values within their budget; return pieces, each with the place of its first value.
+
+        Values that are decoded together share one. Where it is spent, they are decoded in smaller
+        pieces, until each that spends its own stands alone.
+        """
+        first, size = 0, len(values)
+        while first < len(values):
+            piece = values[first : first + size]
+            try:
+                rows, refused = self._piece(piece)
+            except (SpentError, RecursionError) as error:
+                if len(piece) > 1:
+                    size = max(1, len(piece) // _SMALLER)
+                    continue
+                rows, refused = self._schema.empty_table(), {0: f"the value is refused: {error}"}
+            else:
+                size *= _LARGER
+            yield first, rows, refused
+            first += len(piece)
 
     def _piece(self, values: Sequence[bytes]) -> tuple[pa.Table, dict[int, str]]:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
@@ -113,8 +139,17 @@ class AvroDecoder:
         return self._absence(rooted) or rooted
 
     def _records(self, cursors: Cursors, node: Node, rows: Ints) -> pa.Table:
+        cursors.budget.left += STEPS_PART * self._parts(node) * len(rows)
         made = Columns(cursors).read(node, self._row, rows)
         return pa.Table.from_arrays(made.flatten(), schema=self._schema)
+
+    def _parts(self, node: Node) -> int:
+        known = self._counted.get(id(node))
+        if known is None:
+            if len(self._counted) >= _COUNTED_MAX:
+                self._counted.clear()
+            known = self._counted[id(node)] = (parts_of(node), node)
+        return known[0]
 
     def _rooted(self, node: Node) -> Node:
         """Return a schema of rows; one that is not a record is that of the only column."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from plait.model.bounded_json import load_json
 
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
 _DEEP: Final = 64
+_JSON_DEEP: Final = 4 * _DEEP
+"""A level of a record is an object, a list of fields, and an object for each."""
 _SIZE_MAX: Final = 1 << 30
+_TEXT_MAX: Final = 16 << 20
+"""Bytes of a schema and of all that it refers to, each."""
+PARTS_MAX: Final = 100_000
+"""Of a schema with all that it refers to: types, fields, branches and symbols."""
 _DIGITS_MAX: Final = 1000
 
 
@@ -61,11 +68,13 @@ class Map:
     """A map from texts."""
 
     values: Node
+    entry: Record = field(init=False, repr=False, compare=False)
+    """A key and its value, of which a map is a list."""
 
-    @property
-    def entry(self) -> Record:
-        """A key and its value, of which a map is a list."""
-        return Record("", [("key", Primitive("string")), ("value", self.values)])
+    def __post_init__(self) -> None:
+        """Make the record of an entry once: what is known of a type is known by its identity."""
+        entry = Record("", [("key", Primitive("string")), ("value", self.values)])
+        object.__setattr__(self, "entry", entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +109,14 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Node:
         for each in references:
             names.node(_value(each), "", 0)
         return names.node(_value(text), "", 0)
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, RecursionError, UnicodeError) as error:
         message = f"no Avro schema: {text[:200]}"
         raise ValueError(message) from error
 
 
 def _value(text: str) -> object:
     try:
-        return json.loads(text)
+        return load_json(text.encode(), bytes_max=_TEXT_MAX, depth_max=_JSON_DEEP)
     except ValueError:
         if text.strip() in PRIMITIVES:  # files of old tools have a bare name
             return text.strip()
@@ -119,11 +128,20 @@ class _Names:
     """The named types that were seen so far."""
 
     known: dict[str, Node] = field(default_factory=dict)
+    parts: int = 0
+    """How many parts the schema has, as far as it was read."""
+
+    def _count(self, more: int = 1) -> None:
+        self.parts += more
+        if self.parts > PARTS_MAX:
+            message = f"the schema has more than {PARTS_MAX} parts"
+            raise ValueError(message)
 
     def node(self, value: object, space: str, depth: int) -> Node:
         if depth > _DEEP:
             message = "the schema is nested too deeply"
             raise ValueError(message)
+        self._count()
         if isinstance(value, str):
             return self._named(value, space)
         if isinstance(value, list):
@@ -135,6 +153,7 @@ class _Names:
             return self._record(value, space, depth)
         if kind == "enum":
             name = _full(value, space)
+            self._count(len(value["symbols"]))
             return self._new(name, Enum(name, tuple(map(_text, value["symbols"]))))
         if kind == "fixed":
             name, size = _full(value, space), value["size"]
@@ -181,6 +200,35 @@ class _Names:
             message = f"record {name[:200]!r} has a field twice"
             raise ValueError(message)
         return record
+
+
+def parts_of(node: Node) -> int:
+    """Return how many parts a schema has, each type once, however often it is used.
+
+    >>> parts_of(Array(Primitive("long")))
+    2
+    """
+    seen: dict[int, Node] = {}
+    left, count = [node], 0
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        count += 1
+        left += children(each)
+    return count
+
+
+def children(node: Node) -> Iterable[Node]:
+    """Return the types that a type is made of."""
+    if isinstance(node, Record):
+        return [inner for _, inner in node.fields]
+    if isinstance(node, Union):
+        return node.branches
+    if isinstance(node, Array):
+        return [node.items]
+    return [node.entry] if isinstance(node, Map) else []
 
 
 def _full(value: dict[str, object], space: str) -> str:

@@ -7,82 +7,92 @@ at once; that reading checks them, so this checks no more than it needs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+from plait.kafka.avro.cursors import Budget
 from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Union
 
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = frozenset({"int", "long"})
-_DEEP: Final = 160
+_DEEP: Final = 128
 """More than columns and what they pass over may have together."""
 _EMPTY_ITEMS_MAX: Final = 10_000
 _MORE: Final = 0x80
 _BITS_MAX: Final = 70
 
 
-def walk(node: Node, body: bytes, at: int, end: int, depth: int = 0) -> int:
-    """Return where a value ends that begins at a place; behind ``end`` there must be 10 zeros.
+@dataclass(slots=True)
+class Walker:
+    """Walks over values, one after the other; behind ``end`` there must be 10 zeros."""
 
-    Raises:
-        ValueError: it ends too late, or its parts make no sense.
+    body: bytes
+    end: int
+    """Where the record ends that is walked."""
+    budget: Budget
 
-    >>> walk(Primitive("string"), bytes([4, 97, 98, 2]) + bytes(10), 0, 4)
-    3
-    """
-    if isinstance(node, Primitive) and node.name in _SIZES:
-        at += _SIZES[node.name]
-    elif isinstance(node, Enum) or (isinstance(node, Primitive) and node.name in _NUMBERS):
-        while body[at] >= _MORE:
+    def walk(self, node: Node, at: int, depth: int = 0) -> int:
+        """Return where a value ends that begins at a place.
+
+        Raises:
+            ValueError: it ends too late, or its parts make no sense.
+            SpentError: it has far more values than bytes.
+
+        >>> Walker(bytes([4, 97, 98, 2]) + bytes(10), 4, Budget(1)).walk(Primitive("string"), 0)
+        3
+        """
+        self.budget.spend()
+        if isinstance(node, Primitive) and node.name in _SIZES:
+            at += _SIZES[node.name]
+        elif isinstance(node, Enum) or (isinstance(node, Primitive) and node.name in _NUMBERS):
+            while self.body[at] >= _MORE:
+                at += 1
             at += 1
-        at += 1
-    elif isinstance(node, Primitive):
-        length, at = _number(body, at)
-        if length < 0:
+        elif isinstance(node, Primitive):
+            length, at = _number(self.body, at)
+            if length < 0:
+                message = "the value ends too early"
+                raise ValueError(message)
+            at += length
+        elif isinstance(node, Fixed):
+            at += node.size
+        else:
+            at = self._parts(node, at, depth)
+        if at > self.end:
             message = "the value ends too early"
             raise ValueError(message)
-        at += length
-    elif isinstance(node, Fixed):
-        at += node.size
-    else:
-        at = _walk_parts(node, body, at, end, depth)
-    if at > end:
-        message = "the value ends too early"
-        raise ValueError(message)
-    return at
-
-
-def _walk_parts(node: Node, body: bytes, at: int, end: int, depth: int) -> int:
-    if depth > _DEEP:
-        message = "a value is nested too deeply"
-        raise ValueError(message)
-    if isinstance(node, Union):
-        branch, at = _number(body, at)
-        if not 0 <= branch < len(node.branches):
-            message = "a union has no such branch"
-            raise ValueError(message)
-        return walk(node.branches[branch], body, at, end, depth + 1)
-    if isinstance(node, (Array, Map)):
-        item = node.items if isinstance(node, Array) else node.entry
-        return _walk_list(item, body, at, end, depth)
-    if isinstance(node, (Primitive, Fixed, Enum)):
         return at
-    for _, inner in node.fields:
-        at = walk(inner, body, at, end, depth + 1)
-    return at
 
-
-def _walk_list(item: Node, body: bytes, at: int, end: int, depth: int) -> int:
-    while True:
-        count, at = _number(body, at)
-        if not count:
-            return at
-        if count < 0:
-            count, at = -count, _number(body, at)[1]
-        if at > end or count > max(end - at, _EMPTY_ITEMS_MAX):
-            message = "a list has more items than bytes"
+    def _parts(self, node: Node, at: int, depth: int) -> int:
+        if depth > _DEEP:
+            message = "a value is nested too deeply"
             raise ValueError(message)
-        for _ in range(count):
-            at = walk(item, body, at, end, depth + 1)
+        if isinstance(node, Union):
+            branch, at = _number(self.body, at)
+            if not 0 <= branch < len(node.branches):
+                message = "a union has no such branch"
+                raise ValueError(message)
+            return self.walk(node.branches[branch], at, depth + 1)
+        if isinstance(node, (Array, Map)):
+            return self._list(node.items if isinstance(node, Array) else node.entry, at, depth)
+        if isinstance(node, (Primitive, Fixed, Enum)):
+            return at
+        for _, inner in node.fields:
+            at = self.walk(inner, at, depth + 1)
+        return at
+
+    def _list(self, item: Node, at: int, depth: int) -> int:
+        while True:
+            count, at = _number(self.body, at)
+            if not count:
+                return at
+            if count < 0:
+                count, at = -count, _number(self.body, at)[1]
+            if at > self.end or count > max(self.end - at, _EMPTY_ITEMS_MAX):
+                message = "a list has more items than bytes"
+                raise ValueError(message)
+            for _ in range(count):
+                at = self.walk(item, at, depth + 1)
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
