@@ -26,6 +26,7 @@ import pyarrow as pa
 from plait import Table
 from plait.errors import LockUnavailableError
 from plait.locks import open_lock
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
@@ -44,7 +45,7 @@ def threads(lock: str, store: Store, turns: int) -> dict[str, object]:
     start = threading.Barrier(THREADS)
 
     def run(name: str) -> None:
-        provider = open_lock(lock, store, Ports())
+        provider = open_lock(lock, store, Ports(), Consent().also(lock))
         start.wait()
         taken.extend(take_turns(provider, name, turns, MemoryCounter()))
 
@@ -100,9 +101,8 @@ def failovers(place: Path) -> list[float]:
     """Kill leaders under a held lock; give the seconds until it is held as before."""
     found = []
     with ZooKeeper(place / "ensemble", members=3) as servers:
-        provider = open_lock(
-            servers.lock("failover", session="10s"), open_store("memory://bench"), Ports()
-        )
+        lock = servers.lock("failover", session="10s")
+        provider = open_lock(lock, open_store("memory://bench"), Ports(), Consent().also(lock))
         for _ in range(3):
             with provider.acquire(wait_s=10, owner="bench") as held:
                 leader = servers.leader

@@ -17,6 +17,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- PredicateError(ValueError)         a predicate that cannot be parsed
     |- ContractError                      ours and the table's
     |  `- SingleWriterError               who is live: host, pid, since when
+    |- ConsentError                       the table names a place outside of it that nobody allowed
     |- FeatureError                       the table may not use it, or cannot be without it
     |- PolicyError                        a conflict policy failed, or its answer is invalid
     |- DuplicateKeyError                  keys (sample), partition
@@ -225,6 +226,13 @@ class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
     """Another writer is live on a single-writer table.
 
     Facts: instant, host, pid, since, silent_ms.
+    """
+
+
+class ConsentError(TableError, code="consent"):
+    """Metadata names a place outside of its table, and the caller did not allow it.
+
+    Nothing was contacted or written. Facts: address, kind (sink, lock, source, file), named_by.
     """
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from plait.errors import TableExistsError
+from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.request import WriteRequest
@@ -77,6 +78,7 @@ class Table(Writes, Queries, Repushing, Services):
         checks: Mapping[str, str] | None = None,
         generated: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
+        allow: str | Iterable[str] | None = None,
     ) -> Self:
         """Create a table.
 
@@ -114,6 +116,7 @@ class Table(Writes, Queries, Repushing, Services):
             generated: columns whose value comes from others of their row, and the expression of
                 each, such as ``{"day": "day(at)"}``; see ``Alteration.generate``.
             storage_options: passed to the file system of the URL.
+            allow: as in ``open``; ``lock`` and ``replicas`` of this call are allowed anyway.
 
         Raises:
             OptionError: the definition is invalid; nothing was written.
@@ -138,12 +141,14 @@ class Table(Writes, Queries, Repushing, Services):
             texts_by_name(checks, "checks"),
             texts_by_name(generated, "generated"),
         )
+        consent = Consent.of(allow)
         try:
-            return cls(create_handle(uri, schema, definition, storage_options))
+            return cls(create_handle(uri, schema, definition, storage_options, consent))
         except TableExistsError:
             if not if_not_exists:
                 raise
-            return cls.open(uri, storage_options=storage_options)
+        told = consent.also(*definition.replicas.values(), *([lock] if lock else []))
+        return cls(open_expected(uri, storage_options, consent=told))
 
     @classmethod
     def open(
@@ -152,6 +157,7 @@ class Table(Writes, Queries, Repushing, Services):
         *,
         contract: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,
+        allow: str | Iterable[str] | None = None,
     ) -> Self:
         """Open a table. Its lock, mode and policy are read from the table.
 
@@ -160,13 +166,18 @@ class Table(Writes, Queries, Repushing, Services):
             contract: the contract that the caller expects, or parts of it:
                 ``concurrency``, ``lock``, ``failed_writes``.
             storage_options: passed to the file system of the URL.
+            allow: places outside of the table that it may name and that are then used: sinks, the
+                servers of a lock, the source of a repush. ``s3://bucket/x/*`` allows all below. The
+                environment variable ``PLAIT_ALLOW`` allows more. Readers need none of it, except
+                where ZooKeeper decides the slots.
 
         Raises:
+            ConsentError: ZooKeeper decides the slots, and its servers are not allowed.
             ContractError: the table has another contract.
             TableNotFoundError: there is no table at this URI.
             UnsupportedFeatureError: a newer Plait wrote it.
         """
-        return cls(open_expected(uri, storage_options, contract))
+        return cls(open_expected(uri, storage_options, contract, consent=Consent.of(allow)))
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -206,6 +217,7 @@ class Table(Writes, Queries, Repushing, Services):
                 the columns to the table in the same commit. The first rows say which.
 
         Raises:
+            ConsentError: the table names sinks or servers that the caller did not allow.
             OptionError: the arguments do not go together, or the replicas cannot take them.
             ReplicationError: a replica failed, and nothing was committed.
             InstantExpiredError: ``read_from`` was cleaned in the meantime; read again.
@@ -251,7 +263,7 @@ class Table(Writes, Queries, Repushing, Services):
             ContractError: other writers are live. Nothing was written.
         """
         result = change_contract(self._handle, parts, wait_s=wait_s)
-        self._handle = reopen(self._handle)
+        self._handle = reopen(self._handle, *(parts[name] for name in ("lock",) if name in parts))
         return result
 
     # --- inside ----------------------------------------------------------------------------

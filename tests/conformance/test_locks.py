@@ -10,6 +10,7 @@ import pytest
 from plait.locks import lease, open_lock
 from plait.locks.port import LockProvider
 from plait.locks.record import Claimant, LeaseRecord
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
@@ -51,7 +52,7 @@ class TestZooKeeperLock(LockKit, LosableLockKit):
     @pytest.fixture
     def providers(self, zookeeper: ZooKeeper, tmp_path: Path) -> Callable[[], LockProvider]:
         lock, store = zookeeper.lock("kit"), open_store(str(tmp_path))
-        return lambda: open_lock(lock, store, Ports())
+        return lambda: open_lock(lock, store, Ports(), Consent().also(lock))
 
     @pytest.fixture
     def lose(self, zookeeper: ZooKeeper) -> Callable[[], None]:

@@ -84,7 +84,7 @@ def test_a_block_that_breaks_off_says_what_the_sink_of_the_definition_holds(kind
         for each, replicas in ((eu, []), (uri, [f"eu={eu}"])):
             forget(each)
             Table.create(each, "id bigint, v bigint", record_key="id", replicas=replicas)
-        table, store = open_wrapped(uri, FaultStore, ports=sim_ports())
+        table, store = open_wrapped(uri, FaultStore, ports=sim_ports(), allow=eu)
         before = store.calls
         store._script.append(Fault(kind, nth=nth))
         with contextlib.suppress(TableError, SimulatedCrashError), table.transaction() as tx:

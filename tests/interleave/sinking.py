@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from unittest import mock
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from plait import Table
 from plait.errors import OptionError, RetryableConflictError
+from plait.model.consent import Consent
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.replicate import status
@@ -35,18 +36,23 @@ def sink_of(store: Store) -> str:
     return f"{store.spec.uri}-eu"
 
 
+def writer(handle: TableHandle) -> Table:
+    """Return the table as a client that may use the sink."""
+    return Table(replace(handle, consent=Consent().also(sink_of(handle.store))))
+
+
 def put_two(handle: TableHandle) -> CommitResult:
-    return Table(handle).upsert(rows("new", 2, 5))
+    return writer(handle).upsert(rows("new", 2, 5))
 
 
 def put_other(handle: TableHandle) -> CommitResult:
     """Write one of the same rows."""
-    return Table(handle).upsert(rows("other", 2, 6))
+    return writer(handle).upsert(rows("other", 2, 6))
 
 
 def drop_one(handle: TableHandle) -> CommitResult:
     keys = pa.table({"id": pa.array([4], pa.int64())})
-    return Table(handle).delete(keys=keys)
+    return writer(handle).delete(keys=keys)
 
 
 def add_sink(handle: TableHandle) -> CommitResult:
@@ -197,7 +203,7 @@ def sinking(actors: str, *, events: bool = False) -> Scenario:
 
 def write_on(handle: TableHandle) -> object:
     """Write where everybody wrote."""
-    return Table(handle).upsert(rows("next", 2, 9))
+    return writer(handle).upsert(rows("next", 2, 9))
 
 
 LONG = ("abr", "acrx")

@@ -11,12 +11,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from plait.model.consent import ENVIRONMENT
 from plait.table import Table
 from tests.processes.fleet import Worker
 from tests.processes.worker import keys_of
 from tests.services.zookeeper import ZooKeeper
 
 WRITERS = 4
+
+
+@pytest.fixture(autouse=True)
+def allowed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every client here, in other processes too, ask the servers of the tests (RFC 0037)."""
+    if "zookeeper" in request.fixturenames:
+        server: ZooKeeper = request.getfixturevalue("zookeeper")
+        monkeypatch.setenv(ENVIRONMENT, f"{server.lock('x').rpartition('/')[0]}/*")
 
 
 def run_writers(uri: str) -> None:

@@ -53,6 +53,8 @@ class Application:
         self.uri: str | None = None
         self.expected: dict[str, str] = {}
         """What the caller takes the contract of the table to be, or parts of it."""
+        self.allowed: tuple[str, ...] = ()
+        """The places outside of tables that the caller allows, if their metadata names them."""
 
     @property
     def renderer(self) -> Renderer:

@@ -180,9 +180,26 @@ _expect_option = click.option(
 )
 
 
+def _allow(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    del parameter
+    app = context.find_object(Application)
+    if app is not None:
+        app.allowed = value
+
+
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    expose_value=False,
+    callback=_allow,
+    metavar="ADDRESS",
+    help="A place outside of the table that it may name and that is then used; repeatable.",
+)
+
+
 def table_options(function: F) -> F:
-    """Declare how a command opens its table: options of the store, and what is expected."""
-    return storage_option(_expect_option(function))
+    """Declare how a command opens its table: options of the store, and what it may be or name."""
+    return storage_option(allow_option(_expect_option(function)))
 
 
 class LazyGroup(click.Group):

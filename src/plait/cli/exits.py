@@ -79,6 +79,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.MissingDependencyError: Exit.USAGE,
     errors.PredicateError: Exit.USAGE,
     errors.SchemaError: Exit.USAGE,
+    errors.ConsentError: Exit.REFUSED,
     errors.FeatureError: Exit.REFUSED,
     errors.PolicyError: Exit.REFUSED,
     errors.DuplicateKeyError: Exit.USAGE,

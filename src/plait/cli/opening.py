@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from plait.cli.application import Application
 from plait.errors import FormatError
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
@@ -14,7 +15,9 @@ from plait.txn.table_handle import make_handle
 
 def open_table(app: Application, uri: str, storage: Mapping[str, str]) -> Table:
     """Open a table; raise ContractError if its contract is not what ``--expect`` says."""
-    return Table.open(uri, contract=app.expected or None, storage_options=storage or None)
+    return Table.open(
+        uri, contract=app.expected or None, storage_options=storage or None, allow=app.allowed
+    )
 
 
 def open_for_verify(app: Application, uri: str, storage: Mapping[str, str]) -> Table:
@@ -22,4 +25,5 @@ def open_for_verify(app: Application, uri: str, storage: Mapping[str, str]) -> T
     try:
         return open_table(app, uri, storage)
     except FormatError:
-        return Table(make_handle(open_store(uri, storage or None), Ports(), "none"))
+        store = open_store(uri, storage or None)
+        return Table(make_handle(store, Ports(), "none", consent=Consent.of(app.allowed)))

@@ -10,6 +10,7 @@ from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import NoLock, ProcessLock
 from plait.locks.zookeeper import require_kazoo
 from plait.locks.zookeeper_queue import ZooKeeperLock
+from plait.model.consent import NOTHING, Consent
 from plait.ports import Ports
 from plait.storage import in_this_process, local_root
 from plait.storage.port import Store
@@ -25,8 +26,14 @@ __all__ = [
 ]
 
 
-def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
+def open_lock(lock: str, store: Store, ports: Ports, consent: Consent = NOTHING) -> LockProvider:
     """Open the lock of a table as its contract names it; nothing is taken yet.
+
+    Args:
+        lock: the text of the contract.
+        store: where the table is.
+        ports: the clock and names.
+        consent: the servers that may be asked. A lock on others can be opened, not taken.
 
     Raises:
         OptionError: no such lock, or not with this store.
@@ -45,7 +52,7 @@ def open_lock(lock: str, store: Store, ports: Ports) -> LockProvider:
         hint = "use 'none' (the slots alone are safe), or 'process' for one process"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     if kind == "zookeeper":
-        return ZooKeeperLock(lock, store, ports)
+        return ZooKeeperLock(lock, store, ports, consent)
     if kind == "lease":
         return LeaseLock(lock, store, ports)
     message = f"lock={lock!r} is unknown"

@@ -84,6 +84,15 @@ class SlotArbiter(Protocol):
 
 
 @runtime_checkable
+class ServedLock(Protocol):
+    """A lock provider that asks servers, which the contract in the table's metadata names."""
+
+    def require_consent(self) -> None:
+        """Raise ConsentError unless the caller allowed the servers; none is asked."""
+        ...
+
+
+@runtime_checkable
 class SlotLender(Protocol):
     """A lock provider that can also decide slots."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from plait.errors import LockUnavailableError, MissingDependencyError
 from plait.locks.address import Address
+from plait.model.consent import AllowedAddress
 from plait.ports import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -348,12 +349,16 @@ _MUTEX = threading.Lock()
 _INHERITED: list[Session] = []
 
 
-def session_of(address: Address) -> Session:
+def session_of(allowed: AllowedAddress) -> Session:
     """Return the session of this process with an ensemble; connecting goes on beside the caller.
+
+    Args:
+        allowed: the text of a lock.
 
     Raises:
         MissingDependencyError: kazoo is not installed.
     """
+    address = Address.parse(allowed.text)
     key = (address.hosts, address.session_s)
     with _MUTEX:
         session = _SESSIONS.get(key)

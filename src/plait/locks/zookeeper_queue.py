@@ -19,6 +19,7 @@ from plait.locks.address import Address
 from plait.locks.identity import table_name
 from plait.locks.port import Holder, timed_out
 from plait.locks.zookeeper import Node, Session, session_of
+from plait.model.consent import LOCK, AllowedAddress, Consent
 from plait.ports import Ports
 from plait.storage.port import Store
 
@@ -26,18 +27,33 @@ _CLAIMS_MAX = 5
 
 
 class ZooKeeperLock:
-    """The lock of a table in ZooKeeper; nothing is asked before it is acquired."""
+    """The lock of a table in ZooKeeper; nothing is asked before it is acquired.
+
+    The text is that of the table's contract, so its servers are asked only if the caller allowed
+    them.
+    """
 
     name = "zookeeper"
 
-    def __init__(self, text: str, store: Store, ports: Ports) -> None:
-        self._address = Address.parse(text)
+    def __init__(self, text: str, store: Store, ports: Ports, consent: Consent) -> None:
+        self._address, self._text, self._consent = Address.parse(text), text, consent
         self._store, self._clock, self._ids = store, ports.clock, ports.ids
 
     @cached_property
     def arbiter(self) -> ZooKeeperSlots | None:
-        """What decides the slots of this table, if the contract says that they are lent."""
-        return ZooKeeperSlots(self._address) if self._address.lent else None
+        """What decides the slots of this table, if the contract says that they are lent.
+
+        Raises:
+            ConsentError: nobody allowed its servers. Without them the newest version is not known.
+        """
+        return ZooKeeperSlots(self._allowed()) if self._address.lent else None
+
+    def require_consent(self) -> None:
+        """Raise ConsentError unless the caller allowed the servers; none is asked."""
+        self._allowed()
+
+    def _allowed(self) -> AllowedAddress:
+        return self._consent.require(self._text, LOCK, self._store.spec.uri)
 
     def _folder(self) -> str:
         try:
@@ -50,7 +66,9 @@ class ZooKeeperLock:
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[QueueHeld]:
         """Wait for the lock; raise LockTimeoutError naming the holder."""
         deadline = self._clock.monotonic() + wait_s
-        place = _Place(session_of(self._address), self._folder(), self._ids.nonce(), _facts(owner))
+        place = _Place(
+            session_of(self._allowed()), self._folder(), self._ids.nonce(), _facts(owner)
+        )
         try:
             node = self._wait(place, deadline)
             if node is None:
@@ -78,7 +96,7 @@ class ZooKeeperLock:
 
     def holder(self) -> Holder | None:
         """Tell who holds it now, and since when by the server's clock."""
-        session, folder = session_of(self._address), self._folder()
+        session, folder = session_of(self._allowed()), self._folder()
         for name in _in_order(session.children(folder)):
             node = session.read(f"{folder}/{name}")
             if node is not None:
@@ -174,15 +192,15 @@ class QueueHeld:
 class ZooKeeperSlots:
     """One node a key, below the path of the lock; creating it is the one atomic step."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, allowed: AllowedAddress) -> None:
+        self._allowed, self._path = allowed, Address.parse(allowed.text).path
 
     def _at(self, key: str) -> str:
-        return f"{self._address.path}/{key}"
+        return f"{self._path}/{key}"
 
     def claim(self, key: str, pointer: bytes) -> bytes:
         """Bind a key unless it is bound, and return what it is bound to."""
-        session = session_of(self._address)
+        session = session_of(self._allowed)
         for _ in range(_CLAIMS_MAX):
             if session.create(self._at(key), pointer):
                 return pointer
@@ -194,12 +212,12 @@ class ZooKeeperSlots:
 
     def find(self, key: str) -> bytes | None:
         """Return what a key is bound to."""
-        node = session_of(self._address).read(self._at(key))
+        node = session_of(self._allowed).read(self._at(key))
         return None if node is None else node.data
 
     def remove(self, key: str) -> None:
         """Free a key; nobody waits for it."""
-        session_of(self._address).drop(self._at(key))
+        session_of(self._allowed).drop(self._at(key))
 
 
 def _facts(owner: str) -> bytes:

@@ -76,7 +76,8 @@ def describe(handle: TableHandle) -> dict[str, object]:
 def _position(handle: TableHandle, opened: OpenRepush) -> str | None:
     """Tell how far an open repush is: ``load 3`` (tasks) or ``version 17``; None: not begun."""
     try:
-        inner = open_handle(NestedStore(handle.plain_store, opened.directory), handle.ports)
+        store = NestedStore(handle.plain_store, opened.directory)
+        inner = open_handle(store, handle.ports, handle.consent)
     except TableNotFoundError:
         return None
     position = inner.cache.refresh().streams.get(REPUSH_STREAM)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from plait.locks import default_lock, settle_lock
 from plait.locks.identity import require_identity
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.txn.definition import Definition, create_table
@@ -20,8 +21,11 @@ def create_handle(
     schema: object,
     definition: Definition,
     storage_options: Mapping[str, object] | None,
+    consent: Consent,
 ) -> TableHandle:
     """Create a table. Without a lock in its contract, it gets the best one for its store.
+
+    The caller of this call gave the sinks and the lock, so the client may use them.
 
     Raises:
         OptionError: the definition is invalid; nothing was written.
@@ -32,7 +36,8 @@ def create_handle(
     require_elsewhere(store.spec.uri, definition.replicas)
     table = definition.with_lock(definition.contract.lock or default_lock(store)).table(schema)
     contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
-    handle = make_handle(store, ports, contract.lock)
+    told = consent.also(*definition.replicas.values(), contract.lock)
+    handle = make_handle(store, ports, contract.lock, consent=told)
     require_slots(handle)
     create_table(handle.store, ports, replace(table, contract=contract))
     return replace(handle, contract=contract, known_identity=require_identity(store))
@@ -42,6 +47,8 @@ def open_expected(
     uri: str,
     storage_options: Mapping[str, object] | None,
     expected: Mapping[str, str] | None = None,
+    *,
+    consent: Consent,
 ) -> TableHandle:
     """Open a table with the lock that its contract names.
 
@@ -49,13 +56,15 @@ def open_expected(
         uri: the URI of the table.
         storage_options: passed to the file system of the URL.
         expected: the contract that the caller expects, or parts of it.
+        consent: the places outside of the table that the caller allows.
 
     Raises:
+        ConsentError: servers decide its slots, and the caller did not allow them.
         ContractError: the table has another contract.
         TableNotFoundError: there is no table at this URI.
         UnsupportedFeatureError: a newer Plait wrote it.
     """
-    handle = open_handle(open_store(uri, storage_options), Ports())
+    handle = open_handle(open_store(uri, storage_options), Ports(), consent)
     contract = handle.contract
     if expected and contract is not None:
         wanted = contract.with_parts(expected)
@@ -64,6 +73,11 @@ def open_expected(
     return handle
 
 
-def reopen(handle: TableHandle) -> TableHandle:
-    """Return the same client under the contract that the table has now."""
-    return open_handle(open_store(handle.store.spec), handle.ports)
+def reopen(handle: TableHandle, *given: str) -> TableHandle:
+    """Return the same client under the contract that the table has now.
+
+    Args:
+        handle: the client.
+        given: addresses that its caller has just put into the table's definition.
+    """
+    return open_handle(open_store(handle.store.spec), handle.ports, handle.consent.also(*given))

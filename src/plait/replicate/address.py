@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from plait.errors import OptionError, redacted
+from plait.model.consent import AllowedAddress, Consent, given
 from plait.model.replicas import is_sink_name
 from plait.replicate.sink import Sink
 from plait.replicate.sql_sink import SqlSink
@@ -35,7 +36,8 @@ def sink_of(text: str) -> Sink:
     >>> sink_of("log=kafka://one:9092,two:9092/flights")
     TopicSink(name='log', bootstrap='one:9092,two:9092', topic='flights')
     """
-    return sink_at(*_divided(text))
+    name, address = _divided(text)
+    return sink_at(name, given(address), Consent.of())
 
 
 def parse_sink(text: str) -> tuple[str, str]:
@@ -62,8 +64,18 @@ def parse_sink(text: str) -> tuple[str, str]:
     return name, address
 
 
-def sink_at(name: str, address: str) -> Sink:
-    """Return the sink of a name at an address; raise OptionError if it is not complete."""
+def sink_at(name: str, allowed: AllowedAddress, consent: Consent) -> Sink:
+    """Return the sink of a name at an address; nothing is connected.
+
+    Args:
+        name: the name of the sink.
+        allowed: where it is.
+        consent: what a sink that is a table may be connected with in its turn.
+
+    Raises:
+        OptionError: the address is not complete.
+    """
+    address = allowed.text
     scheme, _, rest = address.partition("://")
     if scheme == "kafka":
         bootstrap, _, topic = rest.partition("/")
@@ -71,7 +83,7 @@ def sink_at(name: str, address: str) -> Sink:
         make: Callable[[str, str, str], Sink] = pkgutil.resolve_name(_TOPIC)
         return make(name, bootstrap, topic)
     if scheme.partition("+")[0] not in _DATABASES:
-        return TableSink(name, address)
+        return TableSink(name, address, allow=consent.patterns)
     url, _, table = address.rpartition("#")
     _require(bool(url and table), name, "the table after '#'")
     return SqlSink(name, url, table)
@@ -79,7 +91,7 @@ def sink_at(name: str, address: str) -> Sink:
 
 def _located(name: str, address: str) -> str:
     """Return an address as it is from any working directory; raise OptionError for a wrong one."""
-    sink = sink_at(name, address)
+    sink = sink_at(name, given(address), Consent())
     if isinstance(sink, TableSink):
         return open_store(address).spec.uri
     url, _, table = address.rpartition("#")

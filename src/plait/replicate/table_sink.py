@@ -23,6 +23,8 @@ class TableSink:
     name: str
     uri: str
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    allow: tuple[str, ...] = field(default=(), repr=False)
+    """The places outside of that table that it may name, such as the servers of its lock."""
 
     @property
     def buffers(self) -> bool:
@@ -41,7 +43,8 @@ class TableSink:
             OptionError: its keys, partitions or ordering column are others.
             SchemaMismatchError: its columns are others.
         """
-        table = Table.open(self.uri, storage_options=dict(self.storage_options) or None)
+        options = dict(self.storage_options) or None
+        table = Table.open(self.uri, storage_options=options, allow=self.allow)
         spec = table.handle.cache.known().table.spec
         if spec.transforms_outside_key:
             message = f"table {self.name} keeps rows apart by {spec.transforms_outside_key[0].text}"

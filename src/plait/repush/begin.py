@@ -125,9 +125,16 @@ def resumed(opened: OpenRepush) -> NewLayout:
         opened.properties,
         opened.rows_per_task,
         layout.buckets.by,
-        None if opened.source is None else WantedSource(opened.source.address, since=opened.base),
+        _same(opened),
         commit_id=opened.commit_id,
     )
+
+
+def _same(opened: OpenRepush) -> WantedSource | None:
+    """Return the source of an open repush: the table's metadata names it, not the caller."""
+    if opened.source is None:
+        return None
+    return WantedSource(opened.source.address, since=opened.base, given=False)
 
 
 def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError
-from plait.repush.imports import reading, unreadable
+from plait.errors import MissingDependencyError, TableError
+from plait.model.consent import AllowedAddress, Consent
+from plait.repush.imports import FOREIGN, Premises, place_of, reading, unreadable
 from plait.repush.parts import RowPart, spans
 
 if TYPE_CHECKING:
-    from pyiceberg.io.pyarrow import ArrowScan
-    from pyiceberg.table import FileScanTask
+    from pyiceberg.io import InputFile, OutputFile
+    from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO
+    from pyiceberg.table import FileScanTask, StaticTable
+
+_METADATA = ".metadata.json"
+_HINT_MAX = 1000
+"""Bytes of a file that names the newest metadata file."""
+_KEPT = "schema.name-mapping.default"
+"""The one property of a table that a reader needs: which column is which in files without ids.
+
+All others go, since the library does what they say: they name classes to import, servers, and
+where to sign requests.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +66,21 @@ class IcebergSource:
 
 
 def iceberg_source(
-    place: str, options: Mapping[str, object], snapshot: int | None
+    allowed: AllowedAddress,
+    options: Mapping[str, object],
+    snapshot: int | None,
+    consent: Consent,
 ) -> IcebergSource:
     """Read a snapshot, by default the current one.
 
     Args:
-        place: the metadata file, or the directory of a table with a ``version-hint.text``.
+        allowed: the metadata file, or the directory of a table with a ``version-hint.text``.
         options: properties for the file system.
         snapshot: its id; 0 for a table that had none.
+        consent: which files elsewhere the table may name.
 
     Raises:
+        ConsentError: it names a file outside of its directory that the caller did not allow.
         MissingDependencyError: the package pyiceberg is not installed.
         OptionError: there is no Iceberg table.
         RepushRefusedError: the snapshot is gone.
@@ -71,17 +88,14 @@ def iceberg_source(
     try:
         from pyiceberg.exceptions import RESTError  # noqa: F401, PLC0415 - fails if it is not there
         from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow  # noqa: PLC0415 - the same
-        from pyiceberg.table import StaticTable  # noqa: PLC0415 - the same
     except ImportError as error:
         message, hint = "this source needs pyiceberg", "pip install 'plait[iceberg]'"
         raise MissingDependencyError(
             message, hint=hint, library="pyiceberg", extra="iceberg"
         ) from error
-    source = f"iceberg:{place}"
+    source = f"iceberg:{allowed.text}"
     try:
-        table = StaticTable.from_metadata(
-            place, {name: str(value) for name, value in options.items()}
-        )
+        table = _open(allowed, {name: str(value) for name, value in options.items()}, consent)
         current = table.current_snapshot()
         version = snapshot if snapshot is not None else current.snapshot_id if current else 0
         scan = table.scan(snapshot_id=version or None)
@@ -91,10 +105,76 @@ def iceberg_source(
         projection = scan.projection()
         reader = ArrowScan(table.metadata, table.io, projection, scan.row_filter)
         counts = tuple(_count(reader, task) for task in tasks)
-    except (OSError, ValueError, pa.ArrowException) as error:
+        schema = schema_to_pyarrow(projection, include_field_ids=False)
+    except FOREIGN as error:
+        if isinstance(error, TableError):
+            raise
         raise unreadable(source, snapshot, error) from error
-    schema = schema_to_pyarrow(projection, include_field_ids=False)
     return IcebergSource(source, reader, schema, tasks, counts, version)
+
+
+def _open(allowed: AllowedAddress, options: dict[str, str], consent: Consent) -> StaticTable:
+    """Open a table by its metadata file, without the properties that stand in it."""
+    from pyiceberg.catalog.noop import NoopCatalog  # noqa: PLC0415 - the adapter's library
+    from pyiceberg.serializers import FromInputFile  # noqa: PLC0415 - the same
+    from pyiceberg.table import StaticTable  # noqa: PLC0415 - the same
+
+    place = allowed.text
+    opening = _guarded(options, place, place, consent)
+    if not place.endswith(_METADATA):
+        place = f"{place.rstrip('/')}/metadata/{_hinted(opening.new_input, place)}"
+    root = place.rpartition("/")[0]
+    root = root.removesuffix("/metadata")
+    files = _guarded(options, allowed.text, root, consent)
+    found = FromInputFile.table_metadata(files.new_input(place))
+    kept = {name: text for name, text in found.properties.items() if name == _KEPT}
+    metadata = found.model_copy(update={"properties": kept})
+    return StaticTable(("static-table", place), metadata, place, files, NoopCatalog("static-table"))
+
+
+def _hinted(read: Callable[[str], InputFile], place: str) -> str:
+    """Return the name of the newest metadata file, which a file beside it tells.
+
+    Raises:
+        ValueError: it tells a path.
+    """
+    with read(f"{place.rstrip('/')}/metadata/version-hint.text").open() as stream:
+        hint = stream.read(_HINT_MAX).decode("utf-8").strip()
+    if "/" in hint or not hint:
+        message = f"version-hint.text does not name a version: {hint!r}"
+        raise ValueError(message)
+    if hint.endswith(_METADATA):
+        return hint
+    return f"v{hint}{_METADATA}" if hint.isdecimal() else f"{hint}{_METADATA}"
+
+
+def _guarded(options: dict[str, str], source: str, root: str, consent: Consent) -> PyArrowFileIO:
+    """Return the library's file system with the options of the caller alone, for one directory."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - the adapter's library
+
+    class GuardedFileIO(PyArrowFileIO):
+        """Opens the files of a source, and writes none."""
+
+        def new_input(self, location: str) -> PyArrowFile:
+            """Open a file below the source, or one that the caller allowed."""
+            premises.require(_place(self, location))
+            return super().new_input(location)
+
+        def new_output(self, location: str) -> PyArrowFile:
+            """Refuse to write."""
+            raise PermissionError(location)
+
+        def delete(self, location: str | InputFile | OutputFile) -> None:
+            """Refuse to delete."""
+            raise PermissionError(str(location))
+
+    def _place(files: PyArrowFileIO, location: str) -> str:
+        scheme, server, path = files.parse_location(location, files.properties)
+        return place_of(scheme, f"{server}{path}" if scheme in ("hdfs", "viewfs") else path)
+
+    files = GuardedFileIO(options)
+    premises = Premises(f"iceberg:{source}", _place(files, root), consent)
+    return files
 
 
 def _count(scan: ArrowScan, task: FileScanTask) -> int:

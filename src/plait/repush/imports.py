@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -18,7 +19,9 @@ from plait.errors import (
     OptionError,
     RepushRefusedError,
     SchemaMismatchError,
+    TableError,
 )
+from plait.model.consent import FILE, AllowedAddress, Consent
 from plait.model.schema import parts_of
 from plait.repush.parts import RowPart, spans
 
@@ -34,6 +37,63 @@ _TABLES = {
     ".metadata.json": "an Iceberg table (name it as iceberg:PLACE)",
 }
 """What stands in a path below a directory that is a table."""
+
+
+FOREIGN: Final = (
+    OSError,
+    ValueError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    pa.ArrowException,
+)
+"""What libraries of other formats raise for bytes that they did not expect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """The directory of a source, and which files elsewhere may be read for it.
+
+    A file that the source's metadata, or a link in it, puts elsewhere needs the caller's consent:
+    whoever wrote the source would choose what this process reads.
+    """
+
+    source: str
+    root: str
+    """As ``place_of`` gives it."""
+    consent: Consent
+
+    def require(self, place: str) -> None:
+        """Refuse a file outside.
+
+        Args:
+            place: a file, as ``place_of`` gives it.
+
+        Raises:
+            ConsentError: it lies outside, and the caller did not allow it.
+        """
+        steps = place.partition("://")[2].split("/")
+        if not place.startswith(self.root.rstrip("/") + "/") or {".", ".."}.intersection(steps):
+            address = place.removeprefix(_LOCAL)
+            self.consent.require(address, FILE, self.source)
+
+
+_LOCAL: Final = "file://"
+
+
+def place_of(scheme: str, path: str) -> str:
+    """Return where a file of a source is, as it can be compared; links on a disk are followed.
+
+    >>> place_of("s3a", "bucket/x"), place_of("file", "/a/../b")
+    ('s3://bucket/x', 'file:///b')
+    """
+    if scheme == "file":
+        return _LOCAL + os.path.realpath(path)
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +169,13 @@ class FileSource:
         """Do nothing: no file is kept open."""
 
 
-def delta_source(place: str, options: Mapping[str, object], version: int | None) -> FileSource:
+def delta_source(
+    allowed: AllowedAddress, options: Mapping[str, object], version: int | None, consent: Consent
+) -> FileSource:
     """Read a version of a Delta table, by default the newest.
 
     Raises:
+        ConsentError: a link in it leads elsewhere.
         MissingDependencyError: the package deltalake is not installed.
         OptionError: there is no Delta table, or it cannot be read by that package.
         RepushRefusedError: the version is gone.
@@ -126,37 +189,70 @@ def delta_source(place: str, options: Mapping[str, object], version: int | None)
             message, hint=hint, library="deltalake", extra="delta"
         ) from error
     storage = {name: str(value) for name, value in options.items()}
+    place = allowed.text
     source = f"delta:{place}"
     try:
+        _require_within(source, place, consent)
         table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
         dataset = table.to_pyarrow_dataset(parquet_read_options=_read_options())
         return FileSource.of(source, dataset, table.version())
-    except (DeltaError, OSError, pa.ArrowException) as error:
+    except (DeltaError, *FOREIGN) as error:
+        if isinstance(error, TableError):
+            raise
         raise unreadable(source, version, error) from error
 
 
-def parquet_source(place: str, digest: str | None, wanted: pa.Schema) -> FileSource:
+def _require_within(source: str, place: str, consent: Consent) -> None:
+    """Refuse links that lead out of a Delta table on a disk; its paths cannot, by their rules.
+
+    Raises:
+        ConsentError: one does.
+    """
+    scheme, mark, rest = place.partition("://")
+    if mark and scheme.lower() != "file":
+        return
+    root = rest if mark else place
+    premises = Premises(source, place_of("file", root), consent)
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            if path.is_symlink():
+                premises.require(place_of("file", str(path)))
+
+
+def parquet_source(
+    allowed: AllowedAddress, digest: str | None, wanted: pa.Schema, consent: Consent
+) -> FileSource:
     """Read the files in a directory, one file, or those that a pattern matches.
 
     Args:
-        place: a path or URL. ``*``, ``?`` and ``[...]`` match, across directories too.
+        allowed: a path or URL. ``*``, ``?`` and ``[...]`` match, across directories too.
         wanted: the columns that rows go into. INT96, as Spark writes its timestamps, says nothing
             of a zone: it is a moment where the column has moments, and a local time elsewhere.
         digest: of what was there when the repush began; None: it begins now.
+        consent: what the caller allows.
 
     Raises:
+        ConsentError: a link among the files leads elsewhere.
         OptionError: there is no file of Parquet.
         SchemaMismatchError: the files do not have the same columns.
         RepushRefusedError: files came, went or changed since.
     """
+    place = allowed.text
     source = f"parquet:{place}"
     try:
         files, base, found = _listed(place)
+        if files.type_name == "local":
+            premises = Premises(source, place_of("file", base), consent)
+            for each in found:
+                premises.require(place_of("file", each.path))
         dataset = _dataset(files, base, found)
         moments = _moments(dataset, wanted)
         if digest is None or digest == _digest(found):
             return FileSource.of(source, dataset, seen=found, moments=moments)
-    except (OSError, pa.ArrowException) as error:
+    except FOREIGN as error:
+        if isinstance(error, TableError):
+            raise
         raise unreadable(source, None if digest is None else 0, error) from error
     raise _changed(source)
 
@@ -179,7 +275,9 @@ def reading(
     """
     try:
         yield from read()
-    except (OSError, pa.ArrowException) as error:
+    except FOREIGN as error:
+        if isinstance(error, TableError):
+            raise
         raise unreadable(source, version, error) from error
 
 

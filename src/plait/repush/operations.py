@@ -72,6 +72,7 @@ class Repushing:
             spark: the session whose executors copy the rows; by default this process does.
 
         Raises:
+            ConsentError: the source names a file elsewhere that the caller did not allow.
             OptionError, SchemaError: the table cannot have this layout, or the source has other
                 columns, or ``spark`` is no session; nothing was written.
             CapabilityMissingError: executors cannot reach the table, or the source; nothing was
@@ -105,7 +106,7 @@ class Repushing:
             hint = "name the source that they reach"
             raise OptionError(message, hint=hint, key="source_options", value="")
         if source is not None:
-            asked = WantedSource(SourceAddress.of(source), dict(source_options or {}))
+            asked = WantedSource(SourceAddress.of(source), dict(source_options or {}), given=True)
         wanted = NewLayout(
             buckets,
             places,

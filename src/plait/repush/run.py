@@ -93,6 +93,7 @@ def repush(
             or the commit id is that of another operation; the table is as it was.
         ClockUnavailableError: rows are to expire, and the store tells no time.
     """
+    handle = handle if wanted.source is None else wanted.source.allowed_by(handle)
     _require_session(handle, wanted, spark)
     expired, spent_s = _expire(handle, wanted)
     opened = begin(handle, wanted)

@@ -72,10 +72,10 @@ class Shadow:
 
         store = NestedStore(outer.plain_store, repush.directory, deletes=is_open)
         table = outer.cache.known().table
-        inner = make_handle(store, outer.ports, table.contract.lock)
+        inner = make_handle(store, outer.ports, table.contract.lock, consent=outer.consent)
         with contextlib.suppress(TableExistsError):
             create_table(inner.store, outer.ports, _definition(table, repush))
-        handle = open_handle(store, outer.ports)
+        handle = open_handle(store, outer.ports, outer.consent)
         return cls(handle, repush, Stream(handle, REPUSH_STREAM))
 
     def progress(self) -> ShadowProgress:

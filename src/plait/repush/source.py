@@ -17,6 +17,7 @@ from plait.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
+from plait.model.consent import SOURCE
 from plait.model.layout import TableLayout
 from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableSpec
@@ -56,11 +57,21 @@ class WantedSource:
     """For the file system or the library that reads it; never kept, since they may be secret."""
     since: int | None = None
     """Changes after this version are carried over; None: those after the repush begins."""
+    given: bool = field(kw_only=True)
+    """Whether the caller named it, and so allowed it; not where the table's metadata did."""
+
+    def allowed_by(self, handle: TableHandle) -> TableHandle:
+        """Return the client with the consent that its caller gave by naming the source."""
+        if not self.given or self.address.own:
+            return handle
+        told = handle.consent.also(located(self.address).place)
+        return replace(handle, consent=told)
 
     def find(self, handle: TableHandle, state: TableState) -> FoundSource:
         """Look at the source as it is now.
 
         Raises:
+            ConsentError: the caller did not allow it, or a file elsewhere that it names.
             OptionError: there is no such source, or it takes no options.
             InstantNotFoundError, InstantExpiredError: the version cannot be read.
             MissingDependencyError: the library that reads it is not installed.
@@ -77,7 +88,8 @@ class WantedSource:
             version = state.require_readable(int(asked))
             source = VersionSource.of(handle, version, dated=False, spark=None)
         else:
-            source = _elsewhere(address, self.options, None, state.table.spec)
+            client = self.allowed_by(handle)
+            source = _elsewhere(client, address, self.options, None, spec=state.table.spec)
         try:
             known = RepushSource(address, source.version, source.rows, source.digest)
             return FoundSource(known, source.schema)
@@ -132,6 +144,7 @@ def open_source(
     """Open what a repush loads, as it was when that began.
 
     Raises:
+        ConsentError: the caller did not allow it, or a file elsewhere that it names.
         RepushRefusedError: it is gone, or it has changed.
     """
     known = opened.source
@@ -140,7 +153,7 @@ def open_source(
         return VersionSource.of(handle, version, dated=dated, spark=spark)
     try:
         spec = handle.cache.known().table.spec
-        source = _elsewhere(known.address, options, known, spec, spark)
+        source = _elsewhere(handle, known.address, options, known, spec=spec, spark=spark)
     except (InstantError, TableNotFoundError) as error:
         message = f"{known.address} cannot be read any more in version {known.version}: {error}"
         hint = "cancel the repush, and begin it again"
@@ -156,22 +169,25 @@ def open_source(
 
 
 def _elsewhere(
+    handle: TableHandle,
     address: SourceAddress,
     options: Mapping[str, object],
     known: RepushSource | None,
+    *,
     spec: TableSpec,
     spark: SparkSession | None = None,
 ) -> RowSource:
     """Open a source outside of the table as it is known; None: as it is now."""
-    version = None if known is None else known.version
+    consent, version = handle.consent, None if known is None else known.version
+    allowed = consent.require(address.place, SOURCE, handle.store.spec.uri)
     if address.kind == DELTA:
-        return delta_source(address.place, options, version)
+        return delta_source(allowed, options, version, consent)
     if address.kind == ICEBERG:
-        return iceberg_source(address.place, options, version)
+        return iceberg_source(allowed, options, version, consent)
     if address.kind == PARQUET:
         digest = None if known is None else known.digest
-        return parquet_source(address.place, digest, spec.schema.arrow)
-    return VersionSource.elsewhere(address.place, options, version, spark=spark)
+        return parquet_source(allowed, digest, spec.schema.arrow, consent)
+    return VersionSource.elsewhere(allowed, options, version, consent, spark=spark)
 
 
 def same_identity(old: TableSpec, layout: TableLayout) -> bool:

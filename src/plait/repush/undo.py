@@ -77,7 +77,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
         return RepushReport("", before.until, version=decision.version)
     _require_its_columns(handle, handle.cache.known(), before)
     if met[0]:
-        wanted = replace(wanted, source=WantedSource(_rows_of(before), since=before.until + 1))
+        wanted = replace(wanted, source=_source_before(before))
     return repush(handle, wanted)
 
 
@@ -116,6 +116,10 @@ def _newest_swap(handle: TableHandle, state: TableState) -> int | None:
         hint = "repush to the layout that it had; see Table.history()"
         raise InstantNotFoundError(message, hint=hint, version=version)
     return version if operation in SWAPS else None
+
+
+def _source_before(before: FormerLayout) -> WantedSource:
+    return WantedSource(_rows_of(before), since=before.until + 1, given=False)
 
 
 def _rows_of(before: FormerLayout) -> SourceAddress:

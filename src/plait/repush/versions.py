@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from plait.model.consent import AllowedAddress, Consent
 from plait.model.plan import Snapshot
 from plait.queries.opening import open_expected
 from plait.queries.pins import pin
@@ -61,9 +62,10 @@ class VersionSource:
     @classmethod
     def elsewhere(
         cls,
-        uri: str,
+        allowed: AllowedAddress,
         options: Mapping[str, object],
         version: int | None,
+        consent: Consent,
         *,
         spark: SparkSession | None,
     ) -> Self:
@@ -73,7 +75,7 @@ class VersionSource:
             TableNotFoundError: there is no table.
             InstantNotFoundError, InstantExpiredError: the version cannot be read any more.
         """
-        handle = open_expected(uri, options)
+        handle = open_expected(allowed.text, options, consent=consent)
         snapshot, lease = pin(handle, version, None)
         return cls(handle, snapshot, lease, spark=spark)
 

@@ -37,7 +37,7 @@ def change_contract(
     wanted.check()
     parts = {**values, "lock": settle_lock(wanted.lock, handle.store)}
     _require_same_arbiter(known.lock, parts["lock"])
-    open_lock(parts["lock"], handle.store, handle.ports)
+    open_lock(parts["lock"], handle.store, handle.ports, handle.consent)
     _require_alone(handle, wait_s)
 
     def changed(table: TableDef) -> TableDef:

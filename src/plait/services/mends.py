@@ -59,7 +59,8 @@ class Mends:
             OptionError: it is no replica, or its rows are others; nothing was written.
             RetryableConflictError: somebody else changed one of the buckets meanwhile.
         """
-        theirs = open_handle(open_store(replica, storage_options), self._handle.ports)
+        store = open_store(replica, storage_options)
+        theirs = open_handle(store, self._handle.ports, self._handle.consent)
         return repair_from_replica(self._handle, theirs, dry_run=dry_run)
 
     def repair(

@@ -85,7 +85,9 @@ class Services(Restores, Maintenance, Mends, Altering, Indexing, Upgrading):
         >>> t.remove_replica("eu").version
         2
         """
-        return add_replica(self._handle, replica)
+        result, addresses = add_replica(self._handle, replica)
+        self._handle = replace(self._handle, consent=self._handle.consent.also(*addresses))
+        return result
 
     def remove_replica(self, name: str) -> CommitResult:
         """Have writers send nothing more to a sink; raise OptionError if the table has none."""

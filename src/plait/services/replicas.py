@@ -11,15 +11,19 @@ from plait.txn.table_handle import TableHandle
 from plait.write.replication import parse_replicas
 
 
-def add_replica(handle: TableHandle, replica: str) -> CommitResult:
-    """Name one more sink; raise OptionError if it does not fit, or its name is another sink's."""
+def add_replica(handle: TableHandle, replica: str) -> tuple[CommitResult, tuple[str, ...]]:
+    """Name one more sink; return its address too, which the caller has allowed by naming it.
+
+    Raises:
+        OptionError: it does not fit, or its name is another sink's.
+    """
     added = parse_replicas([replica])
     require_elsewhere(handle.store.spec.uri, added)
 
     def changed(table: TableDef) -> TableDef:
         return with_replicas(table, {**table.replicas, **added})
 
-    return change_table(handle, changed)
+    return change_table(handle, changed), tuple(added.values())
 
 
 def remove_replica(handle: TableHandle, name: str) -> CommitResult:

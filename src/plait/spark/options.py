@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from plait.errors import OptionError
 from plait.table import Table
 
+_ALLOW = "places outside of the table that it may name and that are then used, with blanks between"
+
 READING = {
     "path": "where the table is",
+    "allow": _ALLOW,
     "version": "the version to read; the newest by default",
     "as_of": "an instant or ISO time: the version that was current then",
     "where": "SQL text: only files in which it may hold are read; rows are filtered by it too",
@@ -19,6 +22,7 @@ READING = {
 }
 FOLLOWING = {
     "path": "where the table is",
+    "allow": _ALLOW,
     "start": "the first version to deliver, a time, earliest or latest; else the rows first",
     "changes": "true: rows as they were and as they became, deleted ones too",
     "deletes": "raise or skip, where deleted rows are not among what is delivered",
@@ -29,6 +33,7 @@ FOLLOWING = {
 }
 WRITING = {
     "path": "where the table is",
+    "allow": _ALLOW,
     "operation": "append, insert or upsert; overwrite goes with mode('overwrite')",
     "commit_id": "an idempotency key: seen before, nothing is written",
     "on_conflict": "raise or retry",
@@ -41,6 +46,7 @@ WRITING = {
 }
 STREAMING = {
     "path": "where the table is",
+    "allow": _ALLOW,
     "application": "the stream's name in the table; else the query's, or its checkpoint's location",
     "operation": "append, insert or upsert; overwrite goes with outputMode('complete')",
     "on_conflict": "retry (default) or raise",
@@ -113,7 +119,11 @@ class SourceOptions:
 
     def table(self) -> Table:
         """Open the table."""
-        return Table.open(self.values["path"], storage_options=dict(self.storage) or None)
+        return Table.open(
+            self.values["path"],
+            storage_options=dict(self.storage) or None,
+            allow=self.values.get("allow"),
+        )
 
 
 def bare(key: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.errors import MissingDependencyError, OptionError
+from plait.model.consent import ENVIRONMENT, Consent
 from plait.spark.java import launch_home, require_java
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _MASTER = "spark.master"
 _PYTHON = "spark.pyspark.python"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", re.ASCII)
+_ALLOW = f"spark.executorEnv.{ENVIRONMENT}"
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 RECOMMENDED = {
@@ -67,7 +70,11 @@ _DEFAULTS = {
 
 
 def session(
-    *, master: str | None = None, remote: str | None = None, **config: str | float
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    allow: str | Iterable[str] | None = None,
+    **config: str | float,
 ) -> SparkSession:
     """Return a Spark session in which Plait works as it is.
 
@@ -84,15 +91,19 @@ def session(
     Args:
         master: where Spark runs, for example ``local[2]``; all cores of this machine if None.
         remote: the server of Spark Connect, for example ``sc://host:15002``.
+        allow: the places outside of tables that these may name and that the data source then uses,
+            as in ``Table.open``, for all of the session. A session that runs cannot be told; there
+            the data source takes the option ``allow``.
         config: Spark's own settings, for example ``**{"spark.driver.memory": "2g"}``.
 
     Raises:
         MissingDependencyError: pyspark is not installed, or what Spark Connect needs is not, or
             there is no Java 17 or newer.
         OptionError: a key of ``config`` does not begin with ``spark.``, or ``remote`` is no
-            server's address, or stands beside ``master``.
+            server's address, or stands beside ``master``; or a session runs that allows other
+            places than ``allow``.
     """
-    given = _checked(config)
+    given = {**_checked(config), **_allowed(allow, remote)}
     if remote is not None:
         return _client(remote, master, given)
     if master is not None:
@@ -176,6 +187,23 @@ def _checked(config: Mapping[str, str | float]) -> dict[str, str]:
     }
 
 
+def _allowed(allow: str | Iterable[str] | None, remote: str | None) -> dict[str, str]:
+    """Return the setting that tells executors what is allowed; the JVM is told by ``_environment``.
+
+    Raises:
+        OptionError: a session runs already, or elsewhere, and does not allow it.
+    """
+    if not allow:
+        return {}
+    text = shlex.join(Consent.of(allow).patterns)
+    running = None if remote is not None else _running()
+    if remote is None and (running is None or running.conf.get(_ALLOW, "") == text):
+        return {_ALLOW: text}
+    message = "a session of Spark that runs already cannot be told what is allowed"
+    hint = 'pass it to the data source: .option("allow", ...), or to Table.open(allow=...)'
+    raise OptionError(message, hint=hint, key="allow", value=text)
+
+
 def _defaults(master: str) -> dict[str, str]:
     settings = {**_DEFAULTS, _MASTER: master, _PYTHON: sys.executable}
     cores = local_cores(master)
@@ -202,6 +230,8 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
     if home := _bundled_spark():
         # A SPARK_HOME left over from another Spark would start that one, of another version.
         wanted["SPARK_HOME"] = str(home)
+    if _ALLOW in config:  # the processes of data sources inherit it from the JVM
+        wanted[ENVIRONMENT] = config[_ALLOW]
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -41,6 +41,7 @@ from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED
 from plait.model.changes import Digest, WriteStatus
 from plait.model.clauses import Clauses
+from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.model.decision import ReadSet
 from plait.model.instant import Instant
@@ -154,6 +155,8 @@ class Job:
     """What it was begun under: each process of it writes under that, or not at all (INV-12)."""
     layout: TableSpec
     """How the rows are laid out."""
+    consent: Consent
+    """What its caller allows."""
 
     @classmethod
     def prepare(
@@ -170,10 +173,12 @@ class Job:
         Raises:
             SchemaMismatchError: columns do not fit the table.
             OptionError: the table's definition names sinks.
+            ConsentError: the table names servers of a lock that the caller did not allow.
             UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
         handle, state = table.handle, table.handle.cache.known()
         require_no_replicas(state.table, "Spark's own writer")
+        handle.require_lock_consent()
         found = arrow_schema(schema)
         request = bringing(request, state.table, found)
         spec = layout = with_columns_of(state.table, request).spec
@@ -185,7 +190,8 @@ class Job:
         timeout_s = _PATIENCE * state.table.options.seconds("heartbeat.timeout")
         pending = replace(pending, process="", timeout_s=timeout_s)  # its processes come and go
         plan = plan_of(request, state.table, handle.store.spec, pending.instant)
-        return cls(replace(plan, digests=digests), request, pending, state.table.contract, layout)
+        plan = replace(plan, digests=digests)
+        return cls(plan, request, pending, state.table.contract, layout, handle.consent)
 
     def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
@@ -258,7 +264,8 @@ class Job:
         if instant not in _WATCHES:
             if len(_WATCHES) == _WATCHES_MAX:
                 del _WATCHES[next(iter(_WATCHES))]
-            handle = make_handle(open_store(self.plan.store), ports, self.contract.lock)
+            store, lock = open_store(self.plan.store), self.contract.lock
+            handle = make_handle(store, ports, lock, consent=self.consent)
             _WATCHES[instant] = Watch(handle, instant, since=self.pending.v0)
         return _WATCHES[instant]
 
@@ -269,8 +276,8 @@ class Job:
         return Table(replace(self._table().handle, contract=self.contract))
 
     def _table(self) -> Table:
-        store = self.plan.store
-        return Table.open(store.uri, storage_options=dict(store.options) or None)
+        store, allow = self.plan.store, self.consent.patterns
+        return Table.open(store.uri, storage_options=dict(store.options) or None, allow=allow)
 
 
 def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) -> PlaitWriter:

@@ -126,6 +126,8 @@ class ForeachBatch:
     on_duplicate: str
     missing_columns: str
     checkpoint: str | None = None
+    allow: tuple[str, ...] = ()
+    """The places outside of the table that its caller allows."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch; the rows of one that was decided before are only compared.
@@ -133,7 +135,8 @@ class ForeachBatch:
         Raises:
             StreamError: the batch does not continue what the table has of this application.
         """
-        table = Table.open(self.store.uri, storage_options=dict(self.store.options) or None)
+        options = dict(self.store.options) or None
+        table = Table.open(self.store.uri, storage_options=options, allow=self.allow)
         stream = table.stream(self.application)
         query = self._query(batch)
         spans = _offsets(self.checkpoint, self.store, query, batch_id)
@@ -190,7 +193,14 @@ def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one cal
     check_application(application)
     spec = table.handle.store.spec
     made = ForeachBatch(
-        spec, application, operation, on_conflict, on_duplicate, missing_columns, checkpoint
+        spec,
+        application,
+        operation,
+        on_conflict,
+        on_duplicate,
+        missing_columns,
+        checkpoint,
+        table.handle.consent.patterns,
     )
     probe = Token(application, 0, "", "-")
     table.stream(application).writer_of(

@@ -31,6 +31,7 @@ from typing import Protocol
 from plait.errors import LockTimeoutError
 from plait.locks import open_lock
 from plait.locks.port import LockProvider
+from plait.model.consent import Consent
 from plait.ports import Ports, SystemClock
 from plait.storage.port import Store
 from plait.testing.expect import refused
@@ -253,7 +254,7 @@ class SharedLockKit:
         worker.hear()
         worker.tell("hold")
         worker.hear()
-        provider = open_lock(lock, store, Ports())
+        provider = open_lock(lock, store, Ports(), Consent().also(lock))
         heir = provider.acquire(wait_s=0.1, owner="the heir")
         with refused(LockTimeoutError) as refusal, heir:
             pass
@@ -265,14 +266,16 @@ class SharedLockKit:
             assert "the heir" in holder.owner
 
     def test_a_killed_waiter_holds_nobody_up(self, lock: str, store: Store, tmp_path: Path) -> None:
-        provider = open_lock(lock, store, Ports())
+        provider = open_lock(lock, store, Ports(), Consent().also(lock))
         worker = Worker(lock, store, "the doomed", str(tmp_path / "count"))
         worker.hear()
         with provider.acquire(wait_s=60, owner="the first"):
             worker.tell("hold")
             SystemClock().sleep(0.3)  # so that it is in the queue
             worker.kill()
-        with open_lock(lock, store, Ports()).acquire(wait_s=60, owner="the next"):
+        with open_lock(lock, store, Ports(), Consent().also(lock)).acquire(
+            wait_s=60, owner="the next"
+        ):
             pass
 
 
@@ -288,7 +291,7 @@ class ExpiringLockKit(SharedLockKit):
         worker.hear()
         worker.pause()
         try:
-            provider = open_lock(lock, store, Ports())
+            provider = open_lock(lock, store, Ports(), Consent().also(lock))
             with provider.acquire(wait_s=60, owner="the heir") as held:
                 worker.resume()
                 worker.hear()  # its lock was lost

@@ -12,6 +12,7 @@ import sys
 from typing import TextIO
 
 from plait.locks import open_lock
+from plait.model.consent import Consent
 from plait.model.plan import StoreSpec
 from plait.ports import Ports
 from plait.storage import open_store
@@ -26,7 +27,7 @@ def serve(orders: TextIO, replies: TextIO) -> None:
     options = tuple((key, value) for key, value in facts["options"])
     store = open_store(StoreSpec(facts["uri"], options))
     ports = Ports()
-    provider = open_lock(facts["lock"], store, ports)
+    provider = open_lock(facts["lock"], store, ports, Consent().also(facts["lock"]))
     counter = FileCounter(facts["counter"])
     _reply(replies, [])
     for line in orders:

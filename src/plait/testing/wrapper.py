@@ -9,6 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from plait.model.consent import Consent
 from plait.model.plan import StoreSpec
 from plait.ports import Ports
 from plait.storage import open_store
@@ -114,9 +115,13 @@ class _Handler(RootedHandler):
 
 
 def open_wrapped(
-    uri: str, wrap: Callable[[Store], S], *, ports: Ports | None = None
+    uri: str,
+    wrap: Callable[[Store], S],
+    *,
+    ports: Ports | None = None,
+    allow: str | Iterable[str] | None = None,
 ) -> tuple[Table, S]:
-    """Open a table through a wrapper of its store; return both.
+    """Open a table through a wrapper of its store; return both. ``allow`` is that of ``open``.
 
     >>> from plait.testing import CountingStore
     >>> _ = Table.create("memory://open-wrapped", "id bigint")
@@ -125,4 +130,4 @@ def open_wrapped(
     (0, 0)
     """
     store = wrap(open_store(uri))
-    return Table(open_handle(store, ports or Ports())), store
+    return Table(open_handle(store, ports or Ports(), Consent.of(allow))), store

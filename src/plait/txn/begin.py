@@ -97,8 +97,10 @@ def require_welcome(handle: TableHandle, base: TableState) -> None:
 
     Raises:
         ContractError, UnsupportedFeatureError: it may not write from this base.
+        ConsentError: the contract names servers of a lock that the caller did not allow.
     """
     handle.require_contract(base.table.contract)
+    handle.require_lock_consent()
     require_writable(base)
 
 

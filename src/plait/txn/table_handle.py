@@ -11,7 +11,8 @@ from plait.errors import CapabilityMissingError, TableNotFoundError
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
 from plait.locks.identity import identity_of, require_identity
-from plait.locks.port import LockProvider, SlotLender
+from plait.locks.port import LockProvider, ServedLock, SlotLender
+from plait.model.consent import NOTHING, Consent
 from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.model.instant import Instant, after, time_ms
@@ -39,6 +40,8 @@ class TableHandle:
     """Called after each commit of this client, which stands; it raises nothing."""
     known_identity: str | None = None
     """The table's identity, if it was read when the table was opened."""
+    consent: Consent = NOTHING
+    """The places outside of the table that may be connected with, if its metadata names them."""
     sightings: Sightings = field(default_factory=Sightings)
     doubts: Doubts = field(default_factory=Doubts)
     index_cache: IndexCache = field(default_factory=IndexCache)
@@ -97,6 +100,11 @@ class TableHandle:
         if self.contract is not None and self.contract != found:
             raise contract_changed(self.contract, found)
 
+    def require_lock_consent(self) -> None:
+        """Raise ConsentError where the contract names servers that the caller did not allow."""
+        if isinstance(self.lock, ServedLock):
+            self.lock.require_consent()
+
     def under_any_contract(self) -> TableHandle:
         """Return this client without its contract, to end what it began itself.
 
@@ -105,30 +113,40 @@ class TableHandle:
         return replace(self, contract=None)
 
 
-def open_handle(store: Store, ports: Ports) -> TableHandle:
+def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> TableHandle:
     """Open a table by what its contract says: the lock, and who decides its slots.
 
     Raises:
         TableNotFoundError: there is none.
         UnsupportedFeatureError: a newer Plait wrote it.
         CorruptMetadataError: it is damaged.
+        ConsentError: servers decide its slots, and the caller did not allow them.
     """
     cache = StateCache(store, ports)
     contract = cache.refresh().table.contract
     identity = require_identity(store)
-    handle = make_handle(store, ports, contract.lock, cache)
+    handle = make_handle(store, ports, contract.lock, cache, consent=consent)
     return replace(handle, contract=contract, known_identity=identity)
 
 
 def make_handle(
-    store: Store, ports: Ports, lock: str, cache: StateCache | None = None
+    store: Store,
+    ports: Ports,
+    lock: str,
+    cache: StateCache | None = None,
+    *,
+    consent: Consent = NOTHING,
 ) -> TableHandle:
-    """Put a table's handle together; nothing is read or taken yet."""
-    provider = open_lock(lock, store, ports)
+    """Put a table's handle together; nothing is read or taken yet.
+
+    Raises:
+        ConsentError: servers decide the table's slots, and the caller did not allow them.
+    """
+    provider = open_lock(lock, store, ports, consent)
     arbiter = provider.arbiter if isinstance(provider, SlotLender) else None
     if arbiter is not None:
         store, cache = LentStore(store, arbiter), None
-    return TableHandle(store, ports, cache or StateCache(store, ports), provider)
+    return TableHandle(store, ports, cache or StateCache(store, ports), provider, consent=consent)
 
 
 def client() -> dict[str, object]:

@@ -14,6 +14,7 @@ from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger, TaskLedger
 from plait.model.request import WritePlan, WriteRequest
 from plait.state.definition import TableDef
+from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 
 
@@ -87,17 +88,20 @@ _PARSED = "plait.replicate.address:parse_sink"
 """In a room above this one, and asked for by name: most tables have no sinks."""
 
 
-def replication_of(table: TableDef, asked: Replication | None) -> Replication | None:
+def replication_of(
+    handle: TableHandle, table: TableDef, asked: Replication | None
+) -> Replication | None:
     """Return the sinks of a writer: those of the table's definition, if it asked for none.
 
     Raises:
+        ConsentError: the definition names a sink that the caller did not allow.
         OptionError: it asked for others, or a sink's address is not understood here.
     """
     if not table.replicas:
         return asked
     if asked is None:
-        load: Callable[[TableDef], Replication] = pkgutil.resolve_name(_DEFINED)
-        return load(table)
+        load: Callable[[TableHandle, TableDef], Replication] = pkgutil.resolve_name(_DEFINED)
+        return load(handle, table)
     left_out = ", ".join(sorted(set(table.replicas).difference(asked.names)))
     if left_out:
         message = f"replicas leaves out sinks that the table's definition names: {left_out}"

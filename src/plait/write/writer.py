@@ -355,7 +355,7 @@ class Writer:
 
     def _sinks(self, table: TableDef) -> Replication | None:
         """Return the sinks that get the rows first; raise OptionError if they cannot."""
-        replicas = replication_of(table, self._asked)
+        replicas = replication_of(self._handle, table, self._asked)
         if replicas is not None:
             replicas.require(self._request, table)
         return replicas

@@ -12,11 +12,12 @@ from kazoo.protocol.serialization import Close, Connect, int_struct
 from plait.locks import zookeeper
 from plait.locks.address import Address
 from plait.locks.zookeeper import Session
+from plait.model.consent import given
 
 
 def session_in_use(lock: str) -> Session:
     """Give the session of this process behind the text of a lock."""
-    return zookeeper.session_of(Address.parse(lock))
+    return zookeeper.session_of(given(lock))
 
 
 def expire(lock: str) -> None:

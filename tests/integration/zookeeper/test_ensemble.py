@@ -10,6 +10,7 @@ import pytest
 from plait.errors import LockUnavailableError
 from plait.locks import open_lock
 from plait.locks.port import LockProvider
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.testing.lock_kit import MemoryCounter, Turn, overlaps, until
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.zookeeper
 
 
 def provider(lock: str) -> LockProvider:
-    return open_lock(lock, open_store("memory://ensemble"), Ports())
+    return open_lock(lock, open_store("memory://ensemble"), Ports(), Consent().also(lock))
 
 
 def test_a_leader_that_is_killed_costs_neither_the_lock_nor_the_order(ensemble: ZooKeeper) -> None:

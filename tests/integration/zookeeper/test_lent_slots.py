@@ -13,6 +13,7 @@ import pytest
 
 from plait.errors import CommitOutcomeUnknownError, OptionError
 from plait.locks.address import Address
+from plait.model.consent import ENVIRONMENT
 from plait.storage import open_store
 from plait.table import Table
 from plait.testing.lock_kit import until
@@ -20,6 +21,15 @@ from tests.integration.zookeeper.sessions import beside
 from tests.services.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(autouse=True)
+def allowed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every client here, in other processes too, ask the servers of the tests (RFC 0037)."""
+    if "zookeeper" in request.fixturenames:
+        server: ZooKeeper = request.getfixturevalue("zookeeper")
+        monkeypatch.setenv(ENVIRONMENT, f"{server.lock('x').rpartition('/')[0]}/*")
+
 
 COHERENT = {"plait.declare": "coherent"}
 WRITER = """
@@ -131,7 +141,7 @@ def test_a_table_is_read_while_the_service_is_away_and_written_when_it_is_back(
         table = Table.create(uri, "id bigint", lock=lock, storage_options=COHERENT)
         table.append(rows(1))
         own.servers[0].kill()
-        assert ids(Table.open(uri, storage_options=COHERENT)) == [1]
+        assert ids(Table.open(uri, storage_options=COHERENT, allow=lock)) == [1]
         with pytest.raises(CommitOutcomeUnknownError) as caught:
             table.append(rows(2))
         assert caught.value.version == 2

@@ -20,6 +20,7 @@ import pytest
 from plait.errors import LockTimeoutError, LockUnavailableError
 from plait.locks import open_lock
 from plait.locks.port import LockProvider
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.zookeeper
 
 
 def provider(lock: str, place: str = "memory://sessions") -> LockProvider:
-    return open_lock(lock, open_store(place), Ports())
+    return open_lock(lock, open_store(place), Ports(), Consent().also(lock))
 
 
 def test_two_tables_never_share_a_lock(zookeeper: ZooKeeper, tmp_path: Path) -> None:
@@ -212,9 +213,12 @@ def test_a_forked_child_holds_nothing_and_has_a_session_of_its_own(zookeeper: Zo
 import json, os, sys
 from plait.errors import LockTimeoutError
 from plait.locks import open_lock
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
-provider = open_lock(sys.argv[1], open_store("memory://forked"), Ports())
+provider = open_lock(
+    sys.argv[1], open_store("memory://forked"), Ports(), Consent().also(sys.argv[1])
+)
 with provider.acquire(wait_s=60, owner="the parent") as held:
     child = os.fork()
     if child == 0:
@@ -247,9 +251,12 @@ def test_a_process_ends_its_session_when_it_ends(zookeeper: ZooKeeper) -> None:
     program = """
 import sys
 from plait.locks import open_lock
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
-provider = open_lock(sys.argv[1], open_store("memory://at-exit"), Ports())
+provider = open_lock(
+    sys.argv[1], open_store("memory://at-exit"), Ports(), Consent().also(sys.argv[1])
+)
 provider.acquire(wait_s=60, owner="careless").__enter__()
 """
     environment = {**os.environ, "PYTHONPATH": "src"}

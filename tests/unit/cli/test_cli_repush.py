@@ -177,7 +177,7 @@ def test_a_source_is_shown_before_and_loaded_after(tablectl, table):
     text = tablectl("repush", table, "--source", "2", "--dry-run").out
     assert "version:2 (version 2)" in text
     assert Table.open(table).version == before
-    begin(Table.open(table).handle, NewLayout(source=WantedSource(SourceAddress.of(2))))
+    begin(Table.open(table).handle, NewLayout(source=WantedSource(SourceAddress.of(2), given=True)))
     assert tablectl("describe", table, "--json").data["repush"]["source"]["rows"] == 4
     assert "repush.source.kind" in tablectl("describe", table).out
     assert tablectl("repush", table, "--dry-run", "--json").data["plan"]["source"]["rows"] == 4

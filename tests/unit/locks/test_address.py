@@ -11,6 +11,7 @@ from plait.errors import CorruptMetadataError, MissingDependencyError, OptionErr
 from plait.locks import open_lock
 from plait.locks.address import Address, lend
 from plait.locks.identity import place_name, table_name
+from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
@@ -77,7 +78,8 @@ def test_a_lock_without_its_library_names_the_extra_when_it_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    lock = open_lock("zookeeper://127.0.0.1:9/absent?session=7s", open_store("memory://x"), Ports())
+    text = "zookeeper://127.0.0.1:9/absent?session=7s"
+    lock = open_lock(text, open_store("memory://x"), Ports(), Consent().also(text))
     with pytest.raises(MissingDependencyError) as caught, lock.acquire(wait_s=0, owner="me"):
         pass
     assert caught.value.extra == "zookeeper"

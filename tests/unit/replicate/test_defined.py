@@ -42,7 +42,12 @@ def uri(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def t(uri: str) -> Table:
     made = Table.create(uri, SCHEMA, record_key="id", replicas=[f"eu={uri}-eu"])
-    return Table(open_handle(open_store(made.handle.store.spec), sim_ports()))
+    return Table(open_handle(open_store(made.handle.store.spec), sim_ports(), made.handle.consent))
+
+
+def other(uri: str) -> Table:
+    """Open the table in another client, which may use the sinks of these tests."""
+    return Table.open(uri, allow=[f"{uri}-eu", f"{uri}-us"])
 
 
 def content(table: Table) -> dict[object, object]:
@@ -169,7 +174,7 @@ def test_a_block_that_meets_another_commit_or_a_swap_still_names_what_the_sinks_
 ) -> None:
     t.upsert(rows(1, 2, 3, 4, 5, 6, 7, 8))
     for number, meet in enumerate(
-        (lambda: Table.open(uri).upsert(rows(9)), lambda: Table.open(uri).repush(buckets=2)), 20
+        (lambda: other(uri).upsert(rows(9)), lambda: Table.open(uri).repush(buckets=2)), 20
     ):
         with t.transaction() as tx:
             tx.delete(keys=keys(number - 19))
@@ -209,7 +214,7 @@ def test_many_batches_are_few_commits_of_a_table_as_the_sink(t: Table, uri: str)
                 seen.append(len(eu(uri)))
 
     t.set({"replicas.batch.size": 1})
-    t = Table(open_handle(open_store(uri), sim_ports(observer=Watching())))
+    t = Table(open_handle(open_store(uri), sim_ports(observer=Watching()), t.handle.consent))
     with t.writer("upsert") as w:
         w.write(rows(*range(500)))
         w.remove(keys(3, 4))
@@ -239,7 +244,7 @@ def test_services_leave_the_sinks_alone(t: Table, uri: str) -> None:
 
 
 def test_a_sink_that_is_added_gets_what_is_written_from_then_on(t: Table, uri: str) -> None:
-    old = Table.open(uri)  # knows of no second sink
+    old = other(uri)  # knows of no second sink
     t.upsert(rows(1))
     t.add_replica(f"us={uri}-us")
     old.upsert(rows(2))
@@ -257,12 +262,12 @@ def test_a_writer_that_began_before_a_sink_was_added_cannot_commit_without_it(
     def race() -> None:
         with t.writer("upsert") as w:
             w.write(rows(1))
-            Table.open(uri).add_replica(f"us={uri}-us")
+            other(uri).add_replica(f"us={uri}-us")
 
     with pytest.raises(RetryableConflictError, match="us"):
         race()
     assert content(t) == {}
-    t.upsert(rows(1))
+    other(uri).upsert(rows(1))
     assert content(t) == content(Table.open(f"{uri}-us")) == {1: 0}
     assert any(each.ahead for each in status(t))  # what the first sent is told of
 
@@ -320,7 +325,7 @@ def test_a_client_that_does_not_know_of_sinks_reads_the_table_and_writes_nothing
     t.upsert(rows(1))
     known = tuple(each for each in features.KNOWN if each != features.REPLICAS)
     monkeypatch.setattr(features, "KNOWN", known)
-    older = Table.open(t.handle.store.spec.uri)
+    older = Table.open(t.handle.store.spec.uri, allow=t.handle.consent.patterns)
     assert older.scan().to_arrow().num_rows == 1
     with pytest.raises(UnsupportedFeatureError) as refused:
         older.upsert(rows(2))
@@ -339,7 +344,7 @@ def test_a_name_stands_for_one_place_for_ever(t: Table, uri: str) -> None:
     t.remove_replica("eu")
     version = t.version
     with pytest.raises(OptionError, match=f"{uri}-eu"):
-        Table.open(uri).add_replica(f"eu={uri}-us")
+        other(uri).add_replica(f"eu={uri}-us")
     assert t.version == version
     t.add_replica(f"eu={uri}-eu")
     t.add_replica(f"us={uri}-us")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from plait import OptionError, RepushRefusedError, SchemaMismatchError, Table
+from plait.model.consent import NOTHING, given
 from plait.model.repush_source import SourceAddress
 from plait.repush.begin import NewLayout, begin
+from plait.repush.iceberg import iceberg_source
 from plait.repush.load import Load
 from plait.repush.run import PROGRESS
 from plait.repush.shadow import Shadow
@@ -69,7 +72,7 @@ FORMATS = [delta, iceberg, parquet, partitioned, pattern]
 
 
 def wanted(source: str) -> NewLayout:
-    return NewLayout(source=WantedSource(SourceAddress.of(source)), rows_per_task=2)
+    return NewLayout(source=WantedSource(SourceAddress.of(source), given=True), rows_per_task=2)
 
 
 @pytest.mark.parametrize("write", FORMATS)
@@ -77,7 +80,10 @@ def test_an_import_brings_every_row_and_carries_over_what_is_committed_since(
     write: Callable[[Path], str], tmp_path: Path
 ) -> None:
     """A kill after any task is gone on with, and no task is loaded twice (INV-09)."""
-    source, table = write(tmp_path / "source"), make()
+    source, table = (
+        write(tmp_path / "source"),
+        Table.open(make().handle.store.spec.uri, allow=f"{tmp_path}/*"),
+    )
     opened = begin(table.handle, wanted(source))
     assert opened.source is not None
     assert opened.source.rows == 5
@@ -244,3 +250,15 @@ def test_an_address_leads_to_the_same_place_from_any_directory(
     monkeypatch.chdir("/")
     table.repush(source=f"parquet:{tmp_path}/source", rows_per_task=2)
     assert content(table) == IMPORTED
+
+
+def test_properties_in_the_metadata_of_iceberg_are_not_kept(tmp_path: Path) -> None:
+    """RFC 0037: the library would do what they say; the name mapping alone tells how to read."""
+    mapping = '[{"field-id": 1, "names": ["id"]}]'
+    told = {"py-io-impl": "os.system", "s3.endpoint": "x", "schema.name-mapping.default": mapping}
+    catalog = InMemoryCatalog("memory", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    file = Path(catalog.create_table("n.t", SCHEMA).metadata_location.removeprefix("file://"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "properties": told}))
+    source = iceberg_source(given(str(file)), {}, None, NOTHING)
+    assert set(source.scan._table_metadata.properties) == {"schema.name-mapping.default"}

@@ -59,7 +59,7 @@ def repush(table: Table) -> object:
 
 
 def wanted(source: int | str, **layout: object) -> NewLayout:
-    asked = WantedSource(SourceAddress.of(source))
+    asked = WantedSource(SourceAddress.of(source), given=True)
     return NewLayout(source=asked, **layout)  # type: ignore[arg-type]  # of several tests
 
 

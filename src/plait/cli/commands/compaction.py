@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import bare_command, command, dry_run_option, storage_option
+from plait.cli.command import allow_option, bare_command, command, dry_run_option, storage_option
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
@@ -170,6 +170,7 @@ def _done(report: OptimizeReport) -> tuple[tuple[str, object], ...]:
     help="Seconds between two looks at the tables, on average.",
 )
 @storage_option
+@allow_option
 @click.pass_obj
 def services(
     app: Application,

@@ -15,7 +15,8 @@ from plait.model.decision import CommitResult
 from plait.replicate import ReplicaRepair, ReplicaStatus, Sink
 from plait.replicate import repair as repair_sink
 from plait.replicate import status as load_status
-from plait.replicate.address import sink_at, sink_of
+from plait.replicate.address import sink_of
+from plait.replicate.defined import defined_sink
 from plait.table import Table
 
 _COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahead", ">pending")
@@ -136,7 +137,7 @@ def _repair(
 def _sink(table: Table, text: str) -> Sink:
     """Return the sink of NAME=ADDRESS, or of a NAME that the definition has an address for."""
     address = table.handle.cache.known().table.replicas.get(text)
-    return sink_of(text) if address is None else sink_at(text, address)
+    return sink_of(text) if address is None else defined_sink(table.handle, text, address)
 
 
 def _facts(found: ReplicaRepair) -> Facts:

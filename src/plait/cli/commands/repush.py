@@ -131,7 +131,9 @@ def repush(  # noqa: PLR0913 - one parameter an option
         with_order(properties, _names(sort_by)),
         rows_per_task,
         _names(bucket_by),
-        None if source is None else WantedSource(SourceAddress.of(source), source_options),
+        None
+        if source is None
+        else WantedSource(SourceAddress.of(source), source_options, given=True),
         Ttl.of(expire),
         commit_id,
     )

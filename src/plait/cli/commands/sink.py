@@ -269,7 +269,7 @@ def sink(  # noqa: PLR0913 - one parameter an option
     stopping = Stopping()
     with stopping.at_once():  # nothing was read, so nothing is to be finished
         if schema is not None:
-            create_table(settings, uri, storage, schema, key)
+            create_table(app, settings, uri, storage, schema=schema, key=key)
         table = open_table(app, uri, storage)
         sink = KafkaSink(table, settings)
     sink.run(stopping.asked)

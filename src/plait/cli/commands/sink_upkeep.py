@@ -25,7 +25,13 @@ INFER = "infer"
 
 
 def create_table(
-    settings: SinkSettings, uri: str, storage: Mapping[str, str], schema: str, key: Sequence[str]
+    app: Application,
+    settings: SinkSettings,
+    uri: str,
+    storage: Mapping[str, str],
+    *,
+    schema: str,
+    key: Sequence[str],
 ) -> None:
     """Create the table of a sink unless it exists, also if another process does so now.
 
@@ -43,7 +49,7 @@ def create_table(
         hint = "pass it: --create 'id bigint, ...'"
         raise OptionError(message, hint=hint, key="create", value=schema)
     try:
-        Table.open(uri, storage_options=storage or None)
+        Table.open(uri, storage_options=storage or None, allow=app.allowed)
     except TableNotFoundError:
         clients = Clients(settings.bootstrap, settings.client)
         require_rights(clients, settings)
@@ -52,7 +58,12 @@ def create_table(
             columns = infer_schema(clients, settings.topics, settings.name)
         check_sink(clients, settings, Definition(record_key=tuple(key)).table(columns).spec)
         Table.create(
-            uri, columns, record_key=key, if_not_exists=True, storage_options=storage or None
+            uri,
+            columns,
+            record_key=key,
+            if_not_exists=True,
+            storage_options=storage or None,
+            allow=app.allowed,
         )
 
 

@@ -74,6 +74,7 @@ def create(  # noqa: PLR0913 - one parameter an option
         partition_by=partition,
         properties=properties,
         storage_options=storage or None,
+        allow=app.allowed,
         **options,  # type: ignore[arg-type]  # the options above, by name
     )
     if app.expected:  # of a table that was there
