@@ -1,4 +1,4 @@
-"""The tests; whoever imports them first has the thresholds of what follows low, if that is asked."""
+"""The tests; whoever imports them first has the thresholds of what follows low, if asked for."""
 
 import os
 
