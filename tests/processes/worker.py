@@ -5,7 +5,7 @@ Roles:
     upserts URI PLACE COUNT MODE   COUNT upserts; MODE own: into partition PLACE; MODE shared: all
                                    into one partition, each its own keys; MODE same: the same keys
     hold URI PLACE                 opens a writer, writes, says "staged", waits for a line, commits
-    queue URI NUMBER               upserts into one bucket, again where another was first
+    queue URI NUMBER [ALLOW]       upserts into one bucket, again where another was first
     forever URI PLACE              upserts until killed
 """
 
@@ -74,9 +74,9 @@ def hold(uri: str, place: str) -> None:
         say(event="committed", version=writer.result.version)
 
 
-def queue(uri: str, number: str) -> None:
+def queue(uri: str, number: str, *allow: str) -> None:
     """Change one bucket again and again: it loses now and then, and does not give up."""
-    table = Table.open(uri)
+    table = Table.open(uri, allow=allow)
     say(event="ready")
     sys.stdin.readline()
     for key in keys_of(int(number)):
@@ -107,6 +107,6 @@ def main(role: str, uri: str, place: str, *rest: str) -> None:
     elif role == "hold":
         hold(uri, place)
     elif role == "queue":
-        queue(uri, place)
+        queue(uri, place, *rest)
     elif role == "forever":
         forever(uri, place)
