@@ -1,23 +1,34 @@
-"""A schema registry: schemas by their numbers, over Confluent's REST API."""
+"""A schema registry: schemas by their numbers, over Confluent's REST API.
+
+Why not the client of ``confluent_kafka.schema_registry`` (2.16): its time-out is for each read, so
+an answer that drips a byte a second has no end. It holds a whole answer in memory, whatever its
+size, and parses it however deep it is. And it needs four more packages (httpx, authlib, cachetools,
+certifi). What is asked here are two paths. The bounds are the point.
+"""
 
 from __future__ import annotations
 
 import base64
 import difflib
 import http.client
+import io
 import itertools
-import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from plait.errors import OptionError, StorageError
 from plait.kafka.avro.schema import Node, parse_schema
-from plait.ports import Ports
+from plait.model.bounded_json import load_json
+from plait.ports import Clock, Ports
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PATIENCE_S: Final = 30.0
 """So long a registry that does not answer is asked again."""
@@ -32,7 +43,11 @@ SETTINGS: Final = (
 """What a client can be told; the names are Confluent's."""
 _ASK_S: Final = 10.0
 _PAUSE_S: Final = (0.1, 3.0)
-_BODY_MAX: Final = 64 << 20
+_BODY_MAX: Final = 32 << 20
+"""Bytes of a schema with all that it refers to: more is not read."""
+_CHUNK: Final = 64 << 10
+_SHOWN: Final = 300
+_VERSION_MAX: Final = (1 << 31) - 1
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND: Final = 404
 _DENIED: Final = (401, 403)
@@ -59,11 +74,21 @@ class _Absent:
 
 
 @dataclass(slots=True)
+class _Search:
+    """What the search for one schema may cost, with all that it refers to."""
+
+    until_s: float
+    bytes_left: int = _BODY_MAX
+
+
+@dataclass(slots=True)
 class Registry:
     """Asks a registry for schemas, and keeps what it was told: a number never changes its schema.
 
     A registry that does not answer is asked again, and then an error ends the sink: its records
-    are read again, and none of them is a dead letter. It belongs to one thread.
+    are read again, and none of them is a dead letter. Whatever it does, a search ends after its
+    patience, however slowly bytes come, and holds no more than ``_BODY_MAX`` bytes. It belongs to
+    one thread.
     """
 
     urls: str = field(repr=False)
@@ -72,7 +97,7 @@ class Registry:
     """See ``SETTINGS``."""
     ports: Ports = field(default_factory=Ports)
     patience_s: float = PATIENCE_S
-    _opener: urllib.request.OpenerDirector = field(init=False)
+    _tls: ssl.SSLContext = field(init=False, repr=False)
     _headers: dict[str, str] = field(init=False, repr=False)
     _bases: list[str] = field(init=False)
     _known: dict[int, Node | str] = field(default_factory=dict)
@@ -92,8 +117,7 @@ class Registry:
             raise _unusable(self.urls)
         self._bases = [base for base, _ in parts]
         self._headers = {"Accept": _ACCEPT, **_authorization(self.settings, parts[0][1])}
-        handler = urllib.request.HTTPSHandler(context=_tls(self.settings))
-        self._opener = urllib.request.build_opener(handler, _NoRedirects)
+        self._tls = _tls(self.settings)
 
     def find(self, number: int) -> Node | str:
         """Return a schema, or say why there is none.
@@ -108,109 +132,243 @@ class Registry:
         absent = self._absent.get(number)
         if absent is not None and now < absent.until_s:
             return absent.reason
-        told = self._await_schema(number)
+        search = _Search(now + self.patience_s)
+        told = self._await_schema(number, search)
         if told is None:
             reason = f"the registry has no schema {number}"
             if len(self._absent) >= _ABSENT_MAX:
                 self._absent.clear()
             self._absent[number] = _Absent(reason, now + _ABSENT_S)
             return reason
-        self._known[number] = self._parsed(number, told)
+        self._known[number] = self._parsed(number, told, search)
         return self._known[number]
 
-    def _await_schema(self, number: int) -> dict[str, object] | None:
+    def _await_schema(self, number: int, search: _Search) -> dict[str, object] | None:
         """Ask for a schema; wait a moment for one that is not there, unless many are not."""
         clock = self.ports.clock
         backoff = self.ports.backoff(*_PAUSE_S)
         path = f"/schemas/ids/{number}"
-        told, until = self._ask(path), clock.monotonic() + _LATE_S
+        told, until = self._ask(path, search), clock.monotonic() + _LATE_S
         self._doubts = [each for each in self._doubts if each > clock.monotonic()]
         if told is not None or len(self._doubts) >= _DOUBTS_MAX:
             return told
         self._doubts.append(clock.monotonic() + _ABSENT_S)
         while told is None and (left := until - clock.monotonic()) > 0:
             backoff.pause(left)
-            told = self._ask(path)
+            told = self._ask(path, _Search(clock.monotonic() + self.patience_s))
         return told
 
-    def _parsed(self, number: int, told: Mapping[str, object]) -> Node | str:
+    def _parsed(self, number: int, told: Mapping[str, object], search: _Search) -> Node | str:
         kind = told.get("schemaType", "AVRO")
         if kind != "AVRO":
-            return f"schema {number} is {kind}, and not Avro"
+            return f"schema {number} is {str(kind)[:_SHOWN]}, and not Avro"
         try:
-            references = list(self._references(told, {}))
+            references = list(self._references(told, {}, search))
             return parse_schema(str(told["schema"]), references)
-        except (KeyError, TypeError, ValueError) as error:
-            return f"schema {number}: {error}"
+        except ValueError as error:
+            return f"schema {number}: {str(error)[:_SHOWN]}"
 
     def _references(
-        self, told: Mapping[str, object], seen: dict[tuple[str, int], None]
+        self, told: Mapping[str, object], seen: dict[tuple[str, int], None], search: _Search
     ) -> Iterator[str]:
         """Return the schemas that one refers to, those that others need first."""
-        listed = told.get("references") or ()
-        for each in listed if isinstance(listed, list) else ():
-            place = (str(each["subject"]), int(each["version"]))
+        for place in _places(told):
             if place in seen:
                 continue
             seen[place] = None
-            found = self._ask(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
-            if found is None or len(seen) > _REFERENCES_MAX:
-                message = f"the registry has no version {place[1]} of {place[0]!r}"
+            if len(seen) > _REFERENCES_MAX:
+                message = f"it refers to more than {_REFERENCES_MAX} others"
                 raise ValueError(message)
-            yield from self._references(found, seen)
+            path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+            found = self._ask(path, search)
+            if found is None:
+                message = f"the registry has no version {place[1]} of {place[0][:_SHOWN]!r}"
+                raise ValueError(message)
+            yield from self._references(found, seen, search)
             yield str(found["schema"])
 
     # --- HTTP ------------------------------------------------------------------------------
 
-    def _ask(self, path: str) -> dict[str, object] | None:
+    def _ask(self, path: str, search: _Search) -> dict[str, object] | None:
         """Return what the registry answers; None if it does not have it.
 
         Raises:
             StorageError: it does not answer within the time, or refuses to.
         """
         clock = self.ports.clock
-        until = clock.monotonic() + self.patience_s
         backoff = self.ports.backoff(*_PAUSE_S)
+        last: Exception = TimeoutError("the time is over")
+        asked = False
         for base in itertools.cycle(self._bases):
+            left = search.until_s - clock.monotonic()
+            if left < (_PAUSE_S[0] if asked else 0):
+                break  # the reason of the last answer says more than that there is no time
+            asked = True
             try:
-                return self._answer(base + path)
+                return self._answer(base + path, search, min(_ASK_S, left))
             except StorageError:
                 raise
             except (OSError, ValueError, http.client.HTTPException) as error:
                 last = error
-            if base != self._bases[-1]:
-                continue
-            left = until - clock.monotonic()
-            if left <= 0:
-                break
-            backoff.pause(left)
-        message = f"the schema registry {self._bases[0]} does not answer: {last}"
+            left = search.until_s - clock.monotonic()
+            if base == self._bases[-1] and left > 0:
+                backoff.pause(left)
+        why = str(last)[:_SHOWN]
+        message = f"the schema registry {self._bases[0]} does not answer: {why}"
         hint = "see whether it is up; the sink goes on where it was when it starts again"
         raise StorageError(message, hint=hint) from last
 
-    def _answer(self, url: str) -> dict[str, object] | None:
+    def _answer(self, url: str, search: _Search, within_s: float) -> dict[str, object] | None:
         """Ask once; raise OSError or ValueError if another time may go better."""
         request = urllib.request.Request(url, headers=self._headers)  # noqa: S310 - http or https
+        end = _End(self.ports.clock, self.ports.clock.monotonic() + within_s)
+        opener = urllib.request.build_opener(_Plain(end), _Secure(end, self._tls), _NoRedirects)
         try:
-            with self._opener.open(request, timeout=_ASK_S) as reply:
-                told = json.loads(reply.read(_BODY_MAX))
+            with opener.open(request, timeout=within_s) as reply:
+                body = _body_of(reply, search.bytes_left)
         except urllib.error.HTTPError as error:
             code = error.code
-            body = error.read(1 << 16)
-            error.close()
+            with error:
+                body = _body_of(error, min(search.bytes_left, 1 << 16))
             if code == _NOT_FOUND and _code_of(body) in _ABSENT:
                 return None
             if code in _AGAIN or code >= _BROKEN:
                 raise
-            message = f"the schema registry refuses {url}: {code} {error.reason}"
+            message = f"the schema registry refuses {url}: {code} {str(error.reason)[:_SHOWN]}"
             hint = "see the URL of --registry"
             if code in _DENIED:
                 hint = "see basic.auth.user.info or bearer.auth.token of --registry-client"
             raise StorageError(message, hint=hint, status=code) from error
+        search.bytes_left -= len(body)
+        told = load_json(body, bytes_max=_BODY_MAX)
         if not (isinstance(told, dict) and isinstance(told.get("schema"), str)):
             message = f"{url} answers with no schema"
             raise ValueError(message)  # noqa: TRY004 - as a body that is no JSON, of a proxy
         return told
+
+
+def _places(told: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+    """Return the subjects and versions that a schema refers to; raise ValueError for nonsense."""
+    listed = told.get("references") or []
+    for each in listed if isinstance(listed, list) else [listed]:
+        subject, version = (
+            (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
+        )
+        sound = isinstance(subject, str) and type(version) is int and 0 < version <= _VERSION_MAX
+        if not sound or len(str(subject).encode("utf-8", "replace")) > _CHUNK:
+            message = f"it refers to what is no version of a subject: {each!r:.80}"
+            raise ValueError(message)
+        yield str(subject), int(str(version))
+
+
+class _Readable(Protocol):
+    def read(self, amount: int, /) -> bytes: ...
+
+
+def _body_of(reply: _Readable, most: int) -> bytes:
+    """Read an answer; raise ValueError once it is too long."""
+    found = bytearray()
+    while chunk := reply.read(_CHUNK):
+        found += chunk
+        if len(found) > most:
+            message = f"the answer has more than {most} bytes"
+            raise ValueError(message)
+    return bytes(found)
+
+
+# --- an end for a whole answer: a time-out of a socket is one for each of its bytes --------------
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """When an answer must be there."""
+
+    clock: Clock
+    at_s: float
+
+    def left_s(self) -> float:
+        """Return the seconds that are left; raise TimeoutError if there are none."""
+        left = self.at_s - self.clock.monotonic()
+        if left <= 0:
+            message = "the answer takes too long"
+            raise TimeoutError(message)
+        return left
+
+
+class _Bytes(io.RawIOBase):
+    """What a socket receives, until the end."""
+
+    def __init__(self, wire: socket.socket, end: _End) -> None:
+        super().__init__()
+        self._wire, self._end = wire, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._wire.settimeout(self._end.left_s())
+        return self._wire.recv_into(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._wire.close()
+
+
+class _Wire:
+    """A socket as a connection uses it, which sends and receives until the end."""
+
+    def __init__(self, wire: socket.socket, end: _End) -> None:
+        self._wire, self._end, self._lent = wire, end, False
+
+    def sendall(self, data: bytes) -> None:
+        self._wire.settimeout(self._end.left_s())
+        self._wire.sendall(data)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        self._lent = True
+        return io.BufferedReader(_Bytes(self._wire, self._end))
+
+    def close(self) -> None:
+        """Close the socket, unless an answer is read from it: then that one closes it."""
+        if not self._lent:
+            self._wire.close()
+
+
+class _Plain(urllib.request.HTTPHandler):
+    """Opens connections that have an end."""
+
+    def __init__(self, end: _End) -> None:
+        super().__init__()
+        self._end = end
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        end = self._end
+
+        class Connection(http.client.HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                self.sock = _Wire(self.sock, end)
+
+        return self.do_open(Connection, request)
+
+
+class _Secure(urllib.request.HTTPSHandler):
+    """The same under TLS; a handshake has one time-out for all of it."""
+
+    def __init__(self, end: _End, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._end, self._tls = end, context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        end = self._end
+
+        class Connection(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                self.sock = _Wire(self.sock, end)
+
+        return self.do_open(Connection, request, context=self._tls)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -220,12 +378,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Follow nothing: the answer is an error then."""
 
 
-def _code_of(body: bytes) -> object:
+def _code_of(body: bytes) -> int | None:
     try:
-        told = json.loads(body)
+        told = load_json(body, bytes_max=_BODY_MAX)
     except ValueError:
         return None
-    return told.get("error_code") if isinstance(told, dict) else None
+    code = told.get("error_code") if isinstance(told, dict) else None
+    return code if isinstance(code, int) else None
 
 
 def _split(url: str) -> tuple[str, str]:
