@@ -64,6 +64,7 @@ Every error states what happened, to what, and what to do, and carries its facts
 from __future__ import annotations
 
 import enum
+import math
 import re
 from typing import ClassVar
 
@@ -149,21 +150,32 @@ class TableError(Exception):
         return {
             "error": self.code,
             "type": type(self).__name__,
-            "message": self.message,
-            "hint": self.hint,
+            "message": plain(self.message),
+            "hint": plain(self.hint),
             "retry": self.retry.value,
-            "facts": {key: _plain(value) for key, value in self.facts.items()},
+            "facts": {key: plain(value) for key, value in self.facts.items()},
         }
 
 
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, (bool, int, float, str)):
+def plain(value: object) -> object:
+    r"""Return a value as JSON has it and nothing else: without NaN, and without half a character.
+
+    >>> plain({"a": (float("nan"), b"\xff", "\ud800")})
+    {'a': ['nan', 'ff', '\\ud800']}
+    """
+    if value is None or isinstance(value, (bool, int)):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(plain(str(key))): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
-    return str(value)
+        return [plain(item) for item in value]
+    return plain(str(value))
 
 
 class InvariantError(Exception):

@@ -22,6 +22,7 @@ from plait.files.roaring import Positions
 from plait.model.bucket import BucketId, partition_text
 from plait.model.changes import BASE, KEYS_FILES
 from plait.model.order import KEY_ORDER
+from plait.model.value import plain_rows
 from plait.read.join import SortedBatch, Source
 
 _SAMPLE = 5
@@ -215,7 +216,7 @@ def count(
 ) -> None:
     """Count what a round of merging did; refuse keys that may not be there."""
     if rule is DuplicateRule.REFUSE and len(merged.met):
-        sample = merged.rows.select(key).take(pa.array(merged.met[:_SAMPLE])).to_pylist()
+        sample = plain_rows(merged.rows.select(key).take(pa.array(merged.met[:_SAMPLE])))
         partition = partition_text(bucket[0])
         where = f"partition {partition} of the table" if bucket[0] else "the table"
         message = f"a key already exists in {where}: {sample[0]}"

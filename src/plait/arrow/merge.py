@@ -21,6 +21,7 @@ from plait.errors import DuplicateKeyError
 from plait.files import keys
 from plait.files.keys import Indices
 from plait.files.roaring import Positions
+from plait.model.value import plain_rows
 from plait.read.join import KeyedRows, Origins, Source, aligned, file_positions
 
 Flags = npt.NDArray[np.bool_]
@@ -250,7 +251,7 @@ class Merge:
 
 def twice_error(repeated: pa.Table, partition: str | None) -> DuplicateKeyError:
     """Return the error for keys that several rows of one write have."""
-    once = dict.fromkeys(tuple(row.items()) for row in repeated.to_pylist())
+    once = dict.fromkeys(tuple(row.items()) for row in plain_rows(repeated))
     sample = [dict(pairs) for pairs in once][:_SAMPLE]
     message = f"the input has several rows with the key {sample[0]}"
     hint = (

@@ -32,6 +32,7 @@ from plait.model.bucket import partition_text
 from plait.model.instant import Operation
 from plait.model.order import KEY_ORDER
 from plait.model.plan import TableSpec
+from plait.model.value import plain_rows
 from plait.read.join import JoinedRows, SortedBatch, Source, joined
 from plait.read.key_sort import sorted_by_key
 
@@ -221,7 +222,7 @@ class Resolver:
 
     def _duplicate(self, rows: JoinedRows, met: Indices, placed: Placed) -> DuplicateKeyError:
         at = rows.old_at[met[:_SAMPLE]]
-        sample = self._keys(rows.old, at).to_pylist()
+        sample = plain_rows(self._keys(rows.old, at))
         file = placed.files[int(rows.old[_FILE][int(at[0])].as_py())]
         partition = partition_text(file.partition)
         message = f"a key already exists in partition {partition} of the table: {sample[0]}"

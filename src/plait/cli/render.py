@@ -8,6 +8,7 @@ from typing import Protocol, TextIO
 
 from plait.cli.exits import Failure
 from plait.cli.view import View
+from plait.errors import plain
 
 SCHEMA = "tablectl/v1"
 
@@ -72,9 +73,4 @@ def _envelope(command: str, table: str | None, **content: object) -> dict[str, o
 
 def dump(value: object) -> str:
     """Write a value as one line of JSON; a set as a list, anything unknown as its text."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_json)
-    return f"{text}\n"
-
-
-def _as_json(value: object) -> object:
-    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+    return f"{json.dumps(plain(value), ensure_ascii=False, allow_nan=False)}\n"

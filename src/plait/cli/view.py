@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from plait.model.history import iso
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _KIB = 1024
 
 
@@ -63,6 +63,8 @@ def cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{cell(name)}: {cell(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(cell(item) for item in value)
     return visible(str(value)).replace("\n", "\\n")

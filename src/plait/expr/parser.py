@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from plait.errors import MissingDependencyError, PredicateError, SchemaError, TableError
 from plait.expr.tree import DEPTH_MAX
+from plait.model.texts import is_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -147,6 +148,9 @@ def _unparsed(text: str, what: str, error: Exception) -> TableError:
 
 def _require_small(text: str, what: str) -> None:
     """Refuse what is too large, in time that grows with the length alone."""
+    if not is_text(text):
+        shown = text[:200].encode(errors="backslashreplace").decode()
+        raise refused(shown, what, f"the {what} {shown!r} has half of a character")
     found, most, unit, remedy = len(text), _TEXT_MAX, "characters", _INSTEAD[what]
     if found <= most:
         opening, closing = ("([<", ")]>") if what in (SCHEMA, CHANGE) else ("([", ")]")

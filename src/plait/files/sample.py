@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from plait.model.value import shown_value
+
 _Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
 
 _COLUMNS = 12
@@ -54,5 +56,5 @@ def shown(sample: dict[str, str]) -> str:
 
 
 def _short(value: pa.Scalar) -> str:
-    text = str(value)
+    text = shown_value(value)
     return text if len(text) <= _CHARS else text[: _CHARS - 3] + "..."

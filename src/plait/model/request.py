@@ -15,11 +15,12 @@ from plait.model.order import Order
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.schema import Schema
 from plait.model.steps import AddColumn
+from plait.model.texts import is_text
 
 
 def require_commit_id(commit_id: object) -> None:
     """Refuse an empty commit id, which all would share, and what is no text; raise OptionError."""
-    if commit_id is None or (isinstance(commit_id, str) and commit_id):
+    if commit_id is None or (isinstance(commit_id, str) and commit_id and is_text(commit_id)):
         return
     message = f"commit_id={commit_id!r} names no commit"
     hint = "use a text that no other commit has, or omit it"

@@ -17,6 +17,8 @@ texts. ``from_text`` refuses every other spelling: metadata is untrusted.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable
 from datetime import date, datetime, time
@@ -26,6 +28,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from plait.errors import plain
 from plait.model.schema import type_name
 
 Raw: TypeAlias = bool | int | float | str | bytes | Decimal
@@ -129,10 +132,14 @@ def _float_text(value: np.floating) -> str:
 def _integer_text(value: int, kind: pa.DataType) -> str:
     if _T.is_signed_integer(kind):
         return str(value)
-    if _T.is_date32(kind):
-        return str(np.datetime64(value, "D"))
-    if _T.is_timestamp(kind):
-        return str(np.datetime64(value, "us")) + ("" if kind.tz is None else "Z")
+    try:
+        if _T.is_date32(kind):
+            return str(np.datetime64(value, "D"))
+        if _T.is_timestamp(kind):
+            return str(np.datetime64(value, "us")) + ("" if kind.tz is None else "Z")
+    except OverflowError as error:
+        message = f"{value:,} is beyond every {type_name(kind)}"
+        raise ValueError(message) from error
     message = f"values of type {type_name(kind)} have no canonical text"
     raise ValueError(message)
 
@@ -201,6 +208,56 @@ def from_raws(values: Iterable[Raw | None], kind: pa.DataType) -> pa.Array:
     if _T.is_date32(kind):
         return pa.array(raws, pa.int32()).cast(kind)
     return pa.array(raws, kind)
+
+
+def plain_value(scalar: pa.Scalar) -> object:
+    """Return any value as JSON has it: what neither JSON nor Python can spell is canonical text.
+
+    Booleans, whole numbers, finite floating-point numbers and texts are themselves, a struct is an
+    object, a list a list, and a map a list of pairs. Errors, samples and commands show values so:
+    Python has no day after the year 9999, and JSON no NaN.
+
+    >>> plain_value(pa.scalar(float("nan"))), plain_value(pa.scalar([1, None]))
+    ('nan', [1, None])
+    >>> plain_value(pa.scalar(253402300800000000, pa.timestamp("us")))
+    '10000-01-01T00:00:00.000000'
+    """
+    if not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if isinstance(kind, pa.BaseExtensionType) or _T.is_dictionary(kind):
+        return plain_value(scalar.value)
+    if _T.is_struct(kind):
+        return {field.name: plain_value(scalar[at]) for at, field in enumerate(kind.fields)}
+    if _T.is_map(kind):
+        return [[plain_value(each[at]) for at in range(2)] for each in scalar.values]
+    if _T.is_nested(kind) and hasattr(scalar, "values"):
+        return [plain_value(each) for each in scalar.values]
+    if _T.is_large_string(kind) or _T.is_string_view(kind) or _T.is_integer(kind):
+        return plain(scalar.as_py())
+    try:
+        raw = to_raw(scalar) if is_plain(kind) else None
+        text = str(scalar) if raw is None else raw_text(raw, kind)
+    except (ValueError, OverflowError, pa.ArrowException):  # of a foreign type
+        return f"a {kind}"
+    exact = _T.is_boolean(kind) or (_T.is_floating(kind) and math.isfinite(scalar.as_py()))
+    return scalar.as_py() if exact else plain(text)
+
+
+def plain_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
+    """Return rows as JSON has them; see ``plain_value``."""
+    columns = [[plain_value(each) for each in column] for column in rows.columns]
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def shown_value(scalar: pa.Scalar) -> str:
+    """Return any value as a person reads it, on one line.
+
+    >>> shown_value(pa.scalar({"a": [1.5]})), shown_value(pa.scalar(None))
+    ('{"a": [1.5]}', 'null')
+    """
+    value = plain_value(scalar)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def is_kept(value: object, kept: object) -> bool:

@@ -23,6 +23,7 @@ from plait.errors import OptionError, SchemaMismatchError
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
 from plait.files.keys import Indices
 from plait.model.schema import type_name
+from plait.model.value import plain_rows
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.scan import Scan
 
@@ -68,7 +69,7 @@ class Comparison:
             "missing": self.missing,
             "extra": self.extra,
             "changed": self.changed,
-            "sample": self.sample.to_pylist(),
+            "sample": plain_rows(self.sample),
         }
 
 

@@ -11,6 +11,7 @@ from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, LockState, TimelineView
 from plait.model.instant import Instant
+from plait.model.request import require_commit_id
 from plait.queries.compare import Comparison, compare
 from plait.queries.describe import describe, load_history, load_locks, load_timeline
 from plait.queries.explain import Explanation, explain
@@ -212,6 +213,7 @@ class Queries:
 
     def find_commit(self, commit_id: str) -> CommitResult | None:
         """Return the result of a commit id; None if it has not committed."""
+        require_commit_id(commit_id)
         return find_result(self._handle, commit_id)
 
     def describe(self) -> dict[str, object]:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from plait.errors import DeletedRowsError, OptionError
 from plait.model.contract import Option
 from plait.model.schema import Schema
+from plait.model.value import plain_rows
 from plait.read.changed import DELETE, INSERT, POST
 from plait.read.changes import TYPE, VERSION, ChangeScan
 from plait.spark.changes import ChangeShares, check_asked
@@ -146,7 +147,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._deletes == RAISE and pc.any(gone).as_py():
             lost = rows.filter(gone)
             version = lost.column(VERSION)[0].as_py()
-            sample = lost.slice(0, _SAMPLE).select(self._columns).to_pylist()
+            sample = plain_rows(lost.slice(0, _SAMPLE).select(self._columns))
             message = f"version {version} deleted rows, such as {sample[0]}"
             hint = "return deletes with changes=true, or ignore them with deletes=skip"
             raise DeletedRowsError(message, hint=hint, version=version, sample=sample)

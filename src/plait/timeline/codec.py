@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from plait.errors import CommitError, CorruptMetadataError, FormatError
+from plait.errors import CommitError, CorruptMetadataError, FormatError, OptionError
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
@@ -48,6 +48,7 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
 
     Raises:
         CommitError: it would be larger than what anybody reads.
+        OptionError: a text in it cannot be written.
     """
     document = _document(decision)
     for name, table in decision.changes.tables().items():
@@ -56,7 +57,13 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
         elif table.num_rows:
             document["changes"][name] = to_json(table)
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    data = seal(text.encode())
+    try:
+        data = seal(text.encode())
+    except UnicodeEncodeError as error:
+        shown = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+        message = f"a text has half of a character, a lone surrogate: {shown}"
+        hint = "correct the name, the option or the id that has it"
+        raise OptionError(message, hint=hint, key="text", value=shown) from error
     if len(data) > SLOT_BYTES_MAX:
         message = f"the decision has {len(data)} bytes; at most {SLOT_BYTES_MAX} are allowed"
         hint = "write less at once, or use a smaller predicate or commit id"

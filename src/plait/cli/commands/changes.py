@@ -11,7 +11,8 @@ from plait.cli.application import Application
 from plait.cli.command import command
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
-from plait.read.changes import ADDED_COLUMNS, TIME, TYPE, VERSION, ChangeScan
+from plait.model.value import plain_rows
+from plait.read.changes import ADDED_COLUMNS, TYPE, VERSION, ChangeScan
 
 _SHOWN = 20
 
@@ -65,5 +66,6 @@ def _named(counts: dict[str, int]) -> Iterator[tuple[str, object]]:
 
 def _rows(scan: ChangeScan) -> Iterator[dict[str, object]]:
     for batch in scan.to_reader():
-        for row in batch.to_pylist():
-            yield {**row, TIME: row[TIME].isoformat()}
+        for at in range(batch.num_rows):  # only those that are shown
+            (row,) = plain_rows(batch.slice(at, 1))
+            yield row

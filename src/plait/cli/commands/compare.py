@@ -9,6 +9,7 @@ from plait.cli.command import command
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
+from plait.model.value import plain_rows
 from plait.queries.compare import compare as compare_rows
 
 _SHOWN = 20
@@ -65,7 +66,7 @@ def compare(
         ("extra", number(found.extra)),
         ("changed", number(found.changed)),
     )
-    sample = [list(row.values()) for row in found.sample.to_pylist()]
+    sample = [list(row.values()) for row in plain_rows(found.sample)]
     grid = Grid(("difference", *one.schema.names), sample)
     data = {"version": one.version, "other_version": two.version, **found.to_dict()}
     app.show(data, Facts(facts), *([grid] if sample else []))
