@@ -129,8 +129,9 @@ def test_every_value_may_stand_in_what_a_command_shows(tablectl, tmp_path: Path,
         for form in ([], ["--json"], ["--jsonl"]):
             found = tablectl(*form, *command)
             assert found.code in (0, 8), (command, found.err)
-            for line in found.out.strip("\n").split("\n") if form == ["--jsonl"] else [found.out]:
-                assert not form or _strict(line)
+            for line in found.out.split("\n") if form == ["--jsonl"] else [found.out]:
+                if form and line:
+                    _strict(line)
 
 
 @pytest.mark.parametrize("leaf", _KEYS)
