@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from plait.model.instant import Instant
+from plait.model.sealed import sealed
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -28,4 +29,5 @@ def bury(store: Store, instant: Instant | str) -> None:
     assert body is not None
     document = json.loads(body)
     assert document["process"]
-    store.put(path, json.dumps({**document, "process": ended_process()}).encode())
+    assert document.pop("seal")
+    store.put(path, sealed(path, {**document, "process": ended_process()}))

@@ -241,6 +241,7 @@ TOLD: Final[Mapping[str, str]] = {
     "storage.fsspec_store": "_SAID_MAX",
     "txn.commit": "_TOLD_MAX",
     "txn.conflict": "_SAMPLE",
+    "txn.read_pin": "_HOST_MAX",
     "txn.refusal": "_SAMPLE",
     "txn.signs_of_life": "_DOUBTS_MAX",
     "txn.tokens": "_SHOWN",

@@ -25,12 +25,11 @@ from plait.errors import (
 )
 from plait.locks.port import Holder, timed_out
 from plait.locks.process import fifo_lock
-from plait.locks.record import BYTES_MAX, TTL_S_MAX, WAITERS_MAX, Claimant, LeaseRecord
+from plait.locks.record import BYTES_MAX, PATH, TTL_S_MAX, WAITERS_MAX, Claimant, LeaseRecord
 from plait.model.contract import Option
 from plait.ports import Ports
 from plait.storage.port import Store
 
-PATH = ".meta/locks/lease"
 CLAIM_S = 2.0
 """How long a free lease is kept for the next waiter, and then each one after it."""
 DRIFT = 1.1

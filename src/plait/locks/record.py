@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from plait.model.sealed import Proof, sealed, unsealed
+
+PATH = ".meta/locks/lease"
 BYTES_MAX = 64 << 10
 WAITERS_MAX = 64
 TTL_S_MAX = 3600.0
@@ -91,7 +94,7 @@ class LeaseRecord:
             "holder": None if self.holder is None else _plain(self.holder),
             "waiters": [_plain(waiter) for waiter in self.waiters],
         }
-        return json.dumps(document, separators=(",", ":")).encode()
+        return sealed(PATH, document)
 
     @classmethod
     def decode(cls, body: bytes, *, ttl_s: float, now_ms: int) -> LeaseRecord:
@@ -101,7 +104,7 @@ class LeaseRecord:
         'an unknown client (unreadable record)'
         """
         try:
-            document = json.loads(body)
+            document = _proven(body)
             holder, written_s = document["holder"], float(document["ttl_s"])
             if not 0 < written_s <= TTL_S_MAX:
                 raise ValueError(written_s)
@@ -115,6 +118,14 @@ class LeaseRecord:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             unknown = Claimant("unknown", "an unknown client (unreadable record)")
             return cls(now_ms, ttl_s, unknown)
+
+
+def _proven(body: bytes) -> dict[str, Any]:
+    """Read what ``encode`` wrote; raise ValueError for anything else."""
+    proof, document = unsealed(PATH, body)
+    if proof is not Proof.SEALED:
+        raise ValueError(proof)
+    return document
 
 
 def _plain(claimant: Claimant) -> dict[str, object]:

@@ -95,11 +95,16 @@ class Attempt:
 
     instant: Instant
     sinks: tuple[str, ...]
+    """Empty: its record does not prove itself, and it may be at any sink."""
     began_ms: int
     host: str
     pid: int
     task: str = ""
     """Which attempt of which task of a distributed writer this is; empty: the writer itself."""
+
+    def concerns(self, sink: str) -> bool:
+        """Tell whether it may have sent rows to a sink."""
+        return sink in self.sinks or not self.sinks
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -135,6 +140,8 @@ class SinkPosition:
     """Rows that only the sink has, and that were kept."""
     overlapped: tuple[Instant, ...] = ()
     """Instants that wrote to the sink while it was compared."""
+    lost: bool = False
+    """Whether its record does not prove itself: then the sink may lack anything."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""

@@ -17,7 +17,7 @@ from plait.replicate.compare import Differences, compare
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
 from plait.replicate.sink import Sink, SinkSchema
-from plait.replicate.status import History
+from plait.replicate.status import UNKNOWN, History, status_of
 from plait.table import Table
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import (
@@ -192,7 +192,7 @@ class _Records:
     def load(cls, table: Table, sink: str) -> Self:
         """Load them; one without a pending record is decided, and has been since before now."""
         store = table.handle.store
-        mine = tuple(each for each in load_attempts(store) if sink in each.sinks)
+        mine = tuple(each for each in load_attempts(store) if each.concerns(sink))
         return cls(table, sink, mine, frozenset(e.instant.nonce for e in load_pending(store)))
 
     def overlapping(self, version: int) -> tuple[Instant, ...]:
@@ -201,7 +201,7 @@ class _Records:
         A writer that is gone from the records has committed, so decisions are read after them.
         """
         handle, ended = self.table.handle, set(self._ended())
-        now = [each for each in load_attempts(handle.store) if self.sink in each.sinks]
+        now = [each for each in load_attempts(handle.store) if each.concerns(self.sink)]
         head = handle.cache.refresh().version
         decisions = handle.cache.timeline.load_after(version, limit=head - version)
         later = History.of(decisions, handle.cache.known().table)
@@ -217,12 +217,16 @@ class _Records:
         for attempt in self._ended():
             if attempt not in now:
                 continue
-            rest = tuple(name for name in attempt.sinks if name != self.sink)
+            rest = tuple(n for n in attempt.sinks or self._every_sink() if n != self.sink)
             # A task whose attempt did not count is told of by nothing else, commit or not.
             if rest and (attempt.task or state.find_instant(store, attempt.instant) is None):
                 write_attempt(store, replace(attempt, sinks=rest))
             else:
                 delete_attempts(store, attempt.instant, [attempt.task])
+
+    def _every_sink(self) -> list[str]:
+        """Name the sinks that an attempt may be at whose record does not say it."""
+        return sorted({each.sink for each in status_of(self.table.handle)} - {UNKNOWN})
 
     def _ended(self) -> list[Attempt]:
         return [each for each in self.attempts if each.instant.nonce not in self.pending]

@@ -16,6 +16,8 @@ from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
 from plait.txn.table_handle import TableHandle
 
+UNKNOWN: Final = "unknown"
+"""In place of the name of a sink, if only a record that is damaged tells that there was one."""
 _REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
 """Changes of rows that the counts of a decision may not show."""
 
@@ -28,7 +30,7 @@ class ReplicaStatus:
     version: int
     """The newest version of the table."""
     position: SinkPosition | None
-    """When it was last compared with the table; None: never."""
+    """When it was last compared with the table; None: never. It may be lost: then all is behind."""
     behind: tuple[int, ...] = ()
     """Versions that changed rows and are not known to be in the sink."""
     rows_behind: int = 0
@@ -43,13 +45,18 @@ class ReplicaStatus:
         """Whether nothing is known to be missing or too much."""
         return not (self.behind or self.ahead)
 
+    @property
+    def compared_at(self) -> int | None:
+        """The version at which it was last compared; None: never, or its record is damaged."""
+        return None if self.position is None or self.position.lost else self.position.version
+
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
         return {
             "sink": self.sink,
             "version": self.version,
             "in_step": self.in_step,
-            "compared_at": None if self.position is None else self.position.version,
+            "compared_at": self.compared_at,
             "extra": 0 if self.position is None else self.position.extra,
             "behind": list(self.behind),
             "rows_behind": self.rows_behind,
@@ -79,6 +86,8 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
     open_attempts = history.unsettled(attempts)
     named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
     named |= set(table.replicas)
+    if not named and not all(each.sinks for each in open_attempts):
+        named = {UNKNOWN}
     divided = {
         at_work: [each for each in open_attempts if (each.instant.nonce in pending) is at_work]
         for at_work in (False, True)
@@ -164,7 +173,8 @@ def _status(
 ) -> ReplicaStatus:
     behind = missing_in(sink, position, history)
     ahead, pending = (
-        tuple(each for each in attempts[at_work] if sink in each.sinks) for at_work in (False, True)
+        tuple(each for each in attempts[at_work] if each.concerns(sink))
+        for at_work in (False, True)
     )
     versions = tuple(change.version for change in behind)
     rows = sum(change.rows for change in behind)
@@ -186,6 +196,8 @@ def missing_in(sink: str, position: SinkPosition | None, history: History) -> li
 
     A writer that sent rows while the sink was compared may have been undone by the repair.
     """
+    if position is not None and position.lost:
+        return list(history.changes)
     since = 0 if position is None else position.version
     overlapped = set[str]() if position is None else {e.nonce for e in position.overlapped}
     return [

@@ -161,6 +161,11 @@ def attempt_of(path: str) -> Instant | None:
     return _instant(instant) if whole else None
 
 
+def attempt_task_of(path: str) -> str:
+    """Return the task in the name of an attempt; empty for the record of a writer."""
+    return path.rpartition("/")[2].partition(".")[2]
+
+
 def position(sink: str) -> str:
     """Name the record of the version at which a sink was compared."""
     return f"{POSITIONS}/{sink}"

@@ -6,13 +6,13 @@ cleaning knows what to spare. One of a decided instant is garbage.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
+from plait.model.sealed import Proof, sealed, unsealed
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
 from plait.timeline.features import KNOWN
@@ -68,7 +68,7 @@ def write_requested(store: Store, pending: PendingInstant) -> str:
         "stream": pending.stream,
         "features": list(KNOWN),
     }
-    store.put(path, json.dumps(document, separators=(",", ":")).encode())
+    store.put(path, sealed(path, document))
     return path
 
 
@@ -78,7 +78,7 @@ def write_inflight(
     """Name partitions before a file appears in them; return the path of the record."""
     path = paths.inflight(instant, attempt)
     document = {"instant": str(instant), "partitions": [list(p) for p in partitions]}
-    store.put(path, json.dumps(document, separators=(",", ":")).encode())
+    store.put(path, sealed(path, document))
     return path
 
 
@@ -103,8 +103,10 @@ def find_request(store: Store, instant: Instant) -> PendingInstant | None:
 def load_pending(store: Store) -> list[PendingInstant]:
     """Load every pending instant, oldest first, with its heartbeat's age.
 
-    A record that cannot be read still counts: it protects everything (v0 = 0) and names no
-    partition. So damage makes cleaning wait, never delete.
+    A record that does not prove itself still counts: it protects everything (v0 = 0), nothing
+    proves the end of its process, and its client knows no feature. So damage makes cleaning and an
+    upgrade wait, and deletes nothing. What an older client wrote, without a seal, says besides
+    where it writes, and for people who it is.
     """
     instants: dict[Instant, PendingInstant] = {}
     for info in store.list(paths.PENDING):
@@ -132,8 +134,8 @@ def load_pending(store: Store) -> list[PendingInstant]:
 def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingInstant:
     touched = _later(entry.touched_ms, info.modified_ms)
     entry = replace(entry, records=(*entry.records, info.path), touched_ms=touched)
-    document = _document(body)
-    if document is None:
+    proof, document = unsealed(info.path, body)
+    if proof is Proof.DAMAGED and info.path.endswith(".requested"):
         return entry
     partitions = tuple(dict.fromkeys((*entry.partitions, *_partitions(document))))
     entry = replace(entry, partitions=partitions)
@@ -156,15 +158,12 @@ def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingI
     except (KeyError, ValueError):
         return entry
     sensible = 0 <= request.timeout_s <= _TIMEOUT_S_MAX and 0 <= request.started_ms <= _TIME_MS_MAX
-    return request if sensible and request.v0 >= 0 else entry
-
-
-def _document(body: bytes) -> dict[str, object] | None:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    if not sensible or request.v0 < 0:
+        return entry
+    if proof is Proof.SEALED:
+        return request
+    doubtful = replace(request, v0=0, timeout_s=0.0, process="", features=())
+    return replace(doubtful, writer="", stream="")
 
 
 def _partitions(document: dict[str, object]) -> Iterable[Partition]:

@@ -5,13 +5,13 @@ A table is complete without them. If one is lost, a sink has to be compared agai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, FormatError
 from plait.model.instant import Instant
 from plait.model.replicas import Attempt, SinkPosition
+from plait.model.sealed import Proof, sealed, unsealed
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -22,7 +22,7 @@ R = TypeVar("R", Attempt, SinkPosition)
 def write_attempt(store: Store, attempt: Attempt) -> None:
     """Write the record of a writer that is about to send rows to sinks, or that failed."""
     path = paths.attempt(attempt.instant, attempt.task)
-    store.put(path, _body(attempt))
+    store.put(path, sealed(path, attempt.to_dict()))
     store.persist([path])  # the sinks survive a power cut; so must this
 
 
@@ -33,46 +33,50 @@ def delete_attempts(store: Store, instant: Instant, tasks: Iterable[str] = ("",)
 
 
 def load_attempts(store: Store) -> list[Attempt]:
-    """Load all attempts, oldest first.
-
-    Raises:
-        CorruptMetadataError: one cannot be read.
-    """
-    names = [info.path for info in store.list(paths.ATTEMPTS)]
-    found = [_load(store, path, Attempt) for path in names if paths.attempt_of(path)]
-    return sorted(filter(None, found), key=lambda each: (each.instant, each.task))
+    """Load all attempts, oldest first; one that does not prove itself may be at any sink."""
+    found: list[Attempt] = []
+    for info in store.list(paths.ATTEMPTS):
+        instant = paths.attempt_of(info.path)
+        body = None if instant is None else _find(store, info.path)
+        if instant is not None and body is not None:
+            known = _read(info.path, body, Attempt)
+            found.append(known or Attempt(instant, (), 0, "", 0, paths.attempt_task_of(info.path)))
+    return sorted(found, key=lambda each: (each.instant, each.task))
 
 
 def write_position(store: Store, position: SinkPosition) -> None:
     """Write at which version a sink was equal; replaces an older position."""
-    store.put(paths.position(position.sink), _body(position))
+    path = paths.position(position.sink)
+    store.put(path, sealed(path, position.to_dict()))
 
 
 def load_positions(store: Store) -> list[SinkPosition]:
-    """Load the position of each sink that was ever compared.
+    """Load the position of each sink that was ever compared; one may be lost.
 
-    Raises:
-        CorruptMetadataError: one cannot be read.
+    A position that does not prove itself may have been any, and any instant may have overlapped the
+    comparison.
     """
-    names = sorted(info.path for info in store.list(paths.POSITIONS))
-    found = (_load(store, path, SinkPosition) for path in names if paths.is_position(path))
-    return [each for each in found if each is not None]
+    found: list[SinkPosition] = []
+    for path in sorted(info.path for info in store.list(paths.POSITIONS)):
+        body = _find(store, path) if paths.is_position(path) else None
+        if body is not None:
+            lost = SinkPosition(path.rpartition("/")[2], 0, lost=True)
+            found.append(_read(path, body, SinkPosition) or lost)
+    return found
 
 
-def _body(record: Attempt | SinkPosition) -> bytes:
-    return json.dumps(record.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _load(store: Store, path: str, kind: type[R]) -> R | None:
-    body = store.find(path, size_max=_BYTES_MAX)
-    if body is None:  # deleted since it was listed
-        return None
+def _find(store: Store, path: str) -> bytes | None:
+    """Read a record; None if it was deleted since it was listed."""
     try:
-        document = json.loads(body)
-        if not isinstance(document, dict):
-            raise TypeError(document)
-        return kind.from_dict(document)
-    except (KeyError, TypeError, ValueError, RecursionError, FormatError) as error:
-        message = f"{path} is damaged: {type(error).__name__}"
-        hint = "remove the file, then repair the sinks: only a comparison shows what they hold"
-        raise CorruptMetadataError(message, hint=hint, path=path) from error
+        return store.find(path, size_max=_BYTES_MAX)
+    except CorruptMetadataError:  # too large to be one
+        return b""
+
+
+def _read(path: str, body: bytes, kind: type[R]) -> R | None:
+    """Read a record that proves itself; None for anything else."""
+    proof, document = unsealed(path, body)
+    try:
+        return kind.from_dict(document) if proof is Proof.SEALED else None
+    except (KeyError, TypeError, ValueError, FormatError):
+        return None

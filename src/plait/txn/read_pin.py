@@ -8,7 +8,6 @@ never a wrong answer: a missing file is an error, not an empty one (INV-05, INV-
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, StorageError
 from plait.model.history import ReaderEntry
+from plait.model.sealed import Proof, sealed, unsealed
 from plait.state.state import TableState
 from plait.storage.port import FileInfo
 from plait.timeline import paths
@@ -29,6 +29,7 @@ from plait.txn.table_handle import TableHandle, client
 Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 _BYTES_MAX = 1 << 16
+_HOST_MAX = 200
 TTL_S = 600.0
 TTL_S_MAX = 24 * 3600.0
 RENEW_S = 60.0
@@ -60,8 +61,7 @@ class ReadPin:
         self._cancel: Callable[[], None] | None = None
         self._dropped = False
         self._pid = os.getpid()
-        document = {"version": version, "ttl_s": TTL_S, **client()}
-        self._body = json.dumps(document).encode()
+        self._body = sealed(self._path, {"version": version, "ttl_s": TTL_S, **client()})
         try:
             handle.store.put(self._path, self._body)
         except StorageError as error:
@@ -154,7 +154,7 @@ def _release_anywhere(lease: ReadPin) -> None:
 
 
 def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
-    """Load every lease. One that cannot be read protects everything until it runs out.
+    """Load every lease. One that does not prove itself protects everything until it runs out.
 
     An age that a sleep of this machine may explain counts only when the lease stays unrenewed.
     Other names than those of leases are ignored: they are nobody's.
@@ -173,19 +173,29 @@ def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
             body = b""
         if body is None:
             continue
-        version, ttl_s, host, pid = 0, TTL_S, "", 0
-        try:
-            document = json.loads(body)
-            version, ttl_s = int(document["version"]), float(document["ttl_s"])
-            host, pid = str(document["host"]), int(document["pid"])
-            if version < 0 or not 0 < ttl_s <= TTL_S_MAX:
-                raise ValueError(ttl_s)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            version, ttl_s, host, pid = 0, TTL_S, "", 0
-            _log.warning("read pin %s is unreadable and protects files until it expires", info.path)
+        version, ttl_s, host, pid = _read(info.path, body)
         expired = _ran_out(handle, info, ttl_s, now)
         leases.append(ReadPinInfo(info.path, version, expired, host, pid, info.modified_ms))
     return leases
+
+
+def _read(path: str, body: bytes) -> tuple[int, float, str, int]:
+    """Return the version, the lifetime, and whose pin it is; of any other bytes the most careful.
+
+    Its reader writes it again with each renewal. An older client does so without a seal.
+    """
+    proof, document = unsealed(path, body)
+    try:
+        version, ttl_s = int(str(document["version"])), float(str(document["ttl_s"]))
+        host, pid = str(document["host"])[:_HOST_MAX], int(str(document["pid"]))
+        if version < 0 or not 0 < ttl_s <= TTL_S_MAX:
+            raise ValueError(ttl_s)
+    except (ValueError, KeyError, OverflowError):
+        proof, host, pid = Proof.DAMAGED, "", 0
+    if proof is Proof.SEALED:
+        return version, ttl_s, host, pid
+    _log.warning("read pin %s does not prove itself, and protects everything", path)
+    return 0, TTL_S, host, pid
 
 
 def oldest_pin(handle: TableHandle) -> int | None:

@@ -96,7 +96,7 @@ def _show_status(app: Application, sinks: tuple[ReplicaStatus, ...]) -> None:
         [
             each.sink,
             each.in_step,
-            None if each.position is None else each.position.version,
+            each.compared_at,
             number(len(each.behind)),
             number(each.rows_behind),
             number(len(each.ahead)),

@@ -16,7 +16,7 @@ from plait.services.verify.instants import Instants
 from plait.services.verify.replay import Checkpoints, StateReplay
 from plait.services.verify.report import Findings, Note, Problem, VerifyReport
 from plait.services.verify.slots import Walk
-from plait.services.verify.stored import Explained, Listing, Needed
+from plait.services.verify.stored import Explained, Listing, Needed, note_records
 from plait.state.cache import StateCache
 from plait.state.fold import Folded
 from plait.state.state import TableState
@@ -82,6 +82,7 @@ class _Verification:
             self._explain(replayed, listing, checkpoints.named)
         if state is not None:
             self._note_future(state)
+        note_records(self._store, self._findings)
         if self._data and state is not None and needed is not None:
             self._read_data(state.snapshot(self._store, wants=everything), needed, listing)
         self._instants.judge(self._findings)

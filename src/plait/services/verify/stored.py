@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import FormatError
+from plait.errors import CorruptMetadataError, FormatError
 from plait.files.data_file import parse_path
 from plait.files.deletion import VECTOR_FRAME
 from plait.files.entry_file import SEAL_BYTES
 from plait.model.instant import Instant
+from plait.model.sealed import Proof, unsealed
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
 from plait.state.fold import Folded, Shown
@@ -27,6 +28,10 @@ _PLAIN = "only regular files and directories are read: put them here themselves"
 _REMOVE = "no version will ever need it; `tablectl foreign remove` deletes it"
 _ENTRY_FRAME = VECTOR_FRAME + SEAL_BYTES
 """Bytes around a deletion vector in its file."""
+_RECORDS = (paths.PENDING, paths.LEASES, paths.ATTEMPTS, paths.POSITIONS)
+_CHANGED = (
+    "this record was changed, or is that of another name; it counts as if it said what keeps most"
+)
 _FREE = (
     paths.TABLE,
     f"{paths.META}/hints/",
@@ -39,6 +44,20 @@ def _is_record(path: str) -> bool:
     """Tell whether this is a record that no decision has to explain."""
     replica = paths.attempt_of(path) is not None or paths.is_position(path)
     return replica or paths.is_lease(path) or paths.index_of(path) is not None
+
+
+def note_records(store: Store, findings: Findings) -> None:
+    """Note records of work under way that were changed: they protect everything, and it shows."""
+    for place in _RECORDS:
+        for info in store.list(place):
+            if paths.record_of(info.path) is None and not _is_record(info.path):
+                continue
+            try:
+                body = store.find(info.path)
+            except CorruptMetadataError:  # too large to be one
+                body = b""
+            if body is not None and unsealed(info.path, body)[0] is Proof.DAMAGED:
+                findings.note(info.path, _CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
