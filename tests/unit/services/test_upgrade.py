@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import FeatureError, OptionError, Table
+from plait.model.sealed import sealed
 from plait.state.admission import usable_features
 from plait.state.checkpoint import load_newest
 from plait.timeline import paths
@@ -313,9 +314,11 @@ def older_writer(t: Table, *, knows: list[str] | None) -> object:
     (record,) = [p for p in t.handle.store.list(paths.PENDING) if p.path.endswith(".requested")]
     document = json.loads(t.handle.store.find(record.path) or b"")
     document.pop("features")
-    if knows is not None:
-        document["features"] = knows
-    t.handle.store.put(record.path, json.dumps(document).encode())
+    del document["seal"]
+    if knows is None:  # it is older than seals, too
+        t.handle.store.put(record.path, json.dumps(document).encode())
+    else:
+        t.handle.store.put(record.path, sealed(record.path, {**document, "features": knows}))
     return writer
 
 
