@@ -1,4 +1,4 @@
-"""The tests; whoever imports them first has the thresholds of what follows low, if asked for."""
+"""The tests. Import them before plait: they lower its thresholds, if that is asked."""
 
 import os
 

@@ -147,6 +147,19 @@ def test_plait_reads_every_version_alike(name: str, copies) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
+def test_a_downgrade_of_every_table_is_planned_and_names_what_uses_each_feature(
+    name: str, copies
+) -> None:
+    """RFC 0029: to any set of features that the table may use now."""
+    table = Table.open(copies(name))
+    before = table.plan_downgrade(()).before
+    for left_out in (before, *((feature,) for feature in before)):
+        plan = table.plan_downgrade([each for each in before if each not in left_out])
+        assert {each.feature for each in plan.uses} <= set(left_out)
+        assert all(each.what and each.remedy for each in plan.uses)
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_plait_writes_on_and_the_second_reader_reads_it(name: str, copies) -> None:
     place = copies(name)
     table = Table.open(place)

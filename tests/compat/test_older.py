@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from plait import FeatureError, Table
+from plait import FeatureError, Table, UnsupportedFeatureError
 from plait.timeline.features import FEATURES, KNOWN
 from tests.compat.reader import Reader
 from tests.conftest import missing
@@ -42,21 +42,41 @@ REFUSED = {
 """What must be refused, and for what; see also ``combined``, which needs most of these."""
 
 
+PRE_RELEASES = {
+    "33c13effba3512c674cd8ea86f0965bf2d284de5": "outcome",
+    "bd2d8f2a9d0e2ec8ffd54bcea15b8baf0832d890": "outcome",
+    "809114b650e95ce19c3ba108a8e796212f42f126": "changes.added.sorted",
+}
+"""Commits from before the format was fixed, and what their decisions have and ours lack."""
+MAKE = """
+import sys, pyarrow as pa
+from plait import Table
+ids = pa.array(range(int(sys.argv[2])), pa.int64())
+schema = pa.schema([("id", pa.int64()), ("p", pa.int64())])
+table = Table.create(sys.argv[1], schema, record_key=["id", "p"], partition_by=["p"])
+table.upsert(pa.table([ids, ids], schema=schema))
+"""
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the code of the older commit."""
+    return code_of(BEFORE_REPUSH, tmp_path_factory.mktemp("older"))
+
+
+def code_of(commit: str, place: Path) -> Path:
+    """Put the code of a commit below a folder; return where it is."""
     git = shutil.which("git")
     if git is None:
         missing("git is not installed")
     packed = subprocess.run(
-        [str(git), "-C", str(ROOT), "archive", BEFORE_REPUSH, "src/plait"],
+        [str(git), "-C", str(ROOT), "archive", commit, "src/plait"],
         capture_output=True,
         check=False,
     )
     if packed.returncode:
         why = packed.stderr.decode("utf-8", "replace").strip()
         missing(f"the history of the repository is not here: {why}")
-    place = tmp_path_factory.mktemp("older")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(place, filter="data")
     return place / "src"
@@ -97,6 +117,28 @@ def made(place: str) -> Table:
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [f"v{number}" for number in ids]})
+
+
+@pytest.mark.parametrize("rows_", [2, 300], ids=["inline", "manifests"])
+@pytest.mark.parametrize("commit", PRE_RELEASES)
+def test_a_table_of_a_pre_release_is_another_format_and_not_damaged(
+    commit: str, rows_: int, tmp_path: Path
+) -> None:
+    """The error names what is other, and neither a backup nor ``repair`` is advised."""
+    code, place = code_of(commit, tmp_path), str(tmp_path / "table")
+    made = subprocess.run(
+        [sys.executable, "-c", MAKE, place, str(rows_)],
+        env={**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        Table.open(place).scan().to_arrow()
+    told = refused.value.facts["features"]
+    assert isinstance(told, list)
+    assert PRE_RELEASES[commit] in told or "no order" in told
 
 
 def test_an_older_plait_reads_a_golden_table_or_refuses_it_by_name(

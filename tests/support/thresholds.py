@@ -239,6 +239,7 @@ TOLD: Final[Mapping[str, str]] = {
     "spark.reader": "_SAMPLE",
     "state.undecided": "_LATE_MAX",
     "storage.fsspec_store": "_SAID_MAX",
+    "timeline.features": "_SHOWN",
     "txn.commit": "_TOLD_MAX",
     "txn.conflict": "_SAMPLE",
     "txn.read_pin": "_HOST_MAX",

@@ -27,9 +27,15 @@ from plait.timeline.features import (
     TTL,
     UNIQUE,
     WRITTEN,
+    refuse_other_shape,
 )
 from plait.timeline.paths import is_index
 
+_ALWAYS = (
+    *("schemas", "schema_id", "partition_by", "bucket_spec", "ordering", "table_type"),
+    *("contract", "policy", "isolation", "unique", "properties"),
+)
+"""What every definition has."""
 _FAR = (1 << 63) - 1
 """A version that no table has."""
 
@@ -247,6 +253,9 @@ class TableDef:
                 *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError, CorruptMetadataError) as error:
+            refuse_other_shape(
+                [f"no table.{name}" for name in _ALWAYS if name not in value], path=where
+            )
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
 

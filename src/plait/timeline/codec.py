@@ -32,8 +32,8 @@ from plait.model.replicas import SinkLedger
 from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
-from plait.timeline.columns import from_json, to_json
-from plait.timeline.features import features_of, require_readable
+from plait.timeline.columns import from_json, other_columns, strange_columns, to_json
+from plait.timeline.features import features_of, refuse_other_shape, require_readable
 from plait.timeline.seal import seal, unseal
 
 SLOT_BYTES_MAX = 64 << 20
@@ -76,7 +76,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
 
     Raises:
         CorruptMetadataError: the bytes are not a sealed decision.
-        UnsupportedFeatureError: a newer Plait wrote it.
+        UnsupportedFeatureError: a newer Plait wrote it, or one from before the first release.
     """
     checksum, document = unseal(data, path=path)
     features = document.get("features")
@@ -85,12 +85,44 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
     require_readable(features, path=path)
     try:
         decision = _decision(document, path, load)
-    except CorruptMetadataError:
+    except CorruptMetadataError as error:
+        refuse_other_shape([*_strangers(document), *strange_columns(error)], path=path)
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, FormatError) as error:
+        refuse_other_shape(_strangers(document), path=path)
         message = f"{path} is not a decision: {type(error).__name__}: {error}"
         raise CorruptMetadataError(message, path=path) from error
     return replace(decision, checksum=checksum, features=tuple(str(item) for item in features))
+
+
+def _strangers(document: Mapping[str, object]) -> list[str]:
+    """Return the parts of a sealed document that this format does not have, and those it lacks.
+
+    The seal proves that somebody wrote it so. If the parts are others than those of this format,
+    it was a client of another format; bytes that were damaged look otherwise.
+    """
+    found = [f"no {name}" for name in _ALWAYS if name not in document]
+    found += sorted(name for name in document if name not in (*_ALWAYS, *_SOMETIMES))
+    stats, changes = document.get("stats"), document.get("changes")
+    if isinstance(stats, Mapping):
+        known = WriteStats.__dataclass_fields__
+        found += sorted(f"stats.{name}" for name in stats if name not in known)
+    for name, section in changes.items() if isinstance(changes, Mapping) else ():
+        if name not in SECTIONS:
+            found.append(f"changes.{name}")
+        elif isinstance(section, Mapping) and "manifest" not in section:
+            found += (f"changes.{name}.{each}" for each in other_columns(section, SECTIONS[name]))
+    return found
+
+
+_ALWAYS = (
+    *("version", "instant", "action", "operation", "base", "completed_ms", "attempt", "previous"),
+    *("features", "schema_id", "bucket_spec_id", "scope", "stats", "client", "changes"),
+)
+_SOMETIMES = (
+    *("writer_features", "live", "commit_id", "read_set", "table", "tokens", "rolled_back"),
+    *("cleaned", "reserved", "savepoint", "restored", "replay", "archived", "replicas"),
+)
 
 
 def _document(decision: Decision) -> dict[str, dict[str, object]]:

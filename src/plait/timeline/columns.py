@@ -67,6 +67,19 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
 
 
+def other_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
+    """Return the columns that a table has and the schema has not, and those that must be there."""
+    given = set(names)
+    lacking = [f"no {each.name}" for each in schema if not each.nullable and each.name not in given]
+    return [*sorted(given - set(schema.names)), *(lacking if given else ())]
+
+
+def strange_columns(error: CorruptMetadataError) -> list[str]:
+    """Return in what a sound metadata file differs from the tables of this format, if it does."""
+    told = error.facts.get("columns")
+    return [str(each) for each in told] if isinstance(told, list) else []
+
+
 def _check_values(values: object, field: pa.Field, where: str) -> None:
     """Do what ``check_table`` does, on the values themselves: few of them cost less so.
 
@@ -198,12 +211,18 @@ def read_groups(
     if len(set(names)) < len(names):
         message = f"a column occurs twice: {names}"
         raise ValueError(message)
+    lacking = [f"no {each.name}" for each in schema if not (each.nullable or each.name in names)]
+    if lacking:
+        message = f"{where} is not a metadata table: {', '.join(lacking)}"
+        expected = str(schema.names)
+        raise CorruptMetadataError(message, path=where, expected=expected, columns=lacking)
     wanted = [name for name in schema.names if name in names]
     _require_bounded(file.metadata, chosen, size)
     table = file.read_row_groups(chosen, wanted, use_threads=False)
     _require_small(table, _bound(size))
     columns = [
-        table.column(f.name) if f.name in names else _missing(f, table.num_rows) for f in schema
+        table.column(f.name) if f.name in names else pa.nulls(table.num_rows, f.type)
+        for f in schema
     ]
     table = pa.table(columns, names=schema.names).cast(schema)
     return check_table(table, where=where)
@@ -238,13 +257,6 @@ def _require_small(table: pa.Table, limit: int) -> None:
     if total > limit:
         message = f"{total} bytes of text"
         raise ValueError(message)
-
-
-def _missing(field: pa.Field, rows: int) -> pa.Array:
-    if not field.nullable:
-        message = f"column {field.name} is missing"
-        raise ValueError(message)
-    return pa.nulls(rows, field.type)
 
 
 def load_parquet(

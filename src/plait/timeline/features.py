@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from plait.errors import UnsupportedFeatureError
@@ -60,6 +60,8 @@ KNOWN = (
 )
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
+_SHOWN = 6
+"""The most differences from the format that a message names."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
 WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE, GENERATED))
@@ -162,6 +164,27 @@ def require_readable(names: Iterable[object], *, path: str) -> None:
             f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
         )
         raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+
+
+def refuse_other_shape(parts: Sequence[str], *, path: str) -> None:
+    """Refuse what was written whole, and as a format that this version of Plait does not have.
+
+    Args:
+        parts: what it has and this format has not, or the other way round; none: nothing is raised.
+        path: where it is.
+
+    Raises:
+        UnsupportedFeatureError: with the parts.
+    """
+    if parts:
+        message = (
+            f"{path} is whole, but not of format {FORMAT_VERSION}: {', '.join(parts[:_SHOWN])}"
+        )
+        hint = (
+            "a version of Plait before the first release wrote the table, or one that is newer "
+            "than this: read it with that version, and copy its rows into a new table"
+        )
+        raise UnsupportedFeatureError(message, hint=hint, features=list(parts), path=path)
 
 
 def refuse_unknown(unknown: Collection[str], *, path: str) -> None:

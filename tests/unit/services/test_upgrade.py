@@ -269,6 +269,23 @@ def test_a_repush_is_given_up_when_no_version_and_no_file_is_left_of_it(t: Table
     assert again.verify().clean
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["small vectors", "vectors in files"])
+def test_a_downgrade_is_planned_after_rows_of_a_repush_were_hidden_and_shown_again(
+    t: Table, monkeypatch: pytest.MonkeyPatch, *, large: bool
+) -> None:
+    """INV-04: a deletion vector is in its decision, in a file, or taken back."""
+    if large:
+        monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 1)
+    t.repush(buckets=4)
+    shown = t.version
+    t.upsert(rows(1))
+    t.delete(where="id = 2")
+    t.restore(version=shown)
+    t.compact(full=True)
+    assert {"repush-1"} <= {each.feature for each in t.plan_downgrade(BASE).uses}
+    assert t.handle.cache.known().folded(t.handle.store).paths().null_count == 0
+
+
 def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
     forget(f"{URI}-laid")
     laid = Table.create(
