@@ -50,6 +50,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |- ReplicationError                   the outcome of every sink
     |- RepushError
     |  |- RepushOpenError                 another repush is open
+    |  |- RepushCancelledError            somebody cancelled it
     |  `- RepushRefusedError              keys are not unique, or the source is gone
     |- PlanStaleError                     the table changed after a service planned
     |  `- RestoreRefusedError             commits that the plan did not show
@@ -387,6 +388,10 @@ class RepushError(TableError, code="repush", retry=Retry.NEVER):
 
 class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
     """Another repush of the table is open. Facts: directory, base."""
+
+
+class RepushCancelledError(RepushError, code="repush_cancelled", retry=Retry.NEVER):
+    """Somebody cancelled the repush while it ran. Facts: directory, base, version."""
 
 
 class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):

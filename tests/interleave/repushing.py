@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Table
-from plait.errors import CommitError, CommitRetriesExhaustedError
+from plait.errors import CommitError, CommitRetriesExhaustedError, RepushCancelledError
 from plait.model.decision import CommitResult
 from plait.services import clean as cleaning
 from plait.state.state import TableState
@@ -21,6 +21,7 @@ from plait.txn.matrix import Verdict
 from plait.txn.table_handle import TableHandle
 from tests.interleave.real import clean, made, rows, values
 from tests.scheduler import End, Scenario, Start
+from tests.scheduler.oracle import NATURAL, Oracle
 
 EXPECTED = {1: "old", 2: "new", 3: "old"}
 """Nobody fails, so the end is one and the same."""
@@ -47,7 +48,7 @@ def give_up(handle: TableHandle) -> object:
 def check(end: End) -> None:
     """INV-04, INV-07, INV-15: every commit is there, and nobody failed."""
     for name, outcome in end.outcomes.items():
-        lost = isinstance(outcome.error, CommitRetriesExhaustedError)
+        lost = isinstance(outcome.error, (CommitRetriesExhaustedError, RepushCancelledError))
         assert outcome.error is None or lost, f"{name}: {outcome.error!r}"
         assert not isinstance(outcome.error, CommitError), f"{name}: {outcome.error!r}"
     table = Table(end.handle())
@@ -79,6 +80,7 @@ def repushing(table_type: str, actors: str = "abcp") -> Scenario:
         start(table_type),
         {name: acts[name] for name in actors},
         check=check,
+        oracle=Oracle(natural=(*NATURAL, RepushCancelledError)),
     )
 
 

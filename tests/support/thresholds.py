@@ -284,6 +284,7 @@ PACE: Final[Mapping[str, str]] = {
     "read.scan": "WIDTH_MAX",
     "read.slices": "_GROUPS_A_KEY",
     "replicate.compare": "_PARTS_MAX",
+    "repush.run": "_SOON _PAUSE_SHARE _LAST_ROUNDS",
     "services.archive": "_CHECKPOINTS _FULL _DUE",
     "services.clean": "_CHECKPOINTS_KEPT",
     "services.compaction": "_SMALL",

@@ -69,14 +69,14 @@ class Load:
         """
         task = progress.task
         part = self.parts[task]
-        data, after = self._read(part), task + 1
+        after = task + 1
         last = after == len(self.parts)
         try:
             with (
                 shadow.refusing(shadow.repush.told),
                 shadow.load_writer(progress, after, last=last) as writer,
             ):
-                writer.write(data)
+                writer.write(self._read(part))
                 part.check()
         except DuplicateKeyError as error:
             if shadow.progress() != progress:

@@ -81,6 +81,7 @@ class Repushing:
             ClockUnavailableError: the store tells no time, so nothing can be too old.
             InstantError: the source is a version that cannot be read; nothing was written.
             RepushOpenError: another repush is open.
+            RepushCancelledError: somebody cancelled this one; the table is as it was.
             RepushRefusedError: keys are not unique under this layout, or its ordering column is
                 NaN in a row, or the source went away, or what was committed cannot be carried
                 over, or ``commit_id`` is that of another operation; the table is as it was.

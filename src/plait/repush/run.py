@@ -8,10 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from plait.arrow.engine import ArrowEngine
 from plait.engine import require_session
-from plait.errors import CommitOutcomeUnknownError, StreamError, TableError
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    InvariantError,
+    RepushCancelledError,
+    StreamError,
+    TableError,
+)
 from plait.model.decision import Decision
+from plait.model.instant import Operation
 from plait.model.plan import StoreSpec
 from plait.model.repush import OpenRepush
 from plait.model.repush_source import TABLE
@@ -35,6 +45,14 @@ PROGRESS: Final = "repush-progress"
 """The phase of which an observer hears after each task and each round."""
 PAUSE_S: Final = 5.0
 """A round that took less may be the last but one: writers wait about so long for the last."""
+_SOON: Final = 3
+"""After so many rounds that took longer, writers wait longer too, twice as long each round,"""
+_PAUSE_SHARE: Final = 4
+"""until that is this part of ``commit.deadline``, which is how long a commit waits at all."""
+_LAST_ROUNDS: Final = 16
+"""Rounds while writers wait. Only who reserved its place before us commits meanwhile."""
+_LOOK_S, _LOOK_S_MAX = 0.02, 1.0
+_ENDS: Final = (Operation.REPUSH, Operation.REPUSH_SOURCE, Operation.CANCEL_REPUSH)
 
 
 @dataclass(slots=True)
@@ -46,7 +64,7 @@ class RepushReport:
     source: str | None = None
     """Whose rows the table got; None: it kept its own."""
     version: int | None = None
-    """The version of the swap; None if another process, or a cancel, was first."""
+    """The version of the swap, also if another process published it."""
     rows_expired: int = 0
     """Rows that were too old, and were removed before the copy began."""
     rows_loaded: int = 0
@@ -88,6 +106,7 @@ def repush(
             nothing was written.
         InstantError: the version that is the source cannot be read; nothing was written.
         RepushOpenError: another repush is open.
+        RepushCancelledError: somebody cancelled this one; the table is as it was.
         RepushRefusedError: keys are not unique under this layout, or its ordering column is NaN in
             a row, or the source went away or changed, or what was committed cannot be carried over,
             or the commit id is that of another operation; the table is as it was.
@@ -141,6 +160,24 @@ def _expire(handle: TableHandle, wanted: NewLayout) -> tuple[int, float]:
     return report.rows_deleted, clock.monotonic() - began
 
 
+def patience_s(rounds: int, deadline_s: float) -> float:
+    """Return how long a round may have taken so that writers wait for the next, the last one.
+
+    The last round has what was committed while the one before it ran, so it takes about as long as
+    that. If rounds do not become short by themselves, because rows are written nearly as fast as
+    they are copied, writers wait longer, up to a part of what a commit waits at all.
+
+    Args:
+        rounds: those before.
+        deadline_s: the property ``commit.deadline``.
+
+    >>> [patience_s(rounds, 300) for rounds in (0, 2, 3, 5, 99)]
+    [5.0, 5.0, 10.0, 40.0, 75.0]
+    """
+    doubled = min(max(0, rounds + 1 - _SOON), 32)
+    return min(PAUSE_S * (1 << doubled), max(PAUSE_S, deadline_s / _PAUSE_SHARE))
+
+
 @dataclass(slots=True)
 class _Work:
     handle: TableHandle
@@ -153,7 +190,10 @@ class _Work:
     def run(self) -> RepushReport:
         """Load, follow and swap, whatever of it is left to do.
 
-        If another process swaps or cancels meanwhile, its work is done, whatever that broke here.
+        If another process swaps meanwhile, its work is done, whatever that broke here.
+
+        Raises:
+            RepushCancelledError: another process cancelled it.
         """
         try:
             decision = self._build()
@@ -165,11 +205,35 @@ class _Work:
             # Whoever swapped or cancelled deleted files while they were used here.
             _log.info("another process ended %s", self.opened.directory, exc_info=True)
             decision = None
-        if decision is not None:
-            self.report.version = decision.version
+        self.report.version = self._ended() if decision is None else decision.version
         with self._timed("delete"):
             delete_repushed(self.handle)
         return self.report
+
+    def _ended(self) -> int:
+        """Return the version in which another process swapped.
+
+        Raises:
+            RepushCancelledError: it cancelled.
+        """
+        state, opened = self.handle.cache.refresh(), self.opened
+        rows = state.commits(self.handle.store, since=opened.base, columns=("version", "operation"))
+        ends = pa.array([each.value for each in _ENDS])
+        ended = rows.filter(pc.is_in(rows["operation"], value_set=ends)).sort_by("version")
+        if not ended.num_rows:
+            message = f"the repush in {opened.directory} is over, and no decision ended it"
+            raise InvariantError(message)
+        version, operation = ended["version"][0].as_py(), ended["operation"][0].as_py()
+        if operation == Operation.CANCEL_REPUSH.value:
+            message = f"the repush in {opened.directory} was cancelled in version {version}"
+            raise RepushCancelledError(
+                message,
+                hint="the table is as it was; `tablectl history` shows who cancelled",
+                directory=opened.directory,
+                base=opened.base,
+                version=version,
+            )
+        return int(version)
 
     def _build(self) -> Decision | None:
         """Return the swap; None if the repush was ended elsewhere."""
@@ -178,11 +242,20 @@ class _Work:
             self._load(shadow)
         self._sort(shadow)
         decision: Decision | None = None
+        rounds = 0
         while decision is None and self._is_open():
             took_s = self._follow(shadow)
-            if took_s <= PAUSE_S:
+            options = self.handle.cache.known().table.options
+            if took_s <= patience_s(rounds, options.seconds("commit.deadline")):
                 decision = self._swap(shadow)
+            rounds += 1
         return decision
+
+    def _wait_for_others(self, shadow: Shadow) -> None:
+        """Wait while another process is at work: what we did meanwhile would be done twice."""
+        backoff = self.handle.ports.backoff(_LOOK_S, _LOOK_S_MAX)
+        while shadow.others() and self._is_open():
+            backoff.pause()
 
     def _is_open(self) -> bool:
         return self.handle.cache.refresh().table.builds(self.opened.directory)
@@ -192,7 +265,11 @@ class _Work:
             return
         load = Load.of(self.handle, shadow, self.spark, self.options)
         try:
-            while (progress := shadow.progress()).version is None and self._is_open():
+            while True:
+                self._wait_for_others(shadow)
+                progress = shadow.progress()
+                if progress.version is not None or not self._is_open():
+                    break
                 try:
                     self.report.rows_loaded += load.run(shadow, progress)
                     self._tell()
@@ -203,7 +280,10 @@ class _Work:
 
     def _sort(self, shadow: Shadow) -> None:
         """Put rows in the order that the table is to have; what is in it already stays."""
-        if not self._is_open() or shadow.order is None:
+        if shadow.order is None:
+            return
+        self._wait_for_others(shadow)
+        if not self._is_open():
             return
         with self._timed("sort"):
             plan = plan_clustering(shadow.handle)
@@ -212,6 +292,7 @@ class _Work:
     def _follow(self, shadow: Shadow) -> float:
         """Do a round; return how long it took."""
         clock = self.handle.ports.clock
+        self._wait_for_others(shadow)
         began = clock.monotonic()
         with self._timed("follow"):
             progress, state = shadow.progress(), self.handle.cache.refresh()
@@ -242,8 +323,11 @@ class _Work:
                 self.report.rows_kept = swap.rows
                 return decision
             with reserved(self.handle):
-                self._follow(shadow)
-                decision = swap.publish()
+                for _ in range(_LAST_ROUNDS):
+                    self._follow(shadow)
+                    decision = swap.publish()
+                    if decision is not None or not self._is_open():
+                        break
                 self.report.rows_kept = swap.rows
                 return decision
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,10 +16,12 @@ from plait.errors import (
     BadRecordError,
     RepushRefusedError,
     SchemaMismatchError,
+    StreamError,
     TableExistsError,
 )
 from plait.model.changes import ADDED, MASKED
 from plait.model.decision import Span
+from plait.model.instant import Instant
 from plait.model.order import Order, recorded_order
 from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
@@ -28,11 +31,15 @@ from plait.state.definition import TableDef
 from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
 from plait.txn.definition import create_table
-from plait.txn.table_handle import TableHandle, make_handle, open_handle
+from plait.txn.recovery import show_pending
+from plait.txn.table_handle import TableHandle, client, make_handle, open_handle
 from plait.write.request import write_request
 from plait.write.writer import Writer
 
 _LOAD, _VERSION = "load ", "version "
+_GRACE_S = 2.0
+"""Whoever began later and did not give way within this time did not see us when it looked."""
+_LOOK_S, _LOOK_S_MAX = 0.01, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,9 @@ class Shadow:
     handle: TableHandle
     repush: OpenRepush
     stream: Stream
+    is_open: Callable[[], bool]
+    """Tells whether the table still builds it. Afterwards its metadata is deleted, so that it looks
+    as if it had just been created."""
 
     @classmethod
     def open(cls, outer: TableHandle, repush: OpenRepush) -> Self:
@@ -76,20 +86,73 @@ class Shadow:
         with contextlib.suppress(TableExistsError):
             create_table(inner.store, outer.ports, _definition(table, repush))
         handle = open_handle(store, outer.ports, outer.consent)
-        return cls(handle, repush, Stream(handle, REPUSH_STREAM))
+        return cls(handle, repush, Stream(handle, REPUSH_STREAM), is_open)
 
     def progress(self) -> ShadowProgress:
         """Return how far it is now."""
         return ShadowProgress.of(self.stream.position)
 
-    def load_writer(self, before: ShadowProgress, after: int, *, last: bool) -> Writer:
-        """Open the writer of one task of the load; a key that is there already is refused."""
-        end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{after}"
-        return self._writer("append", before, end)
+    def others(self) -> list[Instant]:
+        """Return the instants of other processes that live, and are at a task or a round.
 
-    def round_writer(self, before: ShadowProgress, version: int, operation: str) -> Writer:
-        """Open the writer of a round that brings the shadow to a version."""
-        return self._writer(operation, before, f"{_VERSION}{version}")
+        Their pending records say so: each task is a commit of the shadow, which begins with one. A
+        process that died is known as dead at once on its own machine; elsewhere when it has been
+        silent for ``heartbeat.timeout``.
+        """
+        us = client()
+        return [
+            entry.instant
+            for entry in show_pending(self.handle)
+            if entry.alive and (entry.host, entry.pid) != (us["host"], us["pid"])
+        ]
+
+    def load_writer(
+        self, before: ShadowProgress, after: int, *, last: bool
+    ) -> AbstractContextManager[Writer]:
+        """Open the writer of one task of the load; a key that is there already is refused.
+
+        Raises:
+            StreamError: another process is at this task.
+        """
+        end = f"{_VERSION}{self.repush.base}" if last else f"{_LOAD}{after}"
+        return self._claimed(before, self._writer("append", before, end))
+
+    def round_writer(
+        self, before: ShadowProgress, version: int, operation: str
+    ) -> AbstractContextManager[Writer]:
+        """Open the writer of a round that brings the shadow to a version.
+
+        Raises:
+            StreamError: another process is at this round.
+        """
+        return self._claimed(before, self._writer(operation, before, f"{_VERSION}{version}"))
+
+    @contextlib.contextmanager
+    def _claimed(self, before: ShadowProgress, writer: Writer) -> Iterator[Writer]:
+        """Begin, unless another process is at work; only one is at a time.
+
+        The record of the beginning is the claim. Whoever begins writes it first and looks then, so
+        of two that begin at once one at least sees the other, and nobody reads a row who sees one.
+        The later one gives way; the earlier one waits until it has. This saves work and nothing
+        else: of two that did a task all the same, the token of the stream would let one commit.
+        """
+        with writer:
+            self._require_alone(writer.instant)
+            if self.progress() != before or not self.is_open():
+                message = f"another process did this meanwhile in {self.repush.directory}"
+                raise StreamError(message, hint="go on with what is next")
+            yield writer
+
+    def _require_alone(self, ours: Instant) -> None:
+        ports = self.handle.ports
+        backoff = ports.backoff(_LOOK_S, _LOOK_S_MAX)
+        until = ports.clock.monotonic() + _GRACE_S
+        while others := self.others():
+            left_s = until - ports.clock.monotonic()
+            if left_s <= 0 or min(map(str, others)) < str(ours):
+                message = f"another process is at work in {self.repush.directory}"
+                raise StreamError(message, hint="wait until it is through")
+            backoff.pause(left_s)
 
     @property
     def columns(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.model.decision import Draft, Reserved
+from plait.model.decision import SCOPE_TABLE, Draft, Reserved
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.txn.conflict import Intent, meeting
@@ -151,6 +151,14 @@ def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: flo
 
 
 def _meets(intent: Intent, reserved: Reserved) -> bool:
+    """Tell whether we wait for a holder: whether our commit would send it round again.
+
+    That is another question than whether its commit conflicts with ours. An append meets nobody,
+    since its rows may come after any others. But who keeps the whole table, as a repush does for
+    its last round, has to see every row, also those that were appended.
+    """
+    if reserved.scope.kind == SCOPE_TABLE:
+        return True
     if intent.numbered(reserved.buckets):
         return True  # keys of theirs may come in there
     return meeting(intent, reserved.scope, frozenset(reserved.buckets)) is not None

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from plait import InstantNotFoundError, RepushOpenError, Table
+from plait import InstantNotFoundError, RepushCancelledError, RepushOpenError, Table
 from plait.repush import NewLayout, begin
 from plait.repush.shadow import Shadow
 from tests.support.protocol import beside
@@ -172,9 +172,22 @@ def test_another_layout_is_refused_while_a_repush_is_open() -> None:
 
 @pytest.mark.slow
 def test_a_repush_that_is_cancelled_at_any_phase_leaves_the_table_as_it_was() -> None:
-    """INV-06: and a later one with another layout is done."""
-    for table, client, _ in disturbed(make, lambda other, phase: other.cancel_repush()):
-        repush(client)
+    """INV-06: it tells so, and a later one with another layout is done."""
+    cancelled: list[int] = []
+
+    def cancel(other: Table, phase: str) -> None:
+        cancelled[:] = [done.version for done in [other.cancel_repush()] if done is not None]
+
+    for table, client, _ in disturbed(make, cancel):
+        cancelled.clear()
+        told = None
+        try:
+            assert client.repush(buckets=3, rows_per_task=4).version is not None
+        except RepushCancelledError as error:
+            told = error
+        assert cancelled == ([] if told is None else [told.version])
+        if told is not None:
+            assert told.directory in again(table).handle.cache.refresh().table.repushed
         assert content(again(table)) == FIRST
         assert again(table).cancel_repush() is None
         assert again(table).repush(buckets=4).version is not None
