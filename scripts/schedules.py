@@ -25,6 +25,7 @@ import tests  # noqa: E402, F401 - before plait, whose thresholds it may lower
 from plait.ports import SystemClock  # noqa: E402
 from tests.interleave.altering import altering_scenarios  # noqa: E402
 from tests.interleave.scenarios import scenarios, short_scenarios  # noqa: E402
+from tests.interleave.sending import sending_scenarios  # noqa: E402
 from tests.interleave.sinking import sinking_scenarios  # noqa: E402
 from tests.interleave.sourcing import sourcing_scenarios  # noqa: E402
 from tests.scheduler import Report, Scenario, explore, replay  # noqa: E402
@@ -60,7 +61,12 @@ def main() -> int:
 
 def long_ones() -> dict[str, Scenario]:
     """Return the scenarios from which seeds draw, by name."""
-    more = (*altering_scenarios(), *sourcing_scenarios(), *sinking_scenarios())
+    more = (
+        *altering_scenarios(),
+        *sourcing_scenarios(),
+        *sinking_scenarios(),
+        *sending_scenarios(),
+    )
     return {**scenarios(), **{each.name: each for each in more}}
 
 

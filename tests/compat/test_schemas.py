@@ -271,7 +271,7 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     with table.writer("upsert", replicas=Replicas([fresh("eu")])) as writer:
         writer.write(pa.table({"id": [2]}))
         repair(table, fresh("eu"))
-        write_attempt(store, Attempt(writer.instant, ("eu",), 1, "host", 1, "3-17"))
+        write_attempt(store, Attempt(writer.instant, ("eu",), 1, "host", 1, "3-17", ("eu",), "p"))
         scan = table.scan()
         for info in store.list(".meta"):
             name, body = kind_of(info.path), store.find(info.path)

@@ -101,6 +101,10 @@ class Attempt:
     pid: int
     task: str = ""
     """Which attempt of which task of a distributed writer this is; empty: the writer itself."""
+    under_way: tuple[str, ...] = ()
+    """Sinks that had not answered when it failed: they may yet take what it sent."""
+    process: str = ""
+    """Names the process that sent it (``txn/liveness.py``), where something is under way."""
 
     def concerns(self, sink: str) -> bool:
         """Tell whether it may have sent rows to a sink."""
@@ -108,8 +112,10 @@ class Attempt:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        task = {"task": self.task} if self.task else {}
-        return task | {
+        more: dict[str, object] = {"task": self.task} if self.task else {}
+        if self.under_way:
+            more |= {"under_way": list(self.under_way), "process": self.process}
+        return more | {
             "instant": str(self.instant),
             "sinks": list(self.sinks),
             "began_ms": self.began_ms,
@@ -127,6 +133,8 @@ class Attempt:
             _typed(value["host"], str),
             _count(value["pid"]),
             _typed(value.get("task", ""), str),
+            _sinks(value.get("under_way", [])),
+            _typed(value.get("process", ""), str),
         )
 
 

@@ -98,6 +98,7 @@ class FanOut:
             for lane, future in zip(self._lanes, futures, strict=True)
         ]
         if any(outcome.state != "held" for outcome in outcomes):
+            self.stop()
             self._failed = self._error(outcomes)
             raise self._failed
 
@@ -113,8 +114,25 @@ class FanOut:
         entry = TaskLedger(task, self._batches, self._digester.digest, self._last_key)
         return SinkLedger(tuple(lane.sink.name for lane in self._lanes), (entry,))
 
+    def stop(self) -> None:
+        """Let no lane begin anything more: the write has failed."""
+        for lane in self._lanes:
+            lane.stop()
+
+    @property
+    def under_way(self) -> tuple[str, ...]:
+        """The sinks that have not answered yet, and may take what was sent now or later."""
+        return tuple(lane.sink.name for lane in self._lanes if lane.under_way)
+
+    def when_quiet(self, then: Callable[[], None]) -> None:
+        """Call something each time that one of these sinks has answered."""
+        for lane in self._lanes:
+            if lane.under_way:
+                lane.when_quiet(then)
+
     def close(self) -> None:
         """Close every session; a sink that does not answer is left alone."""
+        self.stop()
         silent = self._failed is not None
         for lane in self._lanes:
             lane.close(0.0 if silent else _CLOSE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -71,6 +72,10 @@ class Batch:
     removes: bool = False
 
 
+class _StoppedError(Exception):
+    """The write has failed, so nothing more is sent."""
+
+
 class Ask(Enum):
     """What a lane is asked for beside batches."""
 
@@ -90,6 +95,8 @@ class Lane:
             queue.SimpleQueue()
         )
         self._session: SinkSession | None = None
+        self._stopped = threading.Event()
+        self._last: Future[SinkOutcome] | None = None
         self._buffers = buffers(sink)
         self._pending: list[Batch] = []
         """Those since the last flush, of a sink that buffers: a new session gets them again."""
@@ -103,8 +110,23 @@ class Lane:
         The future never has an exception.
         """
         future: Future[SinkOutcome] = Future()
+        self._last = future
         self._work.put((batch, future))
         return future
+
+    def stop(self) -> None:
+        """Begin nothing more: no batch, and no other attempt of the one that is under way."""
+        self._stopped.set()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the sink has not answered yet: it may take what was sent, now or later."""
+        return self._last is not None and not self._last.done()
+
+    def when_quiet(self, then: Callable[[], None]) -> None:
+        """Call something once the sink has answered, from the thread that heard it."""
+        if self._last is not None:
+            self._last.add_done_callback(lambda _: then())
 
     def close(self, wait_s: float) -> None:
         """Close the session after the batches that were sent, waiting at most so long."""
@@ -123,10 +145,12 @@ class Lane:
         until = clock.monotonic() + self._retries.deadline_s
         for attempt in range(1, self._retries.attempts + 1):
             try:
+                self._require_going()
                 self._give(batch)
             except BaseException as error:  # noqa: BLE001 - its outcome; no signal comes here
                 self._hang_up()
                 last = attempt == self._retries.attempts or clock.monotonic() >= until
+                last = last or self._stopped.is_set()
                 if last or (isinstance(error, TableError) and error.retry is Retry.NEVER):
                     return self._outcome("failed", attempt, error)
             else:
@@ -140,6 +164,7 @@ class Lane:
         if session is None:
             session = self._session = self.sink.open(self._schema)
             for earlier in self._pending:
+                self._require_going()
                 _hand(session, earlier)
         if isinstance(batch, Batch):
             _hand(session, batch)
@@ -152,6 +177,11 @@ class Lane:
             session.flush()
             self.batches += len(self._pending)
             self._pending = []
+
+    def _require_going(self) -> None:
+        """Raise once the write has failed: what is sent now would come after newer rows."""
+        if self._stopped.is_set():
+            raise _StoppedError
 
     def _hang_up(self) -> None:
         session, self._session = self._session, None

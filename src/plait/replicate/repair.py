@@ -16,6 +16,7 @@ from plait.model.replicas import Attempt, SinkPosition
 from plait.replicate.compare import Differences, compare
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
+from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink, SinkSchema
 from plait.replicate.status import UNKNOWN, History, status_of
 from plait.table import Table
@@ -26,9 +27,12 @@ from plait.timeline.replica_records import (
     write_attempt,
     write_position,
 )
+from plait.txn.liveness import has_ended
 
 _BATCH_ROWS: Final = 1_000
 _SHOWN: Final = 500
+_SILENT_MS_MAX: Final = 3_600_000
+"""No call to a sink takes longer, wherever the process is that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,15 @@ def repair(
         message = f"extra={extra!r} is unknown"
         raise OptionError(message, hint="one of remove, keep", key="extra", value=extra)
     records = _Records.load(table, sink.name)
-    found = _Run(table, sink, removes=extra == "remove", dry_run=dry_run).settle()
+    run = _Run(table, sink, removes=extra == "remove", dry_run=dry_run)
+    found = run.settle()
     if dry_run:
         return found
-    overlapped = records.overlapping(found.version)
+    overlapped = records.overlapping(found.version, run.instant)
     kept = found.extra - found.removed
     write_position(table.handle.store, SinkPosition(sink.name, found.version, kept, overlapped))
     records.settle()
+    run.forget()
     return replace(found, overlapped=overlapped)
 
 
@@ -119,6 +125,15 @@ class _Run:
         self._schema = replace(SinkSchema.of(spec), ordering=None)
         self._removes = removes
         self._fan_out: FanOut | None = None
+        handle = table.handle
+        self.instant = handle.new_instant(handle.cache.known())
+        """Of its own record: until it is over, what it sent may stand over newer rows."""
+        self._sender = Sender(handle.store, self.instant, handle.ports, lambda: None)
+
+    def forget(self) -> None:
+        """Delete the own record: what was sent is told by the position now."""
+        if self._fan_out is not None:
+            delete_attempts(self._table.handle.store, self.instant)
 
     def settle(self) -> ReplicaRepair:
         """Compare, and send what differs."""
@@ -133,9 +148,13 @@ class _Run:
                 removed += 0 if self._dry else self._mend(part)
                 if self._fan_out is not None:
                     self._fan_out.flush()
-        finally:
+        except BaseException:
             if self._fan_out is not None:
                 self._fan_out.close()
+                self._sender.leave_record([self._sink], self._fan_out)
+            raise
+        if self._fan_out is not None:
+            self._fan_out.close()
         different, version = wanted - missing, self._scan.version
         return ReplicaRepair(
             self._sink.name, version, rows, missing, different, extra, removed, dry_run=self._dry
@@ -158,7 +177,8 @@ class _Run:
     def _send(self, batch: Batch) -> None:
         if self._fan_out is None:
             ports = self._table.handle.ports
-            self._fan_out = FanOut([self._sink], self._schema, Pace(), ports, "repair")
+            self._sender.write_record([self._sink], (self._sink.name,))
+            self._fan_out = FanOut([self._sink], self._schema, Pace(), ports, str(self.instant))
         self._fan_out.send(batch)
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
@@ -195,13 +215,14 @@ class _Records:
         mine = tuple(each for each in load_attempts(store) if each.concerns(sink))
         return cls(table, sink, mine, frozenset(e.instant.nonce for e in load_pending(store)))
 
-    def overlapping(self, version: int) -> tuple[Instant, ...]:
-        """Return the instants that may have sent rows since these records were loaded.
+    def overlapping(self, version: int, own: Instant) -> tuple[Instant, ...]:
+        """Return the instants that may have sent rows since these records were loaded, but our own.
 
         A writer that is gone from the records has committed, so decisions are read after them.
         """
         handle, ended = self.table.handle, set(self._ended())
         now = [each for each in load_attempts(handle.store) if each.concerns(self.sink)]
+        now = [each for each in now if each.instant != own]
         head = handle.cache.refresh().version
         decisions = handle.cache.timeline.load_after(version, limit=head - version)
         later = History.of(decisions, handle.cache.known().table)
@@ -229,4 +250,13 @@ class _Records:
         return sorted({each.sink for each in status_of(self.table.handle)} - {UNKNOWN})
 
     def _ended(self) -> list[Attempt]:
-        return [each for each in self.attempts if each.instant.nonce not in self.pending]
+        return [each for each in self.attempts if self._is_over(each)]
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Tell whether nothing of an attempt can come to the sink any more."""
+        if attempt.instant.nonce in self.pending:
+            return False
+        if self.sink not in attempt.under_way or has_ended(attempt.process):
+            return True
+        silent_ms = self.table.handle.store.now_ms() - attempt.began_ms
+        return silent_ms > _SILENT_MS_MAX

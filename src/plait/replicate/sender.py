@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from plait.errors import StorageError
 from plait.model.instant import Instant
 from plait.model.replicas import Attempt
 from plait.ports import Ports
+from plait.replicate.fan_out import FanOut
 from plait.replicate.sink import Sink
 from plait.storage.port import Store
 from plait.timeline.replica_records import write_attempt
+from plait.txn.liveness import process_mark
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,39 @@ class Sender:
     task: str = ""
     """Names this attempt of a task; empty: the writer itself."""
 
-    def write_record(self, sinks: Sequence[Sink]) -> None:
-        """Write the attempt record; one that was written before is replaced by a newer one."""
+    def write_record(self, sinks: Sequence[Sink], under_way: tuple[str, ...] = ()) -> None:
+        """Write the attempt record; one that was written before is replaced by a newer one.
+
+        Args:
+            sinks: those that rows are sent to.
+            under_way: those that had not answered when the write failed.
+        """
         now_ms, names = self.ports.clock.now_ms(), tuple(sink.name for sink in sinks)
-        attempt = Attempt(self.instant, names, now_ms, platform.node(), os.getpid(), self.task)
+        mark = process_mark() if under_way else ""
+        attempt = Attempt(
+            self.instant, names, now_ms, platform.node(), os.getpid(), self.task, under_way, mark
+        )
         write_attempt(self.store, attempt)
+
+    def leave_record(self, sinks: Sequence[Sink], fan_out: FanOut) -> None:
+        """Write the record of a write that failed, and again when a silent sink has answered.
+
+        As long as one is under way, no repair settles the record: it may be undone by what comes.
+
+        Raises:
+            StorageError: the record is as it was before.
+        """
+        mutex = threading.Lock()
+
+        def write() -> None:
+            with mutex:
+                self.write_record(sinks, fan_out.under_way)
+
+        def write_later() -> None:
+            try:
+                write()
+            except StorageError:
+                _log.warning("the attempt record of %s stays", self.instant, exc_info=True)
+
+        write()
+        fan_out.when_quiet(write_later)

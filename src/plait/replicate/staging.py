@@ -190,7 +190,7 @@ class DualStaging:
         sender = self._sender
         try:
             if result is None:
-                sender.write_record(self._sinks)
+                sender.leave_record(self._sinks, self._fan_out)
             else:
                 delete_attempts(sender.store, sender.instant, [sender.task])
         except StorageError:

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from plait.errors import OptionError
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant
 from plait.model.replicas import Attempt, SinkPosition
@@ -42,8 +43,9 @@ class ReplicaStatus:
 
     @property
     def in_step(self) -> bool:
-        """Whether nothing is known to be missing or too much."""
-        return not (self.behind or self.ahead)
+        """Whether nothing is known to be missing or too much, rows that were kept included."""
+        extra = self.position is not None and self.position.extra
+        return not (self.behind or self.ahead or extra)
 
     @property
     def compared_at(self) -> int | None:
@@ -93,6 +95,34 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
         for at_work in (False, True)
     }
     return tuple(_status(name, head, known.get(name), history, divided) for name in sorted(named))
+
+
+def require_in_step(handle: TableHandle, replica: str, sink: str | None) -> None:
+    """Refuse a replica as a source of rows if it is a sink that may have others.
+
+    Args:
+        handle: the table that lost rows.
+        replica: the URI of the table that has them.
+        sink: the name under which it is a sink; None: every sink whose address is not known, or is
+            this one, may be it.
+
+    Raises:
+        OptionError: it is behind or ahead, or writers are sending rows to it.
+    """
+    table = handle.cache.refresh().table
+    known = {**table.former_replicas, **table.replicas}
+    for each in status_of(handle):
+        it_may_be = known.get(each.sink, replica) == replica if sink is None else each.sink == sink
+        if not it_may_be or (each.in_step and not each.pending):
+            continue
+        message = f"sink {each.sink} may have other rows than the table"
+        if each.behind:
+            message += f": it lacks version {each.behind[0]}"
+        hint = "name another replica"
+        if sink is None and each.sink not in known:
+            hint = f"if {replica} is another sink or none, say so by name (sink=...); else {hint}"
+        facts: dict[str, object] = {"behind": list(each.behind), "sink": each.sink}
+        raise OptionError(message, hint=hint, key="replica", value=replica, **facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
 from plait.services.replica_repair import ReplicaRepairReport, repair_from_replica
 from plait.storage import open_store
 from plait.txn.table_handle import TableHandle, open_handle
+from plait.write.replication import require_in_step
 
 
 class Mends:
@@ -41,6 +42,7 @@ class Mends:
         self,
         replica: str,
         *,
+        sink: str | None = None,
         storage_options: Mapping[str, object] | None = None,
         dry_run: bool = False,
     ) -> ReplicaRepairReport:
@@ -52,15 +54,19 @@ class Mends:
 
         Args:
             replica: the URI of a table with the same rows, such as a sink of a dual write.
+            sink: its name, if it is a sink. By default it may be any whose address the table's
+                definition does not give.
             storage_options: options of its store.
             dry_run: only say what is damaged.
 
         Raises:
-            OptionError: it is no replica, or its rows are others; nothing was written.
+            OptionError: it is no replica, its rows are others, or it is a sink that is not in step
+                with the table; nothing was written.
             RetryableConflictError: somebody else changed one of the buckets meanwhile.
         """
         store = open_store(replica, storage_options)
         theirs = open_handle(store, self._handle.ports, self._handle.consent)
+        require_in_step(self._handle, theirs.store.spec.uri, sink)
         return repair_from_replica(self._handle, theirs, dry_run=dry_run)
 
     def repair(

@@ -63,6 +63,20 @@ def with_garbage(status: WriteStatus, paths: Iterable[str]) -> WriteStatus:
     return replace(status, changes=changes)
 
 
+def as_sent(status: WriteStatus) -> WriteStatus:
+    """Return the status of rows that sinks got: each key that came in counts as written.
+
+    A sink takes a row that changes nothing in the table, such as the removal of a key that is not
+    there, before or after the row of another writer; nothing but a conflict tells in which order.
+    """
+    lookups = status.changes.lookups
+    named = lookups.filter(lookups["partition"].is_valid()).cast(TOUCHED)
+    if not named.num_rows:
+        return status
+    touched = pa.concat_tables([status.changes.touched, named])
+    return replace(status, changes=replace(status.changes, touched=touched))
+
+
 def leftovers(statuses: Iterable[WriteStatus]) -> set[str]:
     """Return every file of statuses that were replaced by later ones."""
     return set().union(*(status.changes.written() for status in statuses))

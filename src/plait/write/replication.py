@@ -85,6 +85,7 @@ class Replication(Protocol):
 
 _DEFINED = "plait.replicate.defined:replicas_of"
 _PARSED = "plait.replicate.address:parse_sink"
+_IN_STEP = "plait.replicate.status:require_in_step"
 """In a room above this one, and asked for by name: most tables have no sinks."""
 
 
@@ -108,6 +109,12 @@ def replication_of(
         hint = "name them too, under the same names; or omit replicas"
         raise OptionError(message, hint=hint, key="replicas", value=left_out)
     return asked
+
+
+def require_in_step(handle: TableHandle, replica: str, sink: str | None) -> None:
+    """Refuse to take rows from a sink that may have others than the table; raise OptionError."""
+    require: Callable[[TableHandle, str, str | None], None] = pkgutil.resolve_name(_IN_STEP)
+    require(handle, replica, sink)
 
 
 def parse_replicas(texts: Iterable[str]) -> dict[str, str]:

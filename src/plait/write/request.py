@@ -243,7 +243,8 @@ def plan_of(
         store: the table's store.
         instant: the instant of the commit.
         step: distinguishes the operations of one instant.
-        reads: whether the caller may still name a read that the operation depends on.
+        reads: whether keys that change nothing are to be told: the caller may still name a read
+            that the operation depends on, or sinks get the rows.
 
     Raises:
         OptionError: the table was laid out anew since the request was checked, and it makes no

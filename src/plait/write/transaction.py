@@ -26,7 +26,7 @@ from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
-from plait.write.combine import advance, combine_operations
+from plait.write.combine import advance, as_sent, combine_operations
 from plait.write.combine import combined_scope as widest
 from plait.write.replication import ReplicatedStaging, replicated, replication_of
 from plait.write.request import (
@@ -230,7 +230,8 @@ class Transaction:
             raise
 
     def _stage(self, part: _StagedOperation, snapshot: Snapshot) -> None:
-        part.status = part.staging.stage(snapshot, None)
+        status = part.staging.stage(snapshot, None)
+        part.status = status if part.replicated is None else as_sent(status)
         self._snapshot = advance(snapshot, part.status.changes)
 
     def _redo(

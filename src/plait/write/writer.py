@@ -35,6 +35,7 @@ from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.bringing import bring
+from plait.write.combine import as_sent
 from plait.write.locating import located
 from plait.write.replication import (
     ReplicatedStaging,
@@ -286,6 +287,7 @@ class Writer:
         status = self._staging.stage(snapshot, buckets)
         if self._replicated is not None:
             txn.ledger = self._replicated.ledger
+            status = as_sent(status)
         return status
 
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
@@ -295,7 +297,8 @@ class Writer:
             message = "a staging that cannot be staged again is asked to"
             raise InvariantError(message)
         with as_the_table_is_now():
-            plan = plan_of(self._request, head.table, store.spec, txn.instant)
+            sends = self._replicated is not None
+            plan = plan_of(self._request, head.table, store.spec, txn.instant, reads=sends)
             self._request = request = plan.request
             self._staging = self._staging.restaged(plan)
         txn.wants = self._wants(self._staging)
@@ -343,7 +346,8 @@ class Writer:
 
     def _begin_staging(self, engine: Engine, txn: OptimisticTransaction) -> Staging:
         self._engine = engine
-        plan = plan_of(self._request, txn.base.table, self._handle.store.spec, txn.instant)
+        store, sends = self._handle.store.spec, self._replicas is not None
+        plan = plan_of(self._request, txn.base.table, store, txn.instant, reads=sends)
         self._request = plan.request
         txn.distributed |= engine.name != self._default.name
         self._staging = engine.staging(plan, txn.announce)

@@ -32,6 +32,9 @@ _SHOWN = 100
     "--replica", metavar="URI", help="A table with the same rows: damaged buckets come from it."
 )
 @click.option(
+    "--sink", metavar="NAME", help="The name of the replica, if it is a sink of the table."
+)
+@click.option(
     "--accept-loss",
     "accept_loss",
     metavar="FINDING",
@@ -50,6 +53,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
     source: str | None,
     source_storage: dict[str, str],
     replica: str | None,
+    sink: str | None,
     accept_loss: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -68,7 +72,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
         if source is not None or accept_loss:
             message = "--replica goes with neither --from nor --accept-loss"
             raise click.UsageError(message)
-        _repair_from_replica(app, uri, storage, replica, source_storage, dry_run=dry_run)
+        _repair_from_replica(app, uri, storage, (replica, sink), source_storage, dry_run=dry_run)
         return
     table = open_for_verify(app, uri, storage)
     plan = table.plan_repair(
@@ -93,14 +97,15 @@ def _repair_from_replica(
     app: Application,
     uri: str,
     storage: dict[str, str],
-    replica: str,
+    named: tuple[str, str | None],
     replica_storage: dict[str, str],
     *,
     dry_run: bool,
 ) -> None:
     table = open_table(app, uri, storage)
+    replica, sink = named
     report = table.repair_from_replica(
-        replica, storage_options=replica_storage or None, dry_run=dry_run
+        replica, sink=sink, storage_options=replica_storage or None, dry_run=dry_run
     )
     rows = [
         [each.place, len(each.files), number(each.rows), number(each.found or 0)]

@@ -1,0 +1,182 @@
+"""What a sink takes after its write has failed (RFC 0043): nothing new begins, and it is told.
+
+The sink's calls wait for events, so that each test says when it answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import OptionError, ReplicationError, Table
+from plait.replicate import Replicas, ReplicaStatus, Retries, TableSink, repair, status
+from plait.timeline.replica_records import load_attempts, write_attempt
+from tests.support.memory import forget
+from tests.support.sinks import KeyValueSink, failing, fresh
+
+WAIT_S = 60.0
+
+
+def rows(v: int, *ids: int) -> pa.Table:
+    return pa.table({"id": ids, "v": [v] * len(ids)})
+
+
+@pytest.fixture
+def t(request: pytest.FixtureRequest) -> Table:
+    uri = f"memory://{request.node.name}"
+    forget(uri)
+    return Table.create(uri, "id bigint, v bigint", record_key="id")
+
+
+class Held:
+    """A sink whose calls of one kind wait until they are let go, and fail then if asked to."""
+
+    def __init__(self, sink: KeyValueSink, kind: str, *, fails: bool) -> None:
+        self.asked, self.go, self.calls = threading.Event(), threading.Event(), 0
+        self._kind, self._fails = kind, fails
+        sink.place.before = self._before
+
+    def _before(self, kind: str) -> None:
+        if kind == self._kind:
+            self.calls += 1
+            self.asked.set()
+            assert self.go.wait(WAIT_S)
+            if self._fails:
+                message = "the driver's time is over"
+                raise OSError(message)
+
+
+def send(t: Table, sink: KeyValueSink, data: pa.Table, patience_s: float = WAIT_S) -> None:
+    retries = Retries(attempts=3, pause_s=0.001, pause_s_max=0.001)
+    replicas = Replicas([sink], batch_size=100, retries=retries, patience_s=patience_s)
+    with t.writer("upsert", replicas=replicas) as writer:
+        writer.write(data)
+
+
+def told(t: Table, sink: KeyValueSink) -> ReplicaStatus:
+    return next(each for each in status(t) if each.sink == sink.name)
+
+
+def held(sink: KeyValueSink) -> dict[object, object]:
+    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
+
+
+def lane_of(sink: KeyValueSink) -> threading.Thread:
+    return next(each for each in threading.enumerate() if each.name == f"plait-{sink.name}")
+
+
+def test_a_batch_is_not_sent_again_once_its_write_has_failed(t: Table) -> None:
+    """An old batch would stand over the rows of the next writer."""
+    sink = fresh("late-again")
+    gate = Held(sink, "put", fails=True)
+    with pytest.raises(ReplicationError) as caught:
+        send(t, sink, rows(1, 1, 2), patience_s=0.05)
+    assert caught.value.facts["outcomes"][0]["state"] == "silent"  # type: ignore[index]
+    lane = lane_of(sink)
+    sink.place.before = None
+    send(t, sink, rows(2, 1, 2))
+    gate.go.set()
+    lane.join(WAIT_S)
+    assert gate.calls == 1
+    assert held(sink) == {1: 2, 2: 2}
+
+
+def test_a_sink_that_has_not_answered_stays_ahead_until_it_has_and_is_repaired(t: Table) -> None:
+    sink = fresh("late-takes")
+    gate = Held(sink, "put", fails=False)
+    with pytest.raises(ReplicationError):
+        send(t, sink, rows(1, 1), patience_s=0.05)
+    lane = lane_of(sink)
+    sink.place.before = None
+    send(t, sink, rows(2, 1))
+    (attempt,) = load_attempts(t.handle.store)
+    assert attempt.under_way == (sink.name,)
+    assert repair(t, sink).overlapped == (attempt.instant,)
+    assert not told(t, sink).in_step
+    gate.go.set()
+    lane.join(WAIT_S)
+    assert held(sink) == {1: 1}  # it came over the newer row
+    (attempt,) = load_attempts(t.handle.store)
+    assert attempt.under_way == ()
+    assert not told(t, sink).in_step
+    assert repair(t, sink).overlapped == ()
+    assert told(t, sink).in_step
+    assert held(sink) == {1: 2}
+
+
+def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
+    sink = fresh("late-ended")
+    gate = Held(sink, "put", fails=True)
+    with pytest.raises(ReplicationError):
+        send(t, sink, rows(1, 1), patience_s=0.05)
+    lane = lane_of(sink)
+    sink.place.before = None
+    (attempt,) = load_attempts(t.handle.store)
+    place, _, _ = attempt.process.rpartition("/")
+    write_attempt(t.handle.store, replace(attempt, process=f"{place}/1"))  # it had this number
+    repair(t, sink)
+    assert load_attempts(t.handle.store) == []
+    gate.go.set()
+    lane.join(WAIT_S)
+    assert not told(t, sink).in_step  # it was none that had ended, and says so
+
+
+def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
+    """It may have put rows of an older version over newer ones."""
+    sink = fresh("late-repair")
+    send(t, sink, rows(1, 1, 2))
+    t.upsert(rows(2, 1))
+    sink.place.before = failing(99)
+    with pytest.raises(ReplicationError):
+        repair(t, sink)
+    sink.place.before = None
+    assert len(told(t, sink).ahead) == 1
+    repair(t, sink)
+    assert told(t, sink).in_step
+    assert load_attempts(t.handle.store) == []
+
+
+# --- rows from a replica -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(t: Table) -> str:
+    """Make a sink of the table that holds its first row, and damage the file of that row."""
+    uri = f"{t.handle.store.spec.uri}-eu"
+    forget(uri)
+    Table.create(uri, "id bigint, v bigint", record_key="id")
+    with t.writer("upsert", replicas=Replicas([TableSink("eu", uri)])) as writer:
+        writer.write(rows(10, 1))
+    return uri
+
+
+def damage(t: Table) -> None:
+    (path,) = t.files()["path"].to_pylist()
+    t.handle.store.put(path, b"damaged")
+
+
+def test_rows_are_not_taken_from_a_sink_that_is_behind(t: Table, copy: str) -> None:
+    t.upsert(rows(999, 1))
+    damage(t)
+    for sink in (None, "eu"):
+        with pytest.raises(OptionError) as caught:
+            t.repair_from_replica(copy, sink=sink)
+        assert caught.value.facts["behind"] == [2]
+        assert caught.value.facts["sink"] == "eu"
+    assert t.version == 2
+
+
+def test_rows_are_taken_from_a_sink_that_is_in_step_and_from_what_is_none(
+    t: Table, copy: str
+) -> None:
+    damage(t)
+    assert t.repair_from_replica(copy).version == 2
+    assert t.scan().to_arrow().to_pylist() == [{"id": 1, "v": 10}]
+    t.upsert(rows(11, 1))
+    repair(t, TableSink("eu", copy))
+    t.upsert(rows(11, 1))  # the sink is behind, and the copy is not that sink
+    damage(t)
+    assert t.repair_from_replica(copy, sink="backup").version == 5
