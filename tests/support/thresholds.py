@@ -271,6 +271,7 @@ PACE: Final[Mapping[str, str]] = {
     "kafka.decode": "_ALONE _SMALLER _LARGER",
     "kafka.health": "_ROUNDS",
     "kafka.inference": "_TRIES",
+    "kafka.control": "_ANSWERED_MAX",
     "kafka.json_values": "_THREADS_MAX",
     "kafka.leading": "_FAILURES_MAX",
     "kafka.member": "_GAPS_MAX",

@@ -59,7 +59,9 @@ class ChangeReader:
         keys = pa.schema([schema.field(name) for name in spec.key])
         self._keys = decoder(keys) if spec.keyed else None
         self._key_check = RowCheck(keys, spec.key, spec.key)
-        self._elsewhere = [name for name in spec.partition_sources if name not in spec.key]
+        # Where keys are unique in the table, a key alone says which row it removes.
+        where = () if spec.across else spec.partition_sources
+        self._elsewhere = [name for name in where if name not in spec.key]
 
     def read(self, records: Sequence[Message]) -> ChangeSet:
         """Return what records change, in their order.

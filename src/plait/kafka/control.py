@@ -12,14 +12,20 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import AccessDeniedError, StorageError, TableNotFoundError
+from plait.errors import (
+    AccessDeniedError,
+    CorruptMetadataError,
+    StorageError,
+    TableNotFoundError,
+)
 from plait.kafka.access import TOPIC, Right, access_denied
 from plait.kafka.client import Clients
 from plait.kafka.library import is_absent, require_allowed, require_usable, translated
 from plait.kafka.settings import SinkSettings
 from plait.ports import SystemClock
-from plait.stream.message_schema import ACK, END, START
-from plait.stream.messages import EncodedMessage
+from plait.stream.message_schema import ACK, END, HELLO, START
+from plait.stream.messages import EncodedMessage, Hello, decode, encode
+from plait.stream.own_name import name_taken
 from plait.stream.transport import Endpoint
 
 if TYPE_CHECKING:
@@ -44,6 +50,10 @@ _DOUBT_S: Final = 60.0
 _SILENT_S: Final = 5.0
 """Whoever sends hears it too. If it does not for this long, it looks at the topic: of one that
 was deleted, the library says nothing for half a minute."""
+_CLAIM_S: Final = 10.0
+_ANSWER_S: Final = 1.0
+"""So long a process that has asked whose the name is waits for an answer."""
+_ANSWERED_MAX: Final = 1_000
 _TO_WRITERS: Final = (START, END, ACK)
 
 
@@ -76,6 +86,7 @@ class ControlTopic:
         self._begin()
         self.failed: Exception | None = None
         """Why nothing is heard any more; the process ends with it."""
+        self._claim: _Claim | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="plait-control", daemon=True)
         self._thread.start()
@@ -88,6 +99,29 @@ class ControlTopic:
         """
         if self.failed is not None:
             raise self.failed
+
+    def claim(self, table: str, life: str) -> None:
+        """Claim the name of the sink for a table, before any partition of it is taken.
+
+        Whoever comes to a name that another table has would take its partitions, and end it or
+        wait without a word. So each process asks first, and those of another table answer, at any
+        moment of their work. Of two that ask at once, the first on the topic has the name.
+
+        Args:
+            table: the table's identity.
+            life: a random text of this process.
+
+        Raises:
+            StreamError: another table has the name. Nothing was taken from it.
+        """
+        claim = _Claim(table, life)
+        self._claim = claim
+        self.send(encode(Hello(table, "", life)))
+        claim.asked.wait(_CLAIM_S)  # a topic that is in trouble shows it elsewhere
+        claim.known.wait(_ANSWER_S)
+        claim.settled = True
+        if claim.other:
+            raise name_taken(self._sink, table, claim.other)
 
     def coordinator(self) -> Endpoint:
         """Return a coordinator's end."""
@@ -255,11 +289,65 @@ class ControlTopic:
             return
         kind = dict(message.headers() or []).get("kind", b"")
         text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else ""
+        answer = None if self._claim is None else self._claim.hear(body, text)
+        if answer is not None:
+            self.send(encode(answer))
         with self._lock:
             for each in self._coordinators:
                 each.put(body)
             for each in self._writers if text in _TO_WRITERS else ():
                 each.put(body)
+
+
+class _Claim:
+    """Whose the name of the sink is: what this process has heard since it asked.
+
+    It asks by a hello of no writer. Processes of another table send it back as one of theirs: with
+    the life that asked. Only those answer whose own question stands earlier on the topic: whoever
+    meets another table's question before its own comes too late.
+    """
+
+    def __init__(self, table: str, life: str) -> None:
+        self._table, self._life = table, life
+        self.asked, self.known = threading.Event(), threading.Event()
+        """Asked: the question is on the topic. Known: somebody has answered it."""
+        self.other = ""
+        """The identity of the table that has the name, if another one has it."""
+        self.settled = False
+        self._answered: dict[str, None] = {}
+
+    def hear(self, body: bytes, kind: str) -> Hello | None:
+        """Look at a message; return the answer, if one is due."""
+        if self.settled and kind != HELLO:
+            return None
+        try:
+            message = decode(body)
+        except CorruptMetadataError:
+            return None  # who reads it says so
+        asks = isinstance(message, Hello) and not message.writer
+        if message.table == self._table:
+            mine = isinstance(message, Hello) and message.life == self._life
+            (self.asked if asks and mine else self.known).set()
+            return None
+        answers = asks and self.asked.is_set()
+        if isinstance(message, Hello) and answers and message.life != self._life:
+            return self._answer(message.life)
+        if not self.settled:
+            self._lose(message.table)
+        return None
+
+    def _answer(self, life: str) -> Hello | None:
+        """Answer a process of another table that asks, once."""
+        if life in self._answered:
+            return None
+        if len(self._answered) >= _ANSWERED_MAX:
+            self._answered.clear()
+        self._answered[life] = None
+        return Hello(self._table, "", life)
+
+    def _lose(self, other: str) -> None:
+        self.other = other
+        self.known.set()
 
 
 class _Doubt:

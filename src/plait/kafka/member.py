@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from plait.errors import UndecodableError
 from plait.kafka.library import is_lost_offset, require_usable, translated
 from plait.kafka.memory import queue_settings, size_of
 from plait.kafka.position import OffsetRange, require_there
@@ -106,13 +107,19 @@ class Member:
         )
 
     def _read_until(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            self._step(reading=True)
+        poison: UndecodableError | None = None
+        while poison is None and not stop.is_set():
+            try:
+                self._step(reading=True)
+            except UndecodableError as error:  # the records before it are good, and committed first
+                poison = error
         until = self._clock.monotonic() + self._settings.patience_s
         self._task.hurry()
         while not self._task.settled and self._clock.monotonic() < until:
             self._step(reading=False)
         self._tell_group(wait=True)
+        if poison is not None:
+            raise poison
 
     def _step(self, *, reading: bool) -> None:
         """Take what has come, and follow the sink where it wants to read elsewhere."""

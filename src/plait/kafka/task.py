@@ -8,7 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from plait.errors import OffsetGapError, PlanStaleError, StreamError, TransactionClosedError
+from plait.errors import (
+    OffsetGapError,
+    PlanStaleError,
+    StreamError,
+    TransactionClosedError,
+    UndecodableError,
+)
 from plait.kafka.changes import ChangeReader
 from plait.kafka.client import Clients
 from plait.kafka.control import ControlTopic
@@ -81,6 +87,7 @@ class SinkTask:
         Raises:
             AccessDeniedError: the user lacks a right on the brokers; nothing was written.
             StorageError: the brokers do not answer.
+            StreamError: processes of another table are at work under the name of this sink.
             MissingDependencyError: the library is not installed.
         """
         self.table, self.settings = table, settings
@@ -95,6 +102,11 @@ class SinkTask:
         for topic in settings.topics:  # before the control topic is made for a name that is none
             self.clients.require_topic(topic)
         self._control = ControlTopic(self.clients, settings)
+        try:
+            self._control.claim(table.handle.identity, table.handle.ports.ids.nonce())
+        except BaseException:
+            self._control.close()
+            raise
         self._clock = table.handle.ports.clock
         self._lanes: dict[SourcePartition, _Lane] = {}
         self._leader: Leader | None = None
@@ -231,6 +243,8 @@ class SinkTask:
         gaps, say so by ``begin`` if the first record from there on has a greater one.
 
         Raises:
+            UndecodableError: a record cannot be decoded, and has no place to go. Those before it
+                were taken: ask for a commit by ``hurry``, and ``poll`` until ``settled``.
             TableError: see ``poll``; or a file could not be written.
         """
         self.poll()
@@ -260,7 +274,11 @@ class SinkTask:
             return
         spec = lane.participant.spec or self._spec
         changes = self._reader(spec).read(records)
-        self._letters.take(records, changes.bad)
+        try:
+            self._letters.take(records, changes.bad)
+        except UndecodableError:
+            self._put_piece(source, records[: changes.bad[0].at])  # they are good, and go first
+            raise
         end = SourceOffset((records[-1].offset() or 0) + 1, at.topic_id)
         try:
             lane.participant.write(

@@ -26,15 +26,17 @@ class OwnName:
         Raises:
             StreamError: always.
         """
-        name = self.application
-        message = f"the name {name!r} is used by another table, whose coordinator answers"
-        hint = "use another application name; for a sink, pass another --name"
-        self._error = StreamError(
-            message, hint=hint, application=name, table=self.table, other=turn.table
-        )
+        self._error = name_taken(self.application, self.table, turn.table)
         raise self._error
 
     def require(self) -> None:
         """Raise StreamError if a turn was refused."""
         if self._error is not None:
             raise self._error
+
+
+def name_taken(application: str, table: str, other: str) -> StreamError:
+    """Return the error that another table uses the name of a stream."""
+    message = f"the name {application!r} is used by another table, whose processes answer"
+    hint = "use another application name; for a sink, pass another --name"
+    return StreamError(message, hint=hint, application=application, table=table, other=other)

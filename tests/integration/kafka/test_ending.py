@@ -149,6 +149,60 @@ def test_a_process_that_waits_for_brokers_ends_at_once_with_0_when_it_is_told_to
             process.wait()
 
 
+PROGRAM = """
+import os, runpy, signal, sys
+number, event, text = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+def hear(name, args):
+    global number
+    if number and name == event and text in "".join(a for a in args if isinstance(a, str)):
+        told, number = number, 0
+        os.kill(os.getpid(), told)
+sys.addaudithook(hear)
+sys.argv = ["tablectl", *sys.argv[4:]]
+runpy.run_module("plait.cli", run_name="__main__")
+"""
+"""Runs ``tablectl``, and sends itself a signal at the first event of a kind in the interpreter."""
+PHASES = (
+    ("import", "plait.cli.main"),
+    ("import", "plait.cli.commands.sink"),
+    ("import", "numpy"),
+    ("import", "pyarrow"),
+    ("open", "table.json"),
+    ("os.listdir", "timeline"),
+    ("import", "confluent_kafka"),
+    ("import", "plait.kafka.monitoring"),
+    ("open", "pending"),
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_go_while_it_starts_ends_with_0(
+    make_events: Callable[..., Events], tmp_path: Path, number: signal.Signals
+) -> None:
+    """In each phase, from the first import of the program until its coordinator begins a turn."""
+    events, uri = make_events(1), str(tmp_path / "t")
+    table = Table.create(uri, "id bigint, note string")
+    events.produce({"id": each, "note": "a"} for each in range(10))
+    line = [
+        "sink", "kafka", uri, "--topic", events.name, "--bootstrap", events.kafka.bootstrap,
+    ]  # fmt: skip
+    codes: dict[tuple[str, str], int] = {}
+    for event, text in PHASES:
+        program = [sys.executable, "-c", PROGRAM, str(int(number)), event, text, *line]
+        process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        try:
+            codes[event, text] = process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            codes[event, text] = -1  # no such event: the list is stale
+        finally:
+            process.kill()
+            process.wait()
+    assert codes == dict.fromkeys(PHASES, 0)
+    with events.running(table):
+        wait_for(table, 10)
+    assert table.stream(events.name).audit().problems == ()
+
+
 class SinkProcess:
     """A sink in a process of its own, for as long as the block lasts."""
 

@@ -126,7 +126,7 @@ def _smallest(node: Node, known: dict[int, int]) -> int:
 
 
 @dataclass(slots=True)
-class Known:
+class TypeFacts:
     """What was computed of the types of a schema, by their identity, while it is alive."""
 
     sizes: dict[int, int] = field(default_factory=dict)
@@ -140,9 +140,9 @@ class Columns:
     nothing.
     """
 
-    def __init__(self, cursors: Cursors, known: Known | None = None) -> None:
+    def __init__(self, cursors: Cursors, known: TypeFacts | None = None) -> None:
         self._cursors = cursors
-        self._known = known or Known()
+        self._known = known or TypeFacts()
 
     def read(self, node: Node, kind: pa.DataType, rows: Ints) -> pa.Array:
         """Read a value of each record."""
