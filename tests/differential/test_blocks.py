@@ -47,6 +47,7 @@ BESIDE: dict[str, Do] = {
     "upsert_x": Do("upsert", rows=(at("x", 70),)),
     "upsert_y": Do("upsert", rows=(at("y", 71),)),
     "skip_z": Do("skip", rows=(at("z", 72),)),
+    "upsert_another": Do("upsert", rows=(at("z", 73, 8),)),
     "delete_key": Do("delete_keys", rows=(at("x"),)),
 }
 SHAPES = tuple(
@@ -70,8 +71,9 @@ SEEN: tuple[tuple[str, str, str], ...] = (
     ("absent", "upsert_x delete_place", "upsert_y"),
     ("absent", "upsert_y delete_row", "upsert_x"),
     ("elsewhere", "upsert_x replace_table", "delete_key"),
+    ("absent", "skip_x replace_place", "upsert_another"),
 )
-"""Run for every shape: those of which one part once met nobody."""
+"""Run for every shape: those of which one part once met nobody, and one that must meet nobody."""
 
 
 def blocks(number: int) -> list[tuple[str, str, str]]:
