@@ -36,6 +36,7 @@ from plait.ports import Ports
 from plait.state.checkpoint import write_checkpoint
 from plait.state.events import COMMITS, TABLES, Events, LiveEntry
 from plait.testing import CountingStore, open_wrapped
+from plait.timeline.paths import slot
 
 RESULTS = Path(__file__).with_name("results") / "open_table.json"
 COLUMNS = "day int, id bigint, at timestamp, a double, b double, c int, d date, s string, t string"
@@ -120,6 +121,7 @@ def build_ours(
     events = Events(added=added, commits=_table(COMMITS, commits, one, each))
     last = commits - 1
     state = replace(known, version=last, files=count, tail=(LiveEntry(last, None, events),))
+    table.handle.store.put(slot(last), b"")  # as if it was archived
     write_checkpoint(table.handle.store, state, Ports())
 
 

@@ -170,9 +170,22 @@ def publish_manifest(store: Store, manifest: Manifest) -> bool:
     path = paths.index_manifest(manifest.index, manifest.number)
     if not store.put_if_absent(path, manifest.to_bytes()):
         return False
-    if manifest.number == max(list_manifests(store, manifest.index)):  # it may have slept
-        store.put(paths.INDEX_HINT, f"{manifest.index} {manifest.number}".encode())
+    newest = max(list_manifests(store, manifest.index), default=-1)
+    if manifest.number == newest:  # it may have slept
+        store.put(paths.INDEX_HINT, _hint(manifest))
     return True
+
+
+def withdraw_manifest(store: Store, manifest: Manifest) -> None:
+    """Delete a manifest of a table that is gone, and its hint; nothing of another table."""
+    doomed = [paths.index_manifest(manifest.index, manifest.number)]
+    if store.find(paths.INDEX_HINT, size_max=_HINT_BYTES_MAX) == _hint(manifest):
+        doomed.append(paths.INDEX_HINT)
+    store.delete(doomed)
+
+
+def _hint(manifest: Manifest) -> bytes:
+    return f"{manifest.index} {manifest.number}".encode()
 
 
 def load_manifest(store: Store, index: str, number: int) -> Manifest | None:

@@ -39,8 +39,8 @@ class FileLock:
     def __init__(self, root: str, ports: Ports) -> None:
         self._path = f"{root.rstrip('/')}/{_FOLDER}/commit"
         self._clock, self._ports = ports.clock, ports
-        self._disk = Disk(root, ports.ids)
-        self._store = LocalStore(root, clock=ports.clock, ids=ports.ids)
+        self._disk = Disk(root, ports.ids, makes_root=False)
+        self._store = LocalStore(root, clock=ports.clock, ids=ports.ids, makes_root=False)
         self._threads = fifo_lock(f"file:{os.path.realpath(root)}")
         self._queue = TicketQueue(self._disk, root, f"{_FOLDER}/queue", try_lock, ports)
 

@@ -10,7 +10,7 @@ from plait.errors import CorruptMetadataError, UnsupportedFeatureError
 from plait.storage.port import Store
 
 _TABLE = ".meta/table.json"
-_BYTES_MAX = 1 << 16
+IDENTITY_BYTES_MAX = 1 << 16
 FORMAT_VERSION = 1
 _ID = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
 
@@ -21,7 +21,7 @@ def table_name(store: Store) -> str:
     Raises:
         CorruptMetadataError: the identity cannot be read; a guess could split the table's writers.
     """
-    body = store.find(_TABLE, size_max=_BYTES_MAX)
+    body = store.find(_TABLE, size_max=IDENTITY_BYTES_MAX)
     return place_name(store) if body is None else f"id-{identity_of(body)}"
 
 
@@ -56,7 +56,7 @@ def require_identity(store: Store) -> str:
         CorruptMetadataError: it is missing or damaged.
         UnsupportedFeatureError: the format of the table is newer.
     """
-    body = store.find(_TABLE, size_max=_BYTES_MAX)
+    body = store.find(_TABLE, size_max=IDENTITY_BYTES_MAX)
     if body is None:
         message = f"{_TABLE} is missing"
         hint = "restore it from a backup"
@@ -70,4 +70,5 @@ def require_identity(store: Store) -> str:
         raise UnsupportedFeatureError(
             message, hint="upgrade plait", features=[f"format {written!r:.40}"], path=_TABLE
         )
+    return identity
     return identity

@@ -39,8 +39,10 @@ def create_handle(
     told = consent.also(*definition.replicas.values(), contract.lock)
     handle = make_handle(store, ports, contract.lock, consent=told)
     require_slots(handle)
-    create_table(handle.store, ports, replace(table, contract=contract))
-    return replace(handle, contract=contract, known_identity=require_identity(store))
+    first = create_table(handle.store, ports, replace(table, contract=contract))
+    handle.cache.identity = require_identity(store)
+    handle.cache.offer(first)  # what it goes on from is the table that was created
+    return replace(handle, contract=contract)
 
 
 def open_expected(

@@ -50,7 +50,7 @@ def pin(
     def load(state: TableState) -> Snapshot:
         return state.snapshot(handle.store, version=asked, wants=wants)
 
-    return read_pinned(handle, load, since=asked)
+    return read_pinned(handle, load, since=asked, version=asked)
 
 
 def pin_changes(

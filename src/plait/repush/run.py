@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +17,10 @@ from plait.errors import (
     CommitOutcomeUnknownError,
     InvariantError,
     RepushCancelledError,
+    StorageError,
     StreamError,
     TableError,
+    TableNotFoundError,
 )
 from plait.model.decision import Decision
 from plait.model.instant import Operation
@@ -190,11 +192,30 @@ class _Work:
     def run(self) -> RepushReport:
         """Load, follow and swap, whatever of it is left to do.
 
-        If another process swaps meanwhile, its work is done, whatever that broke here.
+        If another process swaps meanwhile, its work is done, whatever that broke here. If the
+        table is deleted meanwhile, what was written for it goes too: nobody else knows of it.
 
         Raises:
             RepushCancelledError: another process cancelled it.
         """
+        try:
+            return self._run()
+        except TableNotFoundError:
+            self._leave_nothing()
+            raise
+
+    def _leave_nothing(self) -> None:
+        """Delete the directory if the table is gone; else its files may be the table's by now."""
+        try:
+            self.handle.require_same_table()
+        except TableNotFoundError:
+            store = self.handle.plain_store
+            with suppress(StorageError):
+                store.delete([info.path for info in store.list(self.opened.directory)])
+        except TableError:
+            return
+
+    def _run(self) -> RepushReport:
         try:
             decision = self._build()
         except CommitOutcomeUnknownError:

@@ -19,14 +19,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from plait.errors import CorruptMetadataError, StorageError, TableError
+from plait.errors import CorruptMetadataError, StorageError, TableError, TableNotFoundError
 from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.admission import require_usable
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
-from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
 from plait.timeline.features import ARCHIVE
@@ -144,6 +143,7 @@ def archive(handle: TableHandle, plan: ArchivePlan | None = None) -> ArchiveRepo
     emptied = empty_slots(handle) if planned.unfinished else 0
     decision, files = _move(handle, planned) if planned.decisions else (None, ())
     if decision is None:
+        handle.require_same_table()
         return ArchiveReport(planned, None, (), emptied)
     emptied += empty_slots(handle)
     return ArchiveReport(planned, decision.version, tuple(f.path for f in files), emptied)
@@ -163,7 +163,7 @@ def empty_slots(handle: TableHandle) -> int:
     while True:
         try:
             for file in archived.files:
-                _empty(handle.store, file, start)
+                _empty(handle, file, start)
         except CorruptMetadataError:
             newer = handle.cache.refresh().archive
             if newer == archived:
@@ -173,13 +173,25 @@ def empty_slots(handle: TableHandle) -> int:
             return archived.last + 1 - start
 
 
-def _empty(store: Store, file: ArchiveFile, start: int) -> None:
-    """Empty the slots of a file from a version on."""
+def _empty(handle: TableHandle, file: ArchiveFile, start: int) -> None:
+    """Empty the slots of a file from a version on.
+
+    Only a slot that has what the file has is emptied. Another one is damaged, and is emptied too;
+    but not if the table was deleted and made again meanwhile, when it is of another table.
+    """
     if file.last < start:
         return
-    load_archive(store, file.path, sha256=file.sha256)
+    store = handle.store
+    bodies = load_archive(store, file.path, sha256=file.sha256)
     for version in range(max(start, file.first), file.last + 1):
-        store.put(paths.slot(version), b"")
+        slot, body = paths.slot(version), bodies[version - file.first]
+        if store.capabilities.compare_and_swap:
+            emptied = store.replace(slot, b"", expected=body)
+        elif emptied := store.find(slot) == body:
+            store.put(slot, b"")
+        if not emptied and store.find(slot) != b"":
+            handle.require_same_table()
+            store.put(slot, b"")
 
 
 def _first_full(handle: TableHandle, archived: int) -> int:
@@ -236,7 +248,8 @@ def _move(handle: TableHandle, plan: ArchivePlan) -> tuple[Decision | None, Sequ
     try:
         decision = mover.run()
     except TableError as error:
-        if not (mover.tried or isinstance(error, StorageError)):  # else recovery finds the record
+        unsure = mover.tried or isinstance(error, StorageError)
+        if not unsure or isinstance(error, TableNotFoundError):  # else recovery finds the record
             _remove(handle, [*mover.names, record], heartbeat, instant)
         raise
     finally:

@@ -6,8 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from plait.errors import CorruptMetadataError, PlanStaleError, StorageError
-from plait.index.manifest import IndexRun, Manifest, list_manifests, load_newest, publish_manifest
+from plait.errors import CorruptMetadataError, PlanStaleError, StorageError, TableNotFoundError
+from plait.index.manifest import (
+    IndexRun,
+    Manifest,
+    list_manifests,
+    load_newest,
+    publish_manifest,
+    withdraw_manifest,
+)
 from plait.services.index_files import delete_old
 from plait.txn.key_window import forget_index, is_decided, load_known
 from plait.txn.table_handle import TableHandle
@@ -79,7 +86,11 @@ def publish_run(handle: TableHandle, written: WrittenRun) -> Manifest | None:
                 return None
             handle.ports.observer.phase("index")
             if publish_manifest(store, manifest):
+                _require_same_table(handle, manifest)
                 return manifest
+    except TableNotFoundError:  # nobody else deletes it at a table that is gone
+        _delete(handle, written)
+        raise
     finally:
         forget_index(handle)
     _delete(handle, written)
@@ -120,6 +131,15 @@ def _together(
         return None
     had = any(run.first <= mine.first and mine.last <= run.last for run in newest.runs)
     return None if had else written.beside(newest, number)
+
+
+def _require_same_table(handle: TableHandle, manifest: Manifest) -> None:
+    """Take a manifest away that was published where the table is gone, or is another one."""
+    try:
+        handle.require_same_table()
+    except TableNotFoundError:
+        withdraw_manifest(handle.store, manifest)
+        raise
 
 
 def _delete(handle: TableHandle, written: WrittenRun) -> None:

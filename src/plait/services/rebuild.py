@@ -92,6 +92,7 @@ def rebuild(handle: TableHandle) -> RebuildReport:
     with pinned(handle, lambda state: _plan(state, handle), since=oldest) as (plan, missing):
         stats, unread = _read(handle, missing)
     if not stats.num_rows:
+        handle.require_same_table()  # files of a table that is gone cannot be read either
         return RebuildReport(plan, 0, unread, None)
     heads: list[TableState] = []
 

@@ -16,6 +16,7 @@ from plait.errors import (
     StorageError,
     TableNotFoundError,
 )
+from plait.locks.identity import IDENTITY_BYTES_MAX, identity_of
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
@@ -23,14 +24,19 @@ from plait.ports import Ports
 from plait.read.wanted import Wants
 from plait.state.checkpoint import (
     hinted_checkpoint,
+    list_checkpoints,
     load_checkpoint,
     load_newest,
+    stands,
+    try_checkpoint,
     write_checkpoint,
 )
 from plait.state.events import LiveEntry
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
+from plait.timeline.codec import SLOT_BYTES_MAX
+from plait.timeline.lent_slots import plain_store
 from plait.timeline.log import Timeline
 
 T = TypeVar("T")
@@ -48,6 +54,8 @@ class StateCache:
         self.store = store
         self.ports = ports
         self.timeline = Timeline(store)
+        self.identity: str | None = None
+        """The table's identity, once it was read: it tells damage from another table."""
         self._lock = threading.Lock()
         self._state: TableState | None = None
 
@@ -56,22 +64,136 @@ class StateCache:
         state = self._state
         return self.refresh() if state is None else state
 
-    def refresh(self) -> TableState:
-        """Look at the head, and apply what came since: one read when nothing did.
+    def refresh(self, *, checked: bool = True) -> TableState:
+        """Look at the head, and apply what came since: two reads when nothing did.
+
+        What was read since then continues what was known, so it is of the same table. When
+        nothing was, the slot of the version that is known is read once more: without that, a
+        client of a table that was deleted would go on from its memory for ever.
+
+        ``checked``: False for who publishes before anything is told of what was seen:
+        ``publish`` looks itself, after its decision is there.
 
         Raises:
-            TableNotFoundError: there is no table here.
-            FormatError: it is damaged, or from a newer Plait.
+            TableNotFoundError: there is no table here, or another one than was opened.
+            FormatError: it is damaged, or from a newer Plait. What is below the damage is known
+                then, and ``snapshot`` shows its versions.
         """
-        return self._keep(self._catch_up(self._state or self._open()))
+        known = self._state
+        if known is None:
+            return self._first_look()
+        state = self._advance(known)
+        if checked and state.version == known.version:
+            self.require_same_table(state)
+        return self._keep(state)
 
-    def _catch_up(self, state: TableState) -> TableState:
-        load = self.timeline.load_active
+    def reach(self, version: int) -> TableState:
+        """Look at the head, and return a state that has a version, also from below damage.
+
+        Raises:
+            TableNotFoundError, FormatError: as ``refresh``, where the version is not below.
+        """
+        try:
+            return self.refresh()
+        except CorruptMetadataError:
+            state = self._state
+            if state is None or not 0 <= version <= state.version:
+                raise
+            return state
+
+    def _first_look(self) -> TableState:
+        """Load the newest state, from a checkpoint of which the timeline proves that it is ours.
+
+        A checkpoint is named by its version. One that a client of a deleted table wrote into the
+        table that was made in its place must cost time only, so the next older one is tried.
+        """
+        first: CorruptMetadataError | TableNotFoundError | None = None
+        for start in self._starts():
+            try:
+                state = self._advance(start)
+                if state.version == start.version and start.checkpoint >= 0:
+                    self.require_same_table(state)
+            except (CorruptMetadataError, TableNotFoundError) as error:
+                first = first or error
+                if start.checkpoint < 0 or self._state is not None:
+                    raise first from None
+                continue
+            if self.identity is not None:
+                self._require_identity()
+            return self._keep(state)
+        raise first or self._absent()
+
+    def _advance(self, start: TableState) -> TableState:
+        """Catch up with the head; where the timeline is damaged, keep what lies below that."""
+        reached = [start]
+        try:
+            state = self._catch_up(reached)
+        except (FormatError, InstantExpiredError) as error:
+            below = reached[-1]
+            if below.version == start.version:
+                self.require_same_table(start)
+            self._keep(below)
+            if not isinstance(error, CorruptMetadataError):
+                raise
+            raise _with_remedy(error, below.version) from error
+        if state.checkpoint > start.version:
+            self._require_identity()  # by way of a checkpoint, which does not continue ``start``
+        return state
+
+    def require_same_table(self, state: TableState) -> None:
+        """Refuse to go on where the table of a state is gone, or another one is in its place.
+
+        The slot of its version is compared: each decision names the one before, so one that is
+        there proves all of the history. Only where it is not as it was, more is read.
+
+        Raises:
+            TableNotFoundError: the table is not there any more.
+            CorruptMetadataError: it is, and its newest decision is lost or another one.
+            StorageError: the store does not answer.
+        """
+        path = paths.slot(state.version)
+        if stands(plain_store(self.store), state):
+            return
+        self._require_identity()
+        if stands(self.store, state):
+            return  # it is lent, and was not copied yet
+        found = self.store.find(path, size_max=SLOT_BYTES_MAX)
+        if found == b"":
+            return  # it was archived
+        below = paths.slot(max(0, state.version - 1))
+        if found is None and self.store.find(below, size_max=SLOT_BYTES_MAX) is None:
+            became = "replaced by an older copy, or lost its timeline,"
+            raise self._gone(became)
+        became = "is missing" if found is None else "is not the decision that it was"
+        message = f"{path} {became}: this client has seen another one there"
+        hint = "older versions can be read; `tablectl verify` lists all damage"
+        raise CorruptMetadataError(
+            message, hint=hint, path=path, expected=state.checksum, found="another decision"
+        )
+
+    def _require_identity(self) -> None:
+        """Refuse a place that has no table, or another one than this client opened."""
+        body = self.store.find(paths.TABLE, size_max=IDENTITY_BYTES_MAX)
+        if body is not None and self.identity in (None, identity_of(body)):
+            return
+        missing = body is None
+        raise self._gone("deleted, renamed or unmounted" if missing else "deleted and made again")
+
+    def _gone(self, became: str) -> TableNotFoundError:
+        uri = self.store.spec.uri
+        message = f"the table at {uri} was {became} since it was opened"
+        hint = "end all clients before a table is deleted, and open it again when it is there"
+        return TableNotFoundError(message, hint=hint, uri=uri)
+
+    def _catch_up(self, reached: list[TableState]) -> TableState:
+        """Apply what came since; ``reached`` gets each state on the way."""
+        load, state = self.timeline.load_active, reached[-1]
         while True:
             before = state.version
             try:
                 for decision in load(before, limit=_NEAR):
                     state = state.apply(decision, where=paths.slot(decision.version))
+                    reached[-1] = state
             except InstantExpiredError:
                 newest = load_newest(self.store, least=state.version + 1)
                 if newest is not None and newest.version > state.version:
@@ -106,10 +228,15 @@ class StateCache:
 
         ``wants``: what is looked at; of a large table no other files are loaded.
 
+        A version below damage of the timeline is shown all the same: what came after it is lost
+        or unreadable, but it is whole.
+
         Raises:
             InstantNotFoundError, InstantExpiredError: no such version, or no more.
         """
-        return self.ask(lambda state: state.snapshot(self.store, version=version, wants=wants))
+        return self.ask(
+            lambda state: state.snapshot(self.store, version=version, wants=wants), version=version
+        )
 
     def loaded(self) -> TableState:
         """Look at the head, and load all file events."""
@@ -120,19 +247,22 @@ class StateCache:
 
         return self.ask(load)
 
-    def ask(self, what: Callable[[TableState], T]) -> T:
+    def ask(self, what: Callable[[TableState], T], *, version: int | None = None) -> T:
         """Look at the head and ask its state for something; look again if others took it away.
 
         A checkpoint that this client rests on may have been collected meanwhile: then the newest is
         loaded. That costs time, nothing else (INV-11). It goes on while the head moves, but not for
         ever: what is missing at head after head is missing.
+
+        ``version``: what is asked about; it may lie below damage of the timeline.
         """
-        state = self.refresh()
+        state = self.refresh() if version is None else self.reach(version)
         for look in range(_LOOKS_MAX):
             try:
                 return what(state)
             except (CorruptMetadataError, InstantExpiredError) as error:
                 before = state.version
+                self.require_same_table(state)
                 if isinstance(error, InstantExpiredError):
                     state, anew = self.refresh(), False
                 else:
@@ -144,7 +274,7 @@ class StateCache:
 
     def _renewed(self) -> TableState:
         """Load the state anew, and not by way of what others keep meanwhile."""
-        return self._keep(self._catch_up(self._open()), same_version=True)
+        return self._keep(self._catch_up([next(self._starts())]), same_version=True)
 
     def offer(self, state: TableState, *, same_version: bool = False) -> TableState:
         """Take in a state that the caller applied itself.
@@ -207,17 +337,36 @@ class StateCache:
         newest = load_newest(self.store)
         return newest if newest is not None and newest.version > state.version else state
 
-    def _open(self) -> TableState:
-        state = load_newest(self.store)
-        if state is not None:
-            return state
+    def _starts(self) -> Iterator[TableState]:
+        """Yield the states to begin from: the newest checkpoint, older ones, version 0."""
+        newest = load_newest(self.store)
+        if newest is not None:
+            yield newest
+            for version in reversed(list_checkpoints(self.store)):
+                older = try_checkpoint(self.store, version) if version < newest.version else None
+                if older is not None:
+                    yield older
         first = self.timeline.find(0)
         if first is None:
-            uri = self.store.spec.uri
-            message = f"there is no table at {uri}"
-            hint = "create it with Table.create; see `tablectl create --help`"
-            raise TableNotFoundError(message, hint=hint, uri=uri)
-        return TableState.create(first, where=paths.slot(0))
+            if newest is None:
+                raise self._absent()
+            return
+        yield TableState.create(first, where=paths.slot(0))
+
+    def _absent(self) -> TableNotFoundError:
+        uri = self.store.spec.uri
+        message = f"there is no table at {uri}"
+        hint = "create it with Table.create; see `tablectl create --help`"
+        return TableNotFoundError(message, hint=hint, uri=uri)
+
+
+def _with_remedy(error: CorruptMetadataError, below: int) -> CorruptMetadataError:
+    """Say which versions can be read all the same, and what gives the table back."""
+    hint = (
+        f"{error.hint or 'restore the file from a backup'}; versions up to {below} can be read, "
+        f"for example scan(version={below}); `tablectl repair` can cut off what lies beyond"
+    )
+    return CorruptMetadataError(error.message, hint=hint, **{**error.facts, "readable": below})
 
 
 def _newest_rebuild(tail: Sequence[LiveEntry]) -> int | None:

@@ -39,9 +39,10 @@ from plait.state.trust import Trust
 from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import parse_reserved, reserved_to_dict
+from plait.timeline.codec import SLOT_BYTES_MAX, parse_reserved, reserved_to_dict
 from plait.timeline.features import ARCHIVE, RESTORES, divided, unknown_of
-from plait.timeline.seal import checksum_of, unique
+from plait.timeline.lent_slots import plain_store
+from plait.timeline.seal import checksum_of, sealed_checksum, unique
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +143,11 @@ def _write(
     places: Sequence[pa.Table],
     ports: Ports,
 ) -> TableState | None:
-    """Add a part to those of a state, and write the checkpoint; None if there is one already."""
+    """Add a part to those of a state, and write the checkpoint; None if there is one already.
+
+    Its name is its version. So where another table is in the place of ours now, it is taken away:
+    the other table would begin from it.
+    """
     shown = state.lineage.shown(state.horizons.final, state.table.kept)
     events = compact(events, shown=shown, oldest=not state.parts)
     nonce = ports.ids.nonce()
@@ -158,7 +163,24 @@ def _write(
         store.delete([file.path for file in part.files])
         return None
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
-    return based
+    if stands(plain_store(store), state):
+        return based
+    store.delete([paths.CHECKPOINT_HINT, *(file.path for file in part.files)])
+    if store.find(paths.checkpoint(state.version), size_max=_STATE_BYTES_MAX) == sealed:
+        store.delete([paths.checkpoint(state.version)])
+    return None
+
+
+def stands(store: Store, state: TableState) -> bool:
+    """Tell whether the newest decision of a state is in its slot.
+
+    Each decision names the one before. So if it is there, the timeline is that of the state.
+    """
+    try:
+        body = store.find(paths.slot(state.version), size_max=SLOT_BYTES_MAX)
+    except CorruptMetadataError:  # too large to be one
+        return False
+    return bool(body) and sealed_checksum(body or b"") == state.checksum
 
 
 def _is_taken_in(older: Part, events: Events) -> bool:
@@ -188,11 +210,11 @@ def load_newest(store: Store, *, least: int = 0) -> TableState | None:
     """
     hinted = hinted_checkpoint(store)
     if hinted is not None and hinted >= least:
-        state = _try(store, hinted)
+        state = try_checkpoint(store, hinted)
         if state is not None:
             return state
     for version in reversed(list_checkpoints(store)):
-        state = _try(store, version)
+        state = try_checkpoint(store, version)
         if state is not None:
             return state
     return None
@@ -244,7 +266,8 @@ def load_checkpoint(store: Store, version: int) -> TableState | None:
         raise CorruptMetadataError(message, path=path) from error
 
 
-def _try(store: Store, version: int) -> TableState | None:
+def try_checkpoint(store: Store, version: int) -> TableState | None:
+    """Load the checkpoint of a version; None if there is none that can be read."""
     try:
         return load_checkpoint(store, version)
     except (CorruptMetadataError, StorageError):

@@ -43,7 +43,8 @@ def open_store(
         place: a path, a URL, or the ``spec`` of another store.
         storage_options: those of the fsspec adapter, and ``plait.declare`` (words, see the
             concepts page of storage).
-        create: whether a table is about to be made here; refuses a file in its place.
+        create: whether something is about to be made here: only then a write makes the directory
+            of the table, and its ``.meta``. Refuses a file in their place.
 
     Raises:
         OptionError: no such place or option.
@@ -61,9 +62,9 @@ def open_store(
         return MemoryStore(spec.uri)
     root = local_root(spec)
     if root is None:
-        return FsspecStore(spec)
+        return FsspecStore(spec, makes_root=create)
     _no_options(spec)
-    store = LocalStore(root, options=spec.options)
+    store = LocalStore(root, options=spec.options, makes_root=create)
     if create:
         store.check_root()
     return store
@@ -79,7 +80,7 @@ def probe_store(store: Store) -> ProbeReport:
     """
     if isinstance(store, ObjectStore):
         return prove(store.probe_subject())
-    return run_probe(store, reopen=lambda: open_store(store.spec))
+    return run_probe(store, reopen=lambda: open_store(store.spec, create=True))
 
 
 def local_root(spec: StoreSpec) -> str | None:

@@ -21,7 +21,17 @@ from contextlib import contextmanager
 
 from plait.ports import Ids
 from plait.storage.exclusive import NAMELESS, UNSUPPORTED, link_named, link_nameless
-from plait.storage.tree import MODE, READ, WRITE, exists, open_directory, open_file, parent
+from plait.storage.port import IDENTITY, META
+from plait.storage.tree import (
+    MODE,
+    READ,
+    WRITE,
+    exists,
+    open_below,
+    open_directory,
+    open_file,
+    parent,
+)
 
 TEMP_PREFIX = ".plait-tmp-"
 _TEMP = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}", re.ASCII)
@@ -33,12 +43,20 @@ _ANCHORED_MAX = 50_000
 class Disk:
     """Writes and syncs below one directory; ``fsyncs`` counts the syncs.
 
+    A table that is gone must stay gone. If a client of a table that was deleted, renamed or
+    unmounted made the directory again, its files would be in no table, or in another one. So only
+    the creation of a table makes the root and ``.meta``, and ``makes_root`` ends with it. Other
+    directories are made in a root that has ``.meta``.
+
     Every method raises OSError as the system gave it, and CorruptMetadataError for a link or a
     special file in the place of a file or directory.
     """
 
-    def __init__(self, root: str, ids: Ids, *, nameless: bool = True) -> None:
+    def __init__(
+        self, root: str, ids: Ids, *, nameless: bool = True, makes_root: bool = True
+    ) -> None:
         self.fsyncs = 0
+        self.makes_root = makes_root
         self._root, self._ids = root, ids
         self._nameless = nameless and bool(NAMELESS)
         self._floor = os.path.dirname(root)
@@ -52,8 +70,7 @@ class Disk:
         try:
             directory = open_directory(self._root, place)
         except FileNotFoundError:
-            self._make_root()
-            directory = open_directory(self._root, place, make=True)
+            directory = self._make_directory(place, path)
         try:
             yield directory, name
         finally:
@@ -109,6 +126,8 @@ class Disk:
                     self._nameless = False
             if won is None:
                 won = self._publish_named(directory, name, body)
+        if path == IDENTITY:
+            self.makes_root = False
         if won:
             self.sync_names([os.path.dirname(f"{self._root}/{path}")])
         return won
@@ -161,6 +180,30 @@ class Disk:
                 raise
             self._nameless = False
             return None
+
+    def _make_directory(self, place: str, path: str) -> int:
+        """Make the directory that a file is to be in, as far as that is allowed; return it open.
+
+        Each step is made in the directory that was opened before it, so nothing appears where
+        the root was deleted, or another one put in its place, meanwhile.
+        """
+        if self.makes_root:
+            self._make_root()
+            return open_below(open_directory(self._root, ""), place, lambda _: True)
+        root = open_directory(self._root, "")
+        try:
+            os.stat(META, dir_fd=root, follow_symlinks=False)
+        except OSError:
+            os.close(root)
+            raise
+        begins = path.endswith(f"/{IDENTITY}")  # of a table inside this one
+
+        def may_make(directory: str) -> bool:
+            if directory == META:
+                return False
+            return begins or not directory.endswith(f"/{META}")
+
+        return open_below(root, place, may_make)
 
     def _make_root(self) -> None:
         floor = self._floor

@@ -56,6 +56,7 @@ class FsspecStore(ObjectStore):
         spec: StoreSpec,
         *,
         fresh: bool = False,
+        makes_root: bool = True,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -66,7 +67,7 @@ class FsspecStore(ObjectStore):
             self.traits = replace(self.traits, create_is_atomic=True, writes_are_whole=True)
         if COHERENT in declared_of(spec):
             self.traits = replace(self.traits, coherent=True)
-        super().__init__(spec, files, root, clock=clock, ids=ids)
+        super().__init__(spec, files, root, makes_root=makes_root, clock=clock, ids=ids)
         self._on_disk = protocol in _DISKS
 
     def _at(self, path: str) -> str:
@@ -78,7 +79,9 @@ class FsspecStore(ObjectStore):
     def filesystem(self) -> pafs.FileSystem:
         """Return an Arrow file system rooted at the table."""
         if self._on_disk:
-            return pafs.PyFileSystem(LocalFiles(Disk(self._root, self._ids), self._root))
+            return pafs.PyFileSystem(
+                LocalFiles(Disk(self._root, self._ids, makes_root=self.makes_root), self._root)
+            )
         return super().filesystem()
 
     def reopen(self) -> FsspecStore:

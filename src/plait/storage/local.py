@@ -53,7 +53,7 @@ DEPTH_MAX = 64
 
 
 class LocalStore:
-    """A table in a directory, which is made when something is written.
+    """A table in a directory.
 
     Args:
         root: the directory.
@@ -61,6 +61,8 @@ class LocalStore:
         clock: this machine's clock if None.
         ids: names of temporary files.
         nameless: use ``O_TMPFILE`` where there is such a thing.
+        makes_root: whether a write makes the directory when it is missing. That ends when a
+            table is created in it.
     """
 
     def __init__(
@@ -71,12 +73,13 @@ class LocalStore:
         clock: Clock | None = None,
         ids: Ids | None = None,
         nameless: bool = True,
+        makes_root: bool = True,
     ) -> None:
         self.root = os.path.abspath(root)
         self._spec = StoreSpec(self.root, options)
         self._base = self.root.rstrip("/") + "/"
         self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
-        self._disk = Disk(self.root, self._ids, nameless=nameless)
+        self._disk = Disk(self.root, self._ids, nameless=nameless, makes_root=makes_root)
 
     @property
     def spec(self) -> StoreSpec:
@@ -325,4 +328,6 @@ def _failed(path: str, error: OSError, *, verb: str) -> StorageError:
     cause = error.strerror or type(error).__name__
     message = f"cannot {verb} {path}: {cause}"
     hint = "check that the disk is mounted, has space, and is writable"
+    if isinstance(error, FileNotFoundError):
+        hint = "the directory of the table was deleted, renamed or unmounted, or never made"
     return StorageError(message, hint=hint, path=path)

@@ -11,6 +11,7 @@ import datetime as dt
 import errno
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +27,16 @@ from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
 from plait.storage.location import PROVEN, declared_of, options_of
-from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost, no_clock
+from plait.storage.port import (
+    FIND_BYTES_MAX,
+    IDENTITY,
+    META,
+    Capabilities,
+    FileInfo,
+    check_path,
+    lost,
+    no_clock,
+)
 from plait.storage.probe import PASSED, ProbeSubject, establish
 from plait.storage.skew import ServerClock
 
@@ -73,9 +83,11 @@ class ObjectStore:
         files: AbstractFileSystem,
         root: str,
         *,
+        makes_root: bool = True,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        self.makes_root = makes_root
         self._spec, self._files, self._root = spec, files, root.rstrip("/")
         self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
         self._server = ServerClock(self._clock, self._ask_server)
@@ -225,6 +237,8 @@ class ObjectStore:
 
     def _raise_if_final(self, path: str, error: Exception) -> None:
         """Raise for what no repetition mends, and what was surely not written."""
+        if isinstance(error, TableError):
+            raise error
         if isinstance(error, OSError) and error.errno == errno.ENOSYS:
             raise self._unable(why="whose server does not support conditional writes") from error
         if isinstance(error, (PermissionError, FileNotFoundError, NotImplementedError)):
@@ -295,8 +309,18 @@ class ObjectStore:
         return pafs.PyFileSystem(handler)
 
     def _make_parents(self, path: str) -> None:
-        if self.traits.has_directories:
-            self._files.makedirs(self._at(path).rsplit("/", 1)[0], exist_ok=True)
+        """Make the directory of a file; the root and ``.meta`` only while a table is created."""
+        if not self.traits.has_directories:
+            return
+        place = self._at(path).rsplit("/", 1)[0]
+        if not self.makes_root:
+            if self._files.isdir(place):
+                return
+            if not self._files.isdir(f"{self._root}/{META}"):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
+        self._files.makedirs(place, exist_ok=True)
+        if path == IDENTITY:
+            self.makes_root = False
 
     def location(self, path: str) -> str:
         """Return the URI of a file."""

@@ -17,6 +17,9 @@ from plait.model.plan import StoreSpec
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+META = ".meta"
+IDENTITY = f"{META}/table.json"
+"""The file that is written first where a table is created, and by nothing else."""
 FIND_BYTES_MAX = 64 << 20
 """What ``find`` reads at most, unless told otherwise."""
 

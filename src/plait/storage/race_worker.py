@@ -20,7 +20,7 @@ def serve(orders: TextIO, replies: TextIO) -> None:
     order = json.loads(orders.readline())
     sys.setswitchinterval(order["switch_s"])  # this process has no other work to disturb
     spec = StoreSpec(order["uri"], tuple((key, value) for key, value in order["options"]))
-    stores = [open_store(spec) for _ in range(order["threads"])]
+    stores = [open_store(spec, create=True) for _ in range(order["threads"])]
     replies.write("ready\n")
     replies.flush()
     for line in orders:

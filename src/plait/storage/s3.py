@@ -7,6 +7,7 @@ overwrites without a word.
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import itertools
 import re
@@ -34,8 +35,25 @@ _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:aws[^/@\s]*")
 _REFUSALS = (TypeError, KeyError, ValueError, AttributeError)
 """What s3fs and its libraries raise for options that they do not take."""
 _DELETE_MAX = 1_000
+_SAID_MAX = 300
 _ONE_BY_ONE_MAX = 4
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+REACH_S = 5.0
+"""How long the first answer of a bucket may take."""
+_REMEDIES = {
+    "NoSuchBucket": "create the bucket, or correct its name in the URL",
+    "InvalidBucketName": "correct the name of the bucket in the URL",
+    "InvalidAccessKeyId": "the server does not know the access key: check key or the profile",
+    "SignatureDoesNotMatch": "the secret does not belong to the access key: check secret",
+    "ExpiredToken": "the session token has expired: get new credentials",
+    "InvalidToken": "the session token is invalid: check token, or the profile",
+    "AuthorizationHeaderMalformed": "name the bucket's region: client_kwargs={'region_name': ...}",
+    "PermanentRedirect": "name the bucket's region: client_kwargs={'region_name': ...}",
+    "IllegalLocationConstraintException": "name the region: client_kwargs={'region_name': ...}",
+}
+"""What to do about a refusal that no other request would be spared."""
+_reached: set[tuple[str, str]] = set()
+"""Endpoints and buckets that have answered this process."""
 
 
 class S3Store(ObjectStore):
@@ -55,10 +73,55 @@ class S3Store(ObjectStore):
     ) -> None:
         bucket, prefix = _split(spec.uri)
         self._bucket, self._prefix = bucket, prefix
+        self._connected: AbstractFileSystem
         files, self.foreign = _connect(options_of(spec), fresh=fresh)
         uri = f"s3://{bucket}/{prefix}".rstrip("/")
         root = f"{bucket}/{prefix}".rstrip("/")
         super().__init__(StoreSpec(uri, spec.options), files, root, clock=clock, ids=ids)
+
+    @property
+    def _files(self) -> AbstractFileSystem:
+        """The file system; the first time in a process, the bucket is asked for one answer.
+
+        Without that, a wrong endpoint or a missing bucket is found out by each request anew, and
+        each is sent again for minutes.
+        """
+        self._reach()
+        return self._connected
+
+    @_files.setter
+    def _files(self, files: AbstractFileSystem) -> None:
+        self._connected = files
+
+    def _reach(self) -> None:
+        """Ask for one name; raise StorageError if no answer comes soon, or a hopeless one."""
+        files = self._connected
+        endpoint = str(files.s3.meta.endpoint_url)
+        if (endpoint, self._bucket) in _reached:
+            return
+        import fsspec.asyn  # noqa: PLC0415 - tables on local disks do without
+
+        async def ask() -> None:
+            prefix = self._key(".meta/")
+            call = files._call_s3(  # noqa: SLF001 - the public one cannot be given up
+                "list_objects_v2", Bucket=self._bucket, Prefix=prefix, MaxKeys=1
+            )
+            await asyncio.wait_for(call, REACH_S)
+
+        try:
+            fsspec.asyn.sync(files.loop, ask)
+        except TimeoutError as error:
+            why = f"did not answer within {REACH_S:g} s"
+            hint = "check endpoint_url, the network and proxies"
+            raise _unreachable(endpoint, self._bucket, why, hint) from error
+        except self.foreign as error:
+            code, said = _code_of(error), str(error)[:_SAID_MAX]
+            if code and code not in _REMEDIES:
+                return  # such as AccessDenied for a listing: the request itself tells
+            hint = _REMEDIES.get(code, "check endpoint_url, the credentials and the network")
+            why = f"refuses: {code}: {said}" if code else f"cannot be reached: {said}"
+            raise _unreachable(endpoint, self._bucket, why, hint) from error
+        _reached.add((endpoint, self._bucket))
 
     def _server_is_known(self) -> bool:
         with self._translated("reach", self._bucket):
@@ -174,6 +237,22 @@ class S3Store(ObjectStore):
             raise no_clock(self._spec.uri, error.message) from error
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise no_clock(self._spec.uri, "its reply has no Date") from error
+
+
+def _code_of(error: BaseException) -> str:
+    """Return the server's code for an error; "" if no server said anything."""
+    cause: BaseException | None = error
+    while cause is not None:
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
+def _unreachable(endpoint: str, bucket: str, why: str, hint: str) -> StorageError:
+    message = f"bucket {bucket!r} at {endpoint} {why}"
+    return StorageError(message, hint=hint, path=bucket, endpoint=endpoint, bucket=bucket)
 
 
 def _split(uri: str) -> tuple[str, str]:

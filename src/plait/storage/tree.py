@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from plait.errors import CorruptMetadataError
@@ -31,7 +31,7 @@ _KINDS = {
 _OTHER = "a device"
 
 
-def open_directory(root: str, path: str, *, make: bool = False) -> int:
+def open_directory(root: str, path: str) -> int:
     """Open a directory below the root; ``path`` is "" for the root itself.
 
     Raises:
@@ -43,15 +43,23 @@ def open_directory(root: str, path: str, *, make: bool = False) -> int:
         descriptor = os.open(root, DIRECTORY)
     except NotADirectoryError as error:  # a file: there is no table here
         raise FileNotFoundError(*error.args) from error
+    return open_below(descriptor, path)
+
+
+def open_below(outer: int, path: str, make: Callable[[str], bool] | None = None) -> int:
+    """Open a directory below one that is open, which is closed.
+
+    ``make`` tells by its path whether a directory on the way is made when it is missing.
+    """
     done = ""
     for part in path.split("/") if path else ():
         done = f"{done}/{part}" if done else part
         try:
-            inner = open_inner(descriptor, part, done, make=make)
+            inner = open_inner(outer, part, done, make=make is not None and make(done))
         finally:
-            os.close(descriptor)
-        descriptor = inner
-    return descriptor
+            os.close(outer)
+        outer = inner
+    return outer
 
 
 def open_inner(outer: int, part: str, path: str, *, make: bool = False) -> int:
@@ -79,10 +87,10 @@ def make_directory(outer: int, part: str) -> None:
 
 
 @contextmanager
-def parent(root: str, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+def parent(root: str, path: str) -> Iterator[tuple[int, str]]:
     """Open the directory that a file is in; give its descriptor and the file's own name."""
     directory, _, name = path.rpartition("/")
-    descriptor = open_directory(root, directory, make=make)
+    descriptor = open_directory(root, directory)
     try:
         yield descriptor, name
     finally:

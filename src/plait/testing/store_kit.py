@@ -33,7 +33,7 @@ class StoreKit:
 
     def reopen(self, store: Store) -> Store:
         """Open the same place again; override it for a store that ``open_store`` cannot open."""
-        return open_store(store.spec)
+        return open_store(store.spec, create=True)
 
     # --- reading and writing -------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from plait.errors import (
     LockUnavailableError,
     MissingDependencyError,
     StorageError,
+    TableNotFoundError,
 )
 from plait.locks.identity import identity_of, place_name
 from plait.locks.port import SlotArbiter
@@ -160,9 +161,25 @@ class LentStore:
             self._arbiter.remove(key)
             self._drop([own])
             return False
+        self._require_same_table(own)
         self._write(path, body)
         self._tidy(_version_of(path), own)
         return True
+
+    def _require_same_table(self, own: str) -> None:
+        """Refuse to copy a decision into the slots of another table than it was bound for.
+
+        The copy replaces what is there: the store has no atomic put-if-absent. Another table in
+        this place has keys of its own, so what is in its slots may be anything.
+        """
+        body = self.inner.find(paths.TABLE, size_max=_POINTER_BYTES_MAX)
+        if body is not None and identity_of(body) == self._identity:
+            return
+        self._drop([own])
+        uri = self.spec.uri
+        message = f"the table at {uri} was deleted, or another one was made in its place"
+        hint = "end all clients before a table is deleted, and open it again when it is there"
+        raise TableNotFoundError(message, hint=hint, uri=uri)
 
     def _claim(self, key: str, pointer: bytes) -> bytes:
         try:
@@ -253,6 +270,11 @@ class LentStore:
     def location(self, path: str) -> str:
         """Return the address of a file."""
         return self.inner.location(path)
+
+
+def plain_store(store: Store) -> Store:
+    """Return a store without a service that decides its slots."""
+    return store.inner if isinstance(store, LentStore) else store
 
 
 def _is_slot(path: str) -> bool:

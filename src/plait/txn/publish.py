@@ -7,9 +7,16 @@ says whether the bytes are ours (INV-10).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from plait.errors import CommitOutcomeUnknownError, StorageError
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    CorruptMetadataError,
+    StorageError,
+    TableError,
+    TableNotFoundError,
+)
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
 from plait.state.admission import features_in_use, require_usable, require_writable
@@ -57,6 +64,7 @@ def publish(
         UnsupportedFeatureError: writers must know a feature that this one does not.
         FeatureError: the table may not use what the draft uses.
         ClockUnavailableError: the store does not tell its time; nothing was written.
+        TableNotFoundError: the table was deleted, or another one is in its place.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
     handle.require_contract(state.table.contract)
@@ -80,33 +88,65 @@ def publish(
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
-    error: StorageError | None = None
+    return _put(handle, state, won, body)
+
+
+def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes) -> Won | Lost:
+    """Put a decision into its slot, and make sure that it stands in the table it was made for.
+
+    That is looked at after the put. A look before it would leave a moment in which the table can
+    be deleted and made again, and then our decision would be a stranger in the timeline of
+    another table for good (RFC 0032). A slot of another timeline is waited for: its writer finds
+    out as we do, and takes it away.
+    """
+    error: TableError | None = None
     backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
+    slot, ours = paths.slot(decision.version), False
     for _ in range(_TRIES):
         try:
-            if handle.store.put_if_absent(paths.slot(decision.version), body):
-                return Won(won)
+            ours = ours or handle.store.put_if_absent(slot, body)
         except StorageError as problem:
             error = problem
         try:
-            theirs = handle.cache.timeline.find(decision.version)
+            theirs = None if ours else handle.cache.timeline.find(decision.version)
+            ours = ours or (theirs is not None and theirs.attempt == decision.attempt)
+            if theirs is not None and not ours and theirs.previous == state.checksum:
+                return Lost(theirs)
+            handle.cache.require_same_table(state)
+            if ours:
+                return Won(decision)
         except StorageError as problem:
             error = problem
-        else:
-            if theirs is not None and theirs.attempt == decision.attempt:
-                return Won(won)
-            if theirs is not None:
-                return Lost(theirs)
+        except TableNotFoundError:
+            _withdraw(handle, slot, body)
+            raise
+        except CorruptMetadataError as problem:
+            if not ours:
+                raise
+            error = problem
+            break
         backoff.pause()
     message = f"the store did not say whether version {decision.version} was committed by us"
     hint = "nothing was deleted; when the store answers, use find_commit or `tablectl history`"
     raise CommitOutcomeUnknownError(
         message,
         hint=hint,
-        instant=str(draft.instant),
+        instant=str(decision.instant),
         version=decision.version,
-        commit_id=draft.commit_id,
+        commit_id=decision.commit_id,
     ) from error
+
+
+def _withdraw(handle: TableHandle, slot: str, body: bytes) -> None:
+    """Take our decision out of a timeline that it does not belong to.
+
+    Nobody can have built on it there, because it does not continue what is below it. And nobody
+    else deletes it, so between our look and the deletion the name is not given anew.
+    """
+    store = handle.plain_store
+    with suppress(StorageError, CorruptMetadataError):  # `repair` finds what cannot be deleted
+        if store.find(slot, size_max=codec.SLOT_BYTES_MAX) == body:
+            store.delete([slot])
 
 
 def free_time(instant_time: str, taken: frozenset[str]) -> str:

@@ -93,7 +93,11 @@ class ReadPin:
 
 
 def read_pinned(
-    handle: TableHandle, ask: Callable[[TableState], Found], *, since: int | None = None
+    handle: TableHandle,
+    ask: Callable[[TableState], Found],
+    *,
+    since: int | None = None,
+    version: int | None = None,
 ) -> tuple[Found, ReadPin]:
     """Ask the newest state for something that stays: the one way from a version to its files.
 
@@ -107,6 +111,7 @@ def read_pinned(
         handle: the table.
         ask: gets the newest state.
         since: an older version whose files it needs too.
+        version: the only one that it asks about, which may lie below damage of the timeline.
 
     Raises:
         InstantExpiredError: it asked for a version that was cleaned.
@@ -114,7 +119,7 @@ def read_pinned(
     known = handle.cache.known().version
     read_pin = ReadPin(handle, max(0, known if since is None else min(since, known)))
     try:
-        return handle.cache.ask(ask), read_pin
+        return handle.cache.ask(ask, version=version), read_pin
     except BaseException:
         read_pin.release()
         raise

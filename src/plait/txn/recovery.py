@@ -166,6 +166,8 @@ def roll_back_failed(
     ended = _end_pending(
         handle, [each for each in pending if each.instant not in set(spared)], reason
     )
+    if not ended:
+        handle.require_same_table()  # else there was nothing to look at
     return RollbackReport(tuple(ended), tuple(spared))
 
 

@@ -115,9 +115,8 @@ class ReservationQueue:
             backoff.pause(until - now)
             check_alive()
             looked, before = clock.monotonic(), len(left)
-            left = [
-                each for each in self.before_us(handle.cache.refresh(), intent) if each in first
-            ]
+            head = handle.cache.refresh(checked=False)
+            left = [each for each in self.before_us(head, intent) if each in first]
             if len(left) < before:
                 moved = looked
             through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)

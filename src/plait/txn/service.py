@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from plait.errors import CommitRetriesExhaustedError, StorageError
+from plait.errors import (
+    CommitRetriesExhaustedError,
+    CorruptMetadataError,
+    StorageError,
+    TableNotFoundError,
+)
 from plait.model.decision import Decision, Draft
 from plait.model.instant import Instant, Operation, State
 from plait.state.state import TableState
@@ -32,11 +37,16 @@ def publish_service(
     started = clock.monotonic()
     rounds = 0
     while True:
-        state = handle.cache.refresh()
-        draft = make(state)
-        if draft is None:
+        state = handle.cache.refresh(checked=False)  # publish looks whether it is the same table
+        try:
+            draft = make(state)
+            outcome = None if draft is None else _publish(handle, state, draft)
+        except CorruptMetadataError:  # also what a table that is gone lacks
+            handle.cache.require_same_table(state)
+            raise
+        if outcome is None:
+            handle.cache.require_same_table(state)
             return None
-        outcome = _publish(handle, state, draft)
         if not isinstance(outcome, Lost):
             handle.cache.advance(outcome.decision)
             return outcome.decision
@@ -59,15 +69,23 @@ def _publish(handle: TableHandle, state: TableState, draft: Draft) -> Won | Lost
     sections = draft.changes.tables()
     if all(table.num_rows <= INLINE_ROWS_MAX for table in sections.values()):
         return publish(handle, state, draft)
-    doomed = [write_record(handle, state, draft.instant, draft.operation)]
-    references = handle.cache.timeline.write_manifests(draft.instant, "a1", sections)
-    outcome = publish(handle, state, draft, references)
-    if isinstance(outcome, Lost):  # the next draft is another instant
+    record = write_record(handle, state, draft.instant, draft.operation)
+    written: list[str] = []
+    try:
+        references = handle.cache.timeline.write_manifests(draft.instant, "a1", sections)
         written = [str(e["manifest"]) for e in references.values() if isinstance(e, dict)]
-        doomed = [*written, *doomed]  # the record last: it calls recovery
+        outcome = publish(handle, state, draft, references)
+    except TableNotFoundError:  # nobody recovers a table that is gone
+        _delete(handle, [*written, record])
+        raise
+    # After a loss, the next draft is another instant. The record last: it calls recovery.
+    _delete(handle, [*(written if isinstance(outcome, Lost) else ()), record])
+    return outcome
+
+
+def _delete(handle: TableHandle, doomed: list[str]) -> None:
     with contextlib.suppress(StorageError):  # recovery finds the record
         handle.store.delete(doomed)
-    return outcome
 
 
 def write_record(

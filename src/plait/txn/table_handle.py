@@ -7,10 +7,10 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CapabilityMissingError, TableNotFoundError
+from plait.errors import CapabilityMissingError
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
-from plait.locks.identity import identity_of, require_identity
+from plait.locks.identity import require_identity
 from plait.locks.port import LockProvider, ServedLock, SlotLender
 from plait.model.consent import NOTHING, Consent
 from plait.model.contract import Contract
@@ -21,7 +21,7 @@ from plait.state.cache import StateCache
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.lent_slots import LentStore
+from plait.timeline.lent_slots import LentStore, plain_store
 from plait.txn.refusal import contract_changed
 from plait.txn.signs_of_life import Doubts, Sightings
 
@@ -38,8 +38,6 @@ class TableHandle:
     """What this client was opened under; None: whatever the table says."""
     upkeep: Callable[[TableHandle, Decision], None] | None = None
     """Called after each commit of this client, which stands; it raises nothing."""
-    known_identity: str | None = None
-    """The table's identity, if it was read when the table was opened."""
     consent: Consent = NOTHING
     """The places outside of the table that may be connected with, if its metadata names them."""
     sightings: Sightings = field(default_factory=Sightings)
@@ -55,31 +53,22 @@ class TableHandle:
             CorruptMetadataError: ``table.json`` is missing or damaged.
             StorageError: it was not read before, and cannot be read now.
         """
-        return self.known_identity or require_identity(self.store)
+        return self.cache.identity or require_identity(self.store)
 
     @property
     def plain_store(self) -> Store:
         """The store itself, also where a service decides the table's slots."""
-        return self.store.inner if isinstance(self.store, LentStore) else self.store
+        return plain_store(self.store)
 
     def require_same_table(self) -> None:
         """Refuse to go on where the table was deleted, or another one is in its place.
 
-        What this client knows of versions would make it write into the middle of another table.
-        A deletion a moment later is not found: end all writers before a table is deleted.
-
         Raises:
             TableNotFoundError: the table is not there any more.
-            CorruptMetadataError: ``table.json`` is damaged.
+            CorruptMetadataError: it is damaged.
             StorageError: the store does not answer.
         """
-        body = self.store.find(paths.TABLE)
-        if body is not None and identity_of(body) == self.identity:
-            return
-        became = "deleted" if body is None else "deleted and made again"
-        message = f"the table at {self.store.spec.uri} was {became} while it was written"
-        hint = "end all writers before a table is deleted, and start them again after it is created"
-        raise TableNotFoundError(message, hint=hint, uri=self.store.spec.uri)
+        self.cache.require_same_table(self.cache.known())
 
     def new_instant(self, known: TableState) -> Instant:
         """Return an instant later than every one that is known: ``max(now, newest + 1)``.
@@ -124,9 +113,9 @@ def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> Table
     """
     cache = StateCache(store, ports)
     contract = cache.refresh().table.contract
-    identity = require_identity(store)
+    cache.identity = require_identity(store)
     handle = make_handle(store, ports, contract.lock, cache, consent=consent)
-    return replace(handle, contract=contract, known_identity=identity)
+    return replace(handle, contract=contract)
 
 
 def make_handle(
@@ -145,7 +134,9 @@ def make_handle(
     provider = open_lock(lock, store, ports, consent)
     arbiter = provider.arbiter if isinstance(provider, SlotLender) else None
     if arbiter is not None:
-        store, cache = LentStore(store, arbiter), None
+        store = LentStore(store, arbiter)
+        known, cache = cache, StateCache(store, ports)
+        cache.identity = None if known is None else known.identity
     return TableHandle(store, ports, cache or StateCache(store, ports), provider, consent=consent)
 
 

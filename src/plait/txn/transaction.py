@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -16,6 +16,7 @@ from plait.errors import (
     RolledBackError,
     StorageError,
     TableError,
+    TableNotFoundError,
     UnsupportedFeatureError,
 )
 from plait.model.bucket import Partition
@@ -99,8 +100,18 @@ class OptimisticTransaction:
         record = pending_record(handle, request, known)
         handle.ports.observer.phase("begin", instant=str(record.instant))
         contract = handle.contract or known.table.contract
-        path = request_instant(handle.store, record, contract, lambda: handle)
-        return cls._at_base(handle, request, record, [path])
+        try:
+            path = request_instant(handle.store, record, contract, lambda: handle)
+        except StorageError:  # a disk makes nothing where a table was deleted
+            with suppress(StorageError):
+                handle.require_same_table()
+            raise
+        try:
+            return cls._at_base(handle, request, record, [path])
+        except TableNotFoundError:  # nobody recovers a table that is gone
+            with suppress(StorageError):
+                handle.store.delete([path])
+            raise
 
     @classmethod
     def resume(cls, handle: TableHandle, request: WriteRequest, instant: Instant) -> Self:
@@ -127,7 +138,7 @@ class OptimisticTransaction:
         *,
         resumed: bool = False,
     ) -> Self:
-        base = handle.cache.refresh()
+        base = handle.cache.refresh(checked=False)  # publish looks whether it is the same table
         interval_s = base.table.options.seconds("heartbeat.interval")
         heartbeat = Heartbeat(handle, record.instant, interval_s=interval_s, since=record.v0)
         announced = set(record.partitions)
@@ -284,6 +295,9 @@ class OptimisticTransaction:
         except Obsolete as end:
             self.abort(end.reason, facts=commit.facts(), staged=commit.staged)
             raise
+        except CorruptMetadataError:  # also what a table that is gone lacks
+            self.handle.require_same_table()
+            raise
         except CommitOutcomeUnknownError:
             self.open = False  # the records stay: recovery finds out, and spares everything
             self.heartbeat.stop()
@@ -308,6 +322,7 @@ class OptimisticTransaction:
         if known or older or not status.changes.nothing:  # tasks elsewhere may still write
             return None
         self.abort("it changes nothing", wrote=False)
+        self.handle.require_same_table()
         return CommitResult(self.base.version, self.instant, status.stats, 0, 0)
 
     # --- finish ----------------------------------------------------------------------------
@@ -376,8 +391,17 @@ class OptimisticTransaction:
                 )
                 rolled_back = outcome is Outcome.ROLLED_BACK
             self._clear(files=rolled_back, staged=staged)
+        except TableNotFoundError:
+            self._leave_nothing()
         except TableError:
             _log.warning("instant %s is left for recovery", self.instant, exc_info=True)
+
+    def _leave_nothing(self) -> None:
+        """Remove what is ours where the table is gone: nobody recovers it, and nobody decides."""
+        try:
+            self._clear(files=True)
+        except TableError:
+            _log.warning("files of %s are left at a deleted table", self.instant, exc_info=True)
 
     def _clear(self, *, files: bool, staged: WriteStatus | None = None) -> None:
         """Remove what a decided instant leaves: records last, since they call recovery."""

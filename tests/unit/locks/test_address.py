@@ -124,7 +124,7 @@ def test_a_table_has_one_name_by_its_identity_and_another_before_it_is_made() ->
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 7}', b'{"id": "../x"}', b'{"id": ""}'])
 def test_a_damaged_identity_is_no_name(body: bytes, tmp_path: Path) -> None:
     """A guess could split the writers of a table."""
-    store = open_store(str(tmp_path))
+    store = open_store(str(tmp_path), create=True)
     store.put(".meta/table.json", body)
     with pytest.raises(CorruptMetadataError):
         table_name(store)

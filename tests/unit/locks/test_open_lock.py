@@ -23,7 +23,7 @@ def test_each_word_opens_its_lock(tmp_path: Path) -> None:
 
 
 def test_a_wrapped_store_has_the_lock_of_the_inner_one(tmp_path: Path) -> None:
-    store = CountingStore(open_store(str(tmp_path)))
+    store = CountingStore(open_store(table_at(tmp_path)))
     with open_lock("file", store, Ports()).acquire(wait_s=1, owner="me"):
         pass
     assert store.calls == ()
@@ -47,6 +47,12 @@ def test_the_default_is_the_best_that_the_store_can_have(tmp_path: Path) -> None
     assert default_lock(open_store("memory://locks")) == "process"
 
 
+def table_at(place: Path) -> str:
+    """Make what a lock needs of a table: it makes no directory where none is."""
+    (place / ".meta").mkdir()
+    return str(place)
+
+
 def test_no_lock_is_everybodys() -> None:
     lock = open_lock("none", open_store("memory://locks"), Ports())
     with lock.acquire(wait_s=0, owner="a") as one, lock.acquire(wait_s=0, owner="b"):
@@ -56,7 +62,7 @@ def test_no_lock_is_everybodys() -> None:
 
 
 def test_the_record_of_the_holder_is_for_people_and_goes_with_the_lock(tmp_path: Path) -> None:
-    lock = FileLock(str(tmp_path), sim_ports())
+    lock = FileLock(table_at(tmp_path), sim_ports())
     record = tmp_path / ".meta/locks/commit.holder"
     with lock.acquire(wait_s=1, owner="ingest"):
         facts = json.loads(record.read_text())
@@ -71,9 +77,9 @@ def test_the_record_of_the_holder_is_for_people_and_goes_with_the_lock(tmp_path:
 
 
 def test_a_record_that_a_dead_holder_left_misleads_nobody(tmp_path: Path) -> None:
-    lock = FileLock(str(tmp_path), sim_ports())
+    lock = FileLock(table_at(tmp_path), sim_ports())
     record = tmp_path / ".meta/locks/commit.holder"
-    record.parent.mkdir(parents=True)
+    record.parent.mkdir()
     record.write_text('{"owner": "ghost", "host": "h", "pid": 1, "since_ms": 1}')
     assert lock.holder() is None
     with lock.acquire(wait_s=0, owner="me"):
@@ -83,7 +89,7 @@ def test_a_record_that_a_dead_holder_left_misleads_nobody(tmp_path: Path) -> Non
 
 
 def test_a_holder_notices_that_somebody_removed_the_lock_file(tmp_path: Path) -> None:
-    with FileLock(str(tmp_path), sim_ports()).acquire(wait_s=1, owner="me") as held:
+    with FileLock(table_at(tmp_path), sim_ports()).acquire(wait_s=1, owner="me") as held:
         assert held.lost is None
         (tmp_path / ".meta/locks/commit").unlink()
         assert held.lost is not None

@@ -22,6 +22,7 @@ from plait.state.part_file import GROUP_ROWS
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, sim_ports
+from plait.timeline.paths import slot
 from tests.support.forge import reseal
 from tests.support.histories import History
 from tests.support.protocol import memory
@@ -87,7 +88,7 @@ def table_of(partitions: int) -> Store:
     """Make a table of so many partitions, each with 4,096 files, in one part."""
     history = History.begin(memory())
     reseal(history.store, 0, lambda decision: replace(decision, live=None))  # it added no file
-    known = history.state
+    known = StateCache(history.store, sim_ports()).refresh()
     added = pa.concat_tables(files_in(place_of(number), 0) for number in range(partitions))
     events = Events(added=added, commits=gathered(known.tail).commits)
     state = replace(known, files=added.num_rows, tail=(LiveEntry(0, None, events),))
@@ -153,6 +154,7 @@ def committed(commits: int) -> Store:
     events = Events(added=added, commits=rows.cast(TABLES["commits"]))
     tail = (LiveEntry(commits, None, events),)
     state = replace(known, version=commits, files=added.num_rows, tail=tail)
+    history.store.put(slot(commits), b"")  # as if it was archived
     write_checkpoint(history.store, state, sim_ports())
     return history.store
 

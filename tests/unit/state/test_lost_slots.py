@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def test_looking_for_a_gap_is_not_a_call_of_its_own(uri: str) -> None:
     table, store = open_wrapped(uri, CountingStore)
     store.reset()
     assert table.version == 1
-    assert store.counts("metadata") == {"find": 1}
+    assert store.counts("metadata") == {"find": 2}  # the head, and that the table is the same
 
 
 def test_a_later_checkpoint_is_caught_up_with_after_an_emptied_slot(uri: str) -> None:
@@ -150,10 +151,8 @@ def test_a_later_checkpoint_is_caught_up_with_after_an_emptied_slot(uri: str) ->
         pytest.fail(str(error))
 
 
-def test_a_checkpoint_of_another_table_is_named_with_the_slot_that_does_not_fit(
-    tmp_path: Path,
-) -> None:
-    """INV-01: nobody can tell which of the two was replaced."""
+def test_a_checkpoint_of_another_table_costs_time_only(tmp_path: Path) -> None:
+    """INV-11: the timeline proves a checkpoint, and an older state is begun from without one."""
     properties = {"checkpoint.interval": "2"}
     tables = [Table.create(str(tmp_path / n), ROWS.schema, properties=properties) for n in "ab"]
     for table in tables:
@@ -161,9 +160,27 @@ def test_a_checkpoint_of_another_table_is_named_with_the_slot_that_does_not_fit(
             table.append(ROWS)
     mine, other = (Path(tmp_path, name, paths.checkpoint(2)) for name in "ab")
     mine.write_bytes(other.read_bytes())
-    with pytest.raises(CorruptMetadataError) as caught:
-        Table.open(str(tmp_path / "a")).scan()
-    assert (caught.value.path, caught.value.before) == (paths.slot(3), paths.checkpoint(2))
+    found = Table.open(str(tmp_path / "a"))
+    assert (found.version, found.scan().count()) == (3, 3 * ROWS.num_rows)
+
+
+def test_a_checkpoint_of_a_deleted_table_is_not_the_head_of_the_next_one(tmp_path: Path) -> None:
+    """INV-04: the slot of its version is not there, so it is of another table."""
+    properties = {"checkpoint.interval": "2"}
+    old = Table.create(str(tmp_path / "old"), ROWS.schema, properties=properties)
+    while old.version < 4:
+        old.append(ROWS)
+    new = Table.create(str(tmp_path / "new"), ROWS.schema)
+    shutil.copytree(tmp_path / "old" / paths.CHECKPOINTS, tmp_path / "new" / paths.CHECKPOINTS)
+    shutil.copytree(tmp_path / "old" / ".meta/hints", tmp_path / "new" / ".meta/hints")
+    new.append(ROWS)
+    found = Table.open(str(tmp_path / "new"))
+    assert (found.version, found.scan().count()) == (1, ROWS.num_rows)
+    found.append(ROWS)
+    assert {each.path for each in found.verify().problems} == {
+        paths.checkpoint(2),
+        paths.checkpoint(4),
+    }
 
 
 def test_a_manifest_that_is_missing_is_named_with_the_slot_that_names_it(

@@ -85,8 +85,9 @@ def start(place: Path, count: int, *, keyed: bool) -> Running:
     return Running(coordinator, writers, sent, stores)
 
 
-COORDINATOR = {"find": 6, "put": 1, "list": 5, "put_if_absent": 1, "delete": 2}
-"""The next instant, the slot, the records removed; two looks for a coordinator that is newer."""
+COORDINATOR = {"find": 8, "put": 1, "list": 5, "put_if_absent": 1, "delete": 2}
+"""The next instant, the slot, the records removed; two looks for a coordinator that is newer.
+Each look at the head, and the slot, is followed by one whether it is the same table."""
 WRITER = {"find": 3}
 """The table's head when a turn begins, and before its first file the record of its instant."""
 

@@ -29,7 +29,7 @@ def probe(context: click.Context, app: Application, uri: str, storage: dict[str,
     A race can show that a store is unfit; it cannot prove that it is fit. The exit code is 8 if
     the store is unfit.
     """
-    report = probe_store(open_store(uri, storage))
+    report = probe_store(open_store(uri, storage, create=True))
     answers = (
         ("one winner of each name", report.one_winner),
         ("whole files only", report.whole),

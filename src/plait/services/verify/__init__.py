@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import ClockUnavailableError, FormatError, StorageError, TableNotFoundError
+from plait.errors import (
+    ClockUnavailableError,
+    CorruptMetadataError,
+    FormatError,
+    StorageError,
+    TableNotFoundError,
+)
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
 from plait.read.wanted import everything
@@ -48,7 +56,11 @@ def verify(handle: TableHandle, *, data: bool = True, history: bool = False) -> 
     lease = ReadPin(handle, 0)
     try:
         verification = _Verification(handle, data=data)
-        return verification.run_history() if history else verification.run()
+        report = verification.run_history() if history else verification.run()
+        if handle.cache.identity is not None:  # a client, which may have outlived its table
+            with suppress(CorruptMetadataError):  # the report tells
+                handle.require_same_table()
+        return report
     finally:
         lease.release()
 
