@@ -19,7 +19,7 @@ from plait.locks.file import FileLock
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, State
 from plait.model.order import KEY_ORDER, NO_ORDER
-from plait.model.sealed import sealed
+from plait.model.seal import seal_record
 from plait.ports import Ports
 from plait.storage.local import LocalStore
 from plait.timeline import paths
@@ -208,7 +208,7 @@ def _keep_in_shape(table: Table, model: Model) -> None:
 def _leave_condemned(table: Table, root: str, model: Model) -> None:
     """Clean while a reader of the first version is there: what is condemned stays."""
     store = LocalStore(root)
-    store.put(LEASE, sealed(LEASE, {"version": 0, "ttl_s": 600.0, "host": "h", "pid": 1}))
+    store.put(LEASE, seal_record(LEASE, {"version": 0, "ttl_s": 600.0, "host": "h", "pid": 1}))
     report = table.clean()
     assert report.spared
     model.horizon = report.plan.horizon

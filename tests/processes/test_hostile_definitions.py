@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import Table
+from plait.model.seal import unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
-from plait.timeline.seal import unseal
 from tests.support.audit import HOSTILE
 from tests.support.forge import seal
 

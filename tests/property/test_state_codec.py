@@ -29,11 +29,11 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
+from plait.model.seal import checksum_of, sealed_checksum, unseal
 from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
-from plait.timeline.seal import checksum_of, sealed_checksum, unseal
 from tests.support.forge import seal
 from tests.support.histories import History
 from tests.support.protocol import client, create, memory

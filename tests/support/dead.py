@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from plait.model.instant import Instant
-from plait.model.sealed import sealed
+from plait.model.seal import seal_record
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -30,4 +30,4 @@ def bury(store: Store, instant: Instant | str) -> None:
     document = json.loads(body)
     assert document["process"]
     assert document.pop("seal")
-    store.put(path, sealed(path, {**document, "process": ended_process()}))
+    store.put(path, seal_record(path, {**document, "process": ended_process()}))

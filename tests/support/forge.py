@@ -13,6 +13,7 @@ import xxhash
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation, time_ms
 from plait.model.schema import FIELD_ID, Schema
+from plait.model.seal import checksum_of, unseal
 from plait.state.cache import StateCache
 from plait.state.decided_sums import decided_sums
 from plait.storage.local import LocalStore
@@ -20,7 +21,6 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
-from plait.timeline.seal import checksum_of, unseal
 
 NONCE = "f" * 16
 

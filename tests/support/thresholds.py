@@ -159,7 +159,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "stream.message_schema": "VERSION",
     "timeline.features": "FORMAT_VERSION",
     "timeline.paths": "_BLOCK _LATER",
-    "timeline.seal": "_DIGITS",
+    "model.seal": "_DIGITS",
 }
 """Parts of a format or of a language, numbers that stand for something, and units."""
 REFUSED: Final[Mapping[str, str]] = {

@@ -13,9 +13,9 @@ import pytest
 
 from plait import Table
 from plait.errors import CorruptMetadataError, TableError, UnsupportedFeatureError
+from plait.model.seal import checksum_of, unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
-from plait.timeline.seal import checksum_of, unseal
 from plait.txn.read_pin import load_read_pins
 from tests.support.forge import rewrite
 

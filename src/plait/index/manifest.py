@@ -14,9 +14,9 @@ from typing import Final, Self
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.index.run_file import RunFile
+from plait.model.seal import checksum_of, unique
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.seal import checksum_of, unique
 
 FEATURES: Final = ("runs-1",)
 _BYTES_MAX: Final = 64 << 20

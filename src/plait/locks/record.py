@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plait.model.sealed import Proof, sealed, unsealed
+from plait.model.seal import Proof, open_record, seal_record
 
 PATH = ".meta/locks/lease"
 BYTES_MAX = 64 << 10
@@ -94,7 +94,7 @@ class LeaseRecord:
             "holder": None if self.holder is None else _plain(self.holder),
             "waiters": [_plain(waiter) for waiter in self.waiters],
         }
-        return sealed(PATH, document)
+        return seal_record(PATH, document)
 
     @classmethod
     def decode(cls, body: bytes, *, ttl_s: float, now_ms: int) -> LeaseRecord:
@@ -122,7 +122,7 @@ class LeaseRecord:
 
 def _proven(body: bytes) -> dict[str, Any]:
     """Read what ``encode`` wrote; raise ValueError for anything else."""
-    proof, document = unsealed(PATH, body)
+    proof, document = open_record(PATH, body)
     if proof is not Proof.SEALED:
         raise ValueError(proof)
     return document

@@ -23,13 +23,13 @@ from plait.errors import CorruptMetadataError, StorageError, TableError, TableNo
 from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision, Draft
 from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.seal import unseal
 from plait.state.admission import require_usable
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
 from plait.timeline.features import ARCHIVE
-from plait.timeline.seal import unseal
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.refusal import rolled_back
 from plait.txn.rollback import find_outcome

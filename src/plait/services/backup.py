@@ -14,12 +14,12 @@ from plait.files.data_file import LiveFile, live_files, unmasked
 from plait.files.deletion import load_masked
 from plait.files.reader import OpenFile, Schemas
 from plait.model.decision import ArchiveFile
+from plait.model.seal import unseal
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.archive import Archive
 from plait.timeline.columns import BYTES_MAX
-from plait.timeline.seal import unseal
 
 _Damage = (CorruptMetadataError, StorageError)
 _FILE_BYTES_MAX = 1 << 40

@@ -18,13 +18,13 @@ from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_parse, partition_path
 from plait.model.decision import ArchiveFile, RolledBack
 from plait.model.instant import Instant, Outcome
+from plait.model.seal import unseal
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
 from plait.state.fold import Folded
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.timeline.seal import unseal
 from plait.txn.rollback import BATCH_MAX, find_outcomes, publish_rollbacks
 from plait.txn.table_handle import TableHandle
 

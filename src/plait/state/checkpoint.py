@@ -20,6 +20,7 @@ from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.files.bounds import Kinds, plain_kinds, with_bounds
 from plait.model.bucket import Partition
 from plait.model.decision import Token
+from plait.model.seal import checksum_of, sealed_checksum, unique
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
@@ -42,7 +43,6 @@ from plait.timeline import paths
 from plait.timeline.codec import SLOT_BYTES_MAX, parse_reserved, reserved_to_dict
 from plait.timeline.features import ARCHIVE, RESTORES, divided, unknown_of
 from plait.timeline.lent_slots import plain_store
-from plait.timeline.seal import checksum_of, sealed_checksum, unique
 
 _log = logging.getLogger(__name__)
 

@@ -29,12 +29,12 @@ from plait.model.decision import (
 )
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.model.replicas import SinkLedger
+from plait.model.seal import seal, unseal
 from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, other_columns, strange_columns, to_json
 from plait.timeline.features import features_of, refuse_other_shape, require_readable
-from plait.timeline.seal import seal, unseal
 
 SLOT_BYTES_MAX = 64 << 20
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
-from plait.model.sealed import Proof, sealed, unsealed
+from plait.model.seal import Proof, open_record, seal_record
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
 from plait.timeline.features import KNOWN
@@ -68,7 +68,7 @@ def write_requested(store: Store, pending: PendingInstant) -> str:
         "stream": pending.stream,
         "features": list(KNOWN),
     }
-    store.put(path, sealed(path, document))
+    store.put(path, seal_record(path, document))
     return path
 
 
@@ -78,7 +78,7 @@ def write_inflight(
     """Name partitions before a file appears in them; return the path of the record."""
     path = paths.inflight(instant, attempt)
     document = {"instant": str(instant), "partitions": [list(p) for p in partitions]}
-    store.put(path, sealed(path, document))
+    store.put(path, seal_record(path, document))
     return path
 
 
@@ -134,7 +134,7 @@ def load_pending(store: Store) -> list[PendingInstant]:
 def _with_record(entry: PendingInstant, info: FileInfo, body: bytes) -> PendingInstant:
     touched = _later(entry.touched_ms, info.modified_ms)
     entry = replace(entry, records=(*entry.records, info.path), touched_ms=touched)
-    proof, document = unsealed(info.path, body)
+    proof, document = open_record(info.path, body)
     if proof is Proof.DAMAGED and info.path.endswith(".requested"):
         return entry
     partitions = tuple(dict.fromkeys((*entry.partitions, *_partitions(document))))

@@ -11,7 +11,7 @@ from typing import TypeVar
 from plait.errors import CorruptMetadataError, FormatError
 from plait.model.instant import Instant
 from plait.model.replicas import Attempt, SinkPosition
-from plait.model.sealed import Proof, sealed, unsealed
+from plait.model.seal import Proof, open_record, seal_record
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -22,7 +22,7 @@ R = TypeVar("R", Attempt, SinkPosition)
 def write_attempt(store: Store, attempt: Attempt) -> None:
     """Write the record of a writer that is about to send rows to sinks, or that failed."""
     path = paths.attempt(attempt.instant, attempt.task)
-    store.put(path, sealed(path, attempt.to_dict()))
+    store.put(path, seal_record(path, attempt.to_dict()))
     store.persist([path])  # the sinks survive a power cut; so must this
 
 
@@ -47,7 +47,7 @@ def load_attempts(store: Store) -> list[Attempt]:
 def write_position(store: Store, position: SinkPosition) -> None:
     """Write at which version a sink was equal; replaces an older position."""
     path = paths.position(position.sink)
-    store.put(path, sealed(path, position.to_dict()))
+    store.put(path, seal_record(path, position.to_dict()))
 
 
 def load_positions(store: Store) -> list[SinkPosition]:
@@ -75,7 +75,7 @@ def _find(store: Store, path: str) -> bytes | None:
 
 def _read(path: str, body: bytes, kind: type[R]) -> R | None:
     """Read a record that proves itself; None for anything else."""
-    proof, document = unsealed(path, body)
+    proof, document = open_record(path, body)
     try:
         return kind.from_dict(document) if proof is Proof.SEALED else None
     except (KeyError, TypeError, ValueError, FormatError):

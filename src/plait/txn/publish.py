@@ -19,13 +19,13 @@ from plait.errors import (
 )
 from plait.model.decision import Decision, Draft
 from plait.model.instant import after, time_ms, time_text
+from plait.model.seal import sealed_checksum
 from plait.state.admission import features_in_use, require_usable, require_writable
 from plait.state.decided_sums import decided_sums
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import codec, paths
 from plait.timeline.features import features_of
-from plait.timeline.seal import sealed_checksum
 from plait.txn.table_handle import TableHandle
 
 _TRIES = 6

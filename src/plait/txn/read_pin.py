@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, StorageError
 from plait.model.history import ReaderEntry
-from plait.model.sealed import Proof, sealed, unsealed
+from plait.model.seal import Proof, open_record, seal_record
 from plait.state.state import TableState
 from plait.storage.port import FileInfo
 from plait.timeline import paths
@@ -61,7 +61,7 @@ class ReadPin:
         self._cancel: Callable[[], None] | None = None
         self._dropped = False
         self._pid = os.getpid()
-        self._body = sealed(self._path, {"version": version, "ttl_s": TTL_S, **client()})
+        self._body = seal_record(self._path, {"version": version, "ttl_s": TTL_S, **client()})
         try:
             handle.store.put(self._path, self._body)
         except StorageError as error:
@@ -189,7 +189,7 @@ def _read(path: str, body: bytes) -> tuple[int, float, str, int]:
 
     Its reader writes it again with each renewal. An older client does so without a seal.
     """
-    proof, document = unsealed(path, body)
+    proof, document = open_record(path, body)
     try:
         version, ttl_s = int(str(document["version"])), float(str(document["ttl_s"]))
         host, pid = str(document["host"])[:_HOST_MAX], int(str(document["pid"]))

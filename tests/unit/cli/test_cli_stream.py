@@ -10,9 +10,9 @@ import pytest
 
 from plait import Table
 from plait.model.decision import Span, Token
+from plait.model.seal import sealed_checksum
 from plait.storage import open_store
 from plait.timeline import codec, paths
-from plait.timeline.seal import sealed_checksum
 
 
 @pytest.fixture(name="table")

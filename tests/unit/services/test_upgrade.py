@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import FeatureError, OptionError, Table
-from plait.model.sealed import sealed
+from plait.model.seal import seal_record
 from plait.state.admission import usable_features
 from plait.state.checkpoint import load_newest
 from plait.timeline import paths
@@ -335,7 +335,7 @@ def older_writer(t: Table, *, knows: list[str] | None) -> object:
     if knows is None:  # it is older than seals, too
         t.handle.store.put(record.path, json.dumps(document).encode())
     else:
-        t.handle.store.put(record.path, sealed(record.path, {**document, "features": knows}))
+        t.handle.store.put(record.path, seal_record(record.path, {**document, "features": knows}))
     return writer
 
 

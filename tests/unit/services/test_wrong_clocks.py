@@ -10,6 +10,7 @@ import pytest
 from plait import Table
 from plait.errors import ClockUnavailableError, CorruptMetadataError, FormatError, TableError
 from plait.model.instant import CLOCK_MS_MAX, TIME_MS_MAX, Instant, after, time_ms, time_text
+from plait.model.seal import unseal
 from plait.services.ages import current_before
 from plait.services.clean import clean
 from plait.services.verify import verify
@@ -17,7 +18,6 @@ from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import SimClock
 from plait.timeline import paths
-from plait.timeline.seal import unseal
 from plait.txn.read_pin import TTL_S, ReadPin, load_read_pins
 from tests.support.protocol import Work, client, create, live_marks, memory, upsert
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, InvariantError
 from plait.model.instant import Instant
+from plait.model.seal import seal
 from plait.storage.memory import MemoryStore
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.archive import BODIES, Archive, load_archive, write_archive
-from plait.timeline.seal import seal
 from tests.support.protocol import memory
 
 NOBODY = Instant.at(0, "0" * 16)

@@ -13,10 +13,10 @@ from plait.errors import CommitError, CorruptMetadataError, UnsupportedFeatureEr
 from plait.model.changes import ADDED, Changes
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant, Operation
+from plait.model.seal import checksum_of, unseal
 from plait.timeline import codec, paths
 from plait.timeline.columns import to_parquet
 from plait.timeline.log import Timeline
-from plait.timeline.seal import checksum_of, unseal
 from tests.support.forge import seal
 from tests.support.protocol import memory
 

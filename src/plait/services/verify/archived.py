@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from plait.errors import FormatError, StorageError
 from plait.model.decision import ArchiveFile
+from plait.model.seal import sealed_checksum
 from plait.services.verify.report import Findings
 from plait.services.verify.slots import Walk, part_of
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.archive import load_archive
-from plait.timeline.seal import sealed_checksum
 
 
 def check_archive(store: Store, state: TableState, walk: Walk, findings: Findings) -> None:

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.model.decision import Decision
+from plait.model.seal import unseal
 from plait.services.verify.report import Findings
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.archive import Archive
 from plait.timeline.log import Timeline
-from plait.timeline.seal import unseal
 
 _NUMBER = re.compile(r"\d{20}", re.ASCII)
 

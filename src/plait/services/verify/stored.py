@@ -15,7 +15,7 @@ from plait.files.data_file import parse_path
 from plait.files.deletion import VECTOR_FRAME
 from plait.files.entry_file import SEAL_BYTES
 from plait.model.instant import Instant
-from plait.model.sealed import Proof, unsealed
+from plait.model.seal import Proof, open_record
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
 from plait.state.fold import Folded, Shown
@@ -56,7 +56,7 @@ def note_records(store: Store, findings: Findings) -> None:
                 body = store.find(info.path)
             except CorruptMetadataError:  # too large to be one
                 body = b""
-            if body is not None and unsealed(info.path, body)[0] is Proof.DAMAGED:
+            if body is not None and open_record(info.path, body)[0] is Proof.DAMAGED:
                 findings.note(info.path, _CHANGED)
 
 

@@ -1,18 +1,31 @@
-"""The seal of a decision: a checksum beside its bytes.
+"""Seals: checksums beside the bytes of decisions, and of records of work under way.
+
+A decision::
 
     {"checksum":"<sha256 of what follows>",
     "decision":{...}}
 
 The checksum covers the exact bytes of the second part, and the decision names the checksum of
 the one before, so that a timeline is a chain.
+
+A record under ``.meta`` is named by no decision, so nothing else tells whether it is whole, or that
+of another name. It is JSON whose last field covers its path and all fields before. Whoever reads
+one that does not prove itself takes the most careful view of what its name alone says (RFC 0036).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import xxhash
 
 from plait.errors import CorruptMetadataError
+from plait.model.bounded_json import require_shallow
 
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
@@ -79,3 +92,58 @@ def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         message = f"field {twice[:80]!r} occurs twice"
         raise ValueError(message)
     return document
+
+
+# --- records ------------------------------------------------------------------------------------
+
+_RECORD_END: Final = re.compile(rb',"seal":"([0-9a-f]{16})"\}')
+_RECORD_END_BYTES: Final = len(b',"seal":"0123456789abcdef"}')
+
+
+class Proof(Enum):
+    """What the bytes of a record prove."""
+
+    SEALED = "sealed"
+    """They are what was written under this name."""
+    UNSEALED = "unsealed"
+    """Nothing: an older client wrote them, or they were changed."""
+    DAMAGED = "damaged"
+    """They are not what was written under this name."""
+
+
+def seal_record(path: str, document: Mapping[str, object]) -> bytes:
+    """Return the bytes of a record, which has at least one field.
+
+    >>> seal_record("a", {"version": 8})
+    b'{"version":8,"seal":"385d16cee577e1a8"}'
+    """
+    body = json.dumps(document, separators=(",", ":")).encode()[:-1]
+    return b"".join((body, b',"seal":"', _digest(path, body), b'"}'))
+
+
+def open_record(path: str, body: bytes) -> tuple[Proof, dict[str, object]]:
+    """Read a record; of one that is damaged nothing is given.
+
+    >>> open_record("a", seal_record("b", {"version": 8}))
+    (<Proof.DAMAGED: 'damaged'>, {})
+    >>> open_record("a", b'{"version": 8}')
+    (<Proof.UNSEALED: 'unsealed'>, {'version': 8})
+    """
+    found = _RECORD_END.fullmatch(body[-_RECORD_END_BYTES:])
+    if found is not None and found[1] != _digest(path, body[:-_RECORD_END_BYTES]):
+        return Proof.DAMAGED, {}
+    try:
+        require_shallow(body)
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return Proof.DAMAGED, {}
+    if not isinstance(document, dict):
+        return Proof.DAMAGED, {}
+    return (Proof.UNSEALED if found is None else Proof.SEALED), document
+
+
+def _digest(path: str, body: bytes) -> bytes:
+    digest = xxhash.xxh64(path.encode())
+    digest.update(b"\0")
+    digest.update(body)
+    return digest.hexdigest().encode()
