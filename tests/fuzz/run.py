@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
-    exchanged = list(exchange.run(wanted.seed, each=math.ceil(wanted.minutes / 4)))
+    exchanged = list(exchange.run(wanted.seed, each=math.ceil(wanted.minutes / 20)))
     with quick_place() as place:
         report = fuzz(place, wanted.seed, seconds=wanted.minutes * 60)
     for line in (*exchanged, *report.failures, *report.lines()):
