@@ -161,6 +161,16 @@ CHECKS = (
         halves=1,
     ),
     Check(
+        "matrix-1",
+        60,
+        (
+            *("python", "-m", "tests.support.thresholds", "pytest", "-q"),
+            *("tests/processes/test_rfc22_matrix.py", "-k"),
+            "test_rfc22[ and overlapping-lazy and archive",
+        ),
+        in_memory=True,
+    ),
+    Check(
         "histories-1",
         90,
         (

@@ -19,7 +19,8 @@ from plait.files import writer
 from plait.model.contract import Options
 from plait.ports import Ports
 from plait.services import clean as cleaning
-from plait.txn import begin, recovery
+from plait.state.cache import StateCache
+from plait.txn import begin, conflict, matrix, recovery
 from plait.txn.recovery import RollbackReport
 from tests.services.forked import CONTEXT
 from tests.services.process import Service, die_with_parent
@@ -70,7 +71,32 @@ def _no_rebuild() -> None:
     Table.rebuild_metadata = lambda table: None  # type: ignore[method-assign,assignment]  # broken
 
 
+def _no_checkpoint() -> None:
+    StateCache.checkpoint = lambda *_: None  # type: ignore[method-assign,assignment]  # broken
+
+
+def _of_policy(policy: str, meant: str) -> Callable[[], None]:
+    def put() -> None:
+        for cells in {id(each): each for each in matrix.MATRIX.values()}.values():
+            cells[policy] = cells[meant]  # type: ignore[index]  # broken
+
+    return put
+
+
+def _all_meet() -> None:
+    conflict.meeting = lambda ours, *_: ours.buckets
+
+
+def _two_let_in() -> None:
+    begin._admit = lambda *_, **__: None
+
+
 BREAKS = {
+    "file_group rebases disjoint keys": _of_policy("file_group", "key"),
+    "key refuses disjoint keys": _of_policy("key", "file_group"),
+    "file groups are not told apart": _all_meet,
+    "a second writer is let in": _two_let_in,
+    "checkpoints are left out": _no_checkpoint,
     "compaction does nothing": _no_compaction,
     "clustering does nothing": _no_clustering,
     "archive does nothing": _no_archive,

@@ -18,6 +18,7 @@ from tests.services.process import Service, die_with_parent
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        "tests",  # before plait, whose thresholds it may lower
         # Arrow imports it with the first rows: half a second in each process.
         "pandas",
         "plait.arrow.engine",

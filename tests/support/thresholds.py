@@ -69,7 +69,6 @@ LOWEST: Final[Mapping[str, str]] = {
     "replicate.staging": "_BATCHES_MAX _BYTES_MAX",
     "repush.begin": "ROWS_PER_TASK",
     "services.archive": "_DECISIONS_MAX",
-    "services.clean": "_CONDEMNED_MAX",
     "services.index_build": "WRITER_ENTRIES_MAX",
     "services.index_verify": "_AT_ONCE",
     "services.verify.contents": "_HASHES_MAX",
@@ -98,6 +97,7 @@ LOW: Final[Mapping[str, Mapping[str, int]]] = {
     "arrow.runs": {"FAN_IN": 2},  # a merge of one run makes one run of it
     "files.footer": {"_TAIL_BYTES": 8},  # the length of the footer and the magic number
     "read.key_sort": {"_FAN_IN": 2},
+    "services.clean": {"_CONDEMNED_MAX": 5},  # with fewer, cleans do not keep up with commits
 }
 """What cannot be 1."""
 THREADED: Final = (
