@@ -25,7 +25,7 @@ def test_a_message_that_the_client_refuses_is_an_error_of_the_storage(
     clients = Clients(events.kafka.bootstrap, {"message.max.bytes": "1000"})
     control = ControlTopic(clients, events.settings)
     with pytest.raises(StorageError, match="could not send to"):
-        control.writer().send(encode(Farewell("t", "w" * 2000, "life")))
+        control.writer().send(encode(Farewell("0" * 32, "w" * 1024, "life")))
     control.close()
 
 
@@ -61,7 +61,7 @@ def test_a_foreign_transaction_holds_no_message_back(make_events: Callable[..., 
     foreign.begin_transaction()
     foreign.produce(events.settings.control, b"?")
     foreign.flush(WAIT_S)
-    sent = encode(Farewell("t", "w", "life"))
+    sent = encode(Farewell("0" * 32, "w", "life"))
     end = control.coordinator()
     control.writer().send(sent)
     assert end.receive(5) == sent

@@ -94,6 +94,22 @@ def forged(message: object, **fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("at", "fields"),
     [
+        (8, {"writer": 5}),
+        (8, {"life": ""}),
+        (7, {"rows": 2**62}),
+        (7, {"moved": 1}),
+        (0, {"number": 2**62}),
+        (4, {"offsets": {"s": 1}}),
+    ],
+)
+def test_a_message_of_other_types_or_sizes_is_refused(at: int, fields: dict[str, object]) -> None:
+    with pytest.raises(CorruptMetadataError):
+        decode(forged(MESSAGES[at], **fields))
+
+
+@pytest.mark.parametrize(
+    ("at", "fields"),
+    [
         (0, {"session": "99991399999999999-0123456789abcdef"}),
         (0, {"decided": 3}),
         (2, {"starts": {}}),
