@@ -353,6 +353,12 @@ def columns_read(expression: Expression, side: str = TARGET) -> frozenset[str] |
     return frozenset(names)
 
 
+def paths_in(predicate: Predicate) -> list[tuple[str, ...]]:
+    """Return the paths of the columns, and of their members, that are looked at, each once."""
+    found = (part.path for part in parts_of(predicate) if isinstance(part, Column))
+    return list(dict.fromkeys(found))
+
+
 def opaque(predicate: Predicate, what: str) -> PredicateError:
     """Return the error for a predicate of which more is wanted than to evaluate it."""
     expression = predicate.expression if isinstance(predicate, Arrow) else predicate

@@ -5,6 +5,8 @@ Ids decide inside structs, lists and maps too, or names where a file has no ids.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -88,8 +90,8 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(index) for index in range(kind.num_fields)]
 
 
-def _find_child(children: list[pa.Field], wanted: pa.Field) -> int | None:
-    """Find a field by its id, or by its name among fields without ids."""
+def find_child(children: Sequence[pa.Field], wanted: pa.Field) -> int | None:
+    """Find a member by its id, or by its name among those without ids; return its place."""
     for index, child in enumerate(children):
         number = field_id(child)
         same = child.name == wanted.name if number is None else number == field_id(wanted)
@@ -102,7 +104,7 @@ def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
     children = _children(array.type)
     parts = []
     for wanted in _children(target):
-        index = _find_child(children, wanted)
+        index = find_child(children, wanted)
         if index is None:
             parts.append(pa.nulls(len(array), wanted.type))
         else:

@@ -14,9 +14,10 @@ from plait.model.plan import CHANGED, ChangeWindow, StoreSpec
 from plait.model.schema import Schema
 from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import known_columns
-from plait.spark.frame import check_types, in_spark_types, spark_schema
+from plait.spark.frame import check_types, in_spark_types
 from plait.spark.shares import SHARE_BYTES, shares_to_spark
 from plait.spark.transfer import packed, unpacked
+from plait.spark.values import spark_schema
 from plait.storage import open_store
 
 if TYPE_CHECKING:

@@ -25,12 +25,13 @@ from plait.arrow.ingest import Intake, narrow
 from plait.arrow.memory import MemoryLimits, taken
 from plait.errors import InvariantError, OptionError, StorageError
 from plait.model.request import WritePlan
-from plait.spark.frame import is_connect, numbered
+from plait.spark.frame import numbered
 from plait.spark.job import counting, run, speculates
 from plait.spark.route import Numbers, Route
 from plait.spark.session import local_cores
 from plait.spark.task import Batches, StageRows, TaskSetting, named
 from plait.spark.transfer import TaskReport
+from plait.spark.values import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

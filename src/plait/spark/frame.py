@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from plait.arrow.check import input_schema, prepare
 from plait.errors import CapabilityMissingError, SchemaMismatchError
 from plait.model.instant import Operation
 from plait.model.plan import StoreSpec, TableSpec
-from plait.spark.route import Route, quoted
+from plait.spark.route import Route
+from plait.spark.values import Values, quoted, spark_schema
 from plait.storage import in_this_process
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def is_frame(data: object) -> TypeGuard[DataFrame]:
@@ -36,11 +37,6 @@ def is_session(data: object) -> TypeGuard[SparkSession]:
         kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql")
         for kind in type(data).__mro__
     )
-
-
-def is_connect(thing: object) -> bool:
-    """Tell whether a DataFrame or session is one of Spark Connect."""
-    return ".connect." in type(thing).__module__
 
 
 def require_reachable(store: StoreSpec) -> None:
@@ -103,11 +99,6 @@ def _require_plain(kind: DataType) -> None:
         kind == StringType() if isinstance(kind, StringType) else type(kind).__name__ in _PLAIN
     ):
         raise TypeError(kind)
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema in which columns of a table are read; every column may be null."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True).toNullable()
 
 
 def in_spark_types(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -176,10 +167,10 @@ def _check_same(first: pa.Schema, other: pa.Schema, names: Sequence[str]) -> Non
 
 def routed(frame: DataFrame, route: Route, only: frozenset[int] | None) -> DataFrame:
     """Send each row to its task; with ``only``, just the rows of these tasks."""
-    task = route.sql()
+    task = route.task(Values.of(frame))
     if only is not None:
-        frame = frame.where(f"{task} IN ({', '.join(map(str, sorted(only)))})")
-    return frame.repartitionById(route.tasks, expression(frame, task))
+        frame = frame.where(task.isin(sorted(only)))
+    return frame.repartitionById(route.tasks, task)
 
 
 def position(number: int) -> str:
@@ -190,12 +181,3 @@ def position(number: int) -> str:
 def numbered(frame: DataFrame) -> DataFrame:
     """Name the columns by their positions."""
     return frame.toDF(*map(position, range(len(frame.columns))))
-
-
-def expression(frame: DataFrame, sql: str) -> Column:
-    """Parse SQL text for a DataFrame, classic or Connect, whatever the process's default is."""
-    if is_connect(frame):
-        from pyspark.sql.connect.functions import expr  # noqa: PLC0415 - only where it is in use
-    else:
-        from pyspark.sql.functions import expr  # noqa: PLC0415 - the same
-    return expr(sql)

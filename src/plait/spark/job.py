@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 
 from plait.errors import RolledBackError
 from plait.ports import Ports
-from plait.spark.frame import is_connect
 from plait.spark.session import local_cores
 from plait.spark.task import Batches, TaskSetting, on_executor
 from plait.spark.transfer import COLUMNS, TaskReport, find_error
+from plait.spark.values import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,22 +26,17 @@ import pyarrow as pa
 
 from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
-from plait.spark.frame import expression
+from plait.spark.values import Values, spark_type
 from plait.storage import local_root
 from plait.storage.port import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOADERS = 8
 _LOOKED_MAX = 1_000
 """The sizes of so many files are looked at."""
 _FILE, _ROW, _MASKED, _WORDS = "__plait_file", "__plait_row", "__plait_masked", "__plait_words"
-_HIDDEN = (
-    f"{_FILE} = {_MASKED} AND "
-    f"getbit(get({_WORDS}, cast(shiftright({_ROW}, 6) AS int)), cast({_ROW} & 63 AS int)) = 1"
-)
-
 Words = npt.NDArray[np.int64]
 
 
@@ -65,7 +60,18 @@ def without_hidden(
     file = place.getField("file_size" if by_size else "file_name").alias(_FILE)
     tagged = rows.select("*", file, place.getField("row_index").alias(_ROW))
     # An anti join: no row carries the bitmap of its file any further.
-    return tagged.join(masks.hint("broadcast"), expression(tagged, _HIDDEN), "left_anti")
+    return tagged.join(masks.hint("broadcast"), _hidden(tagged), "left_anti")
+
+
+def _hidden(rows: DataFrame) -> Column:
+    """Return whether the bitmap that a row meets is that of its file, and hides it."""
+    values = Values.of(rows)
+    f, row = values.functions, values.column(_ROW)
+    word, bit = f.shiftright(row, 6), row.bitwiseAND(f.lit(63))
+    whole = spark_type(pa.int32())
+    hidden = f.getbit(f.get(values.column(_WORDS), word.cast(whole)), bit.cast(whole)) == 1
+    found: Column = (values.column(_FILE) == values.column(_MASKED)) & hidden
+    return found
 
 
 def _told_by_size(store: Store, files: Sequence[LiveFile]) -> bool:

@@ -1,4 +1,4 @@
-"""Which task stages which bucket: the same answer in Spark SQL and here.
+"""Which task stages which bucket: the same answer in Spark and here.
 
 A table's buckets are divided among a fixed number of tasks, so that each (partition, bucket) has
 exactly one: ``pmod(bucket + share of the partition, tasks)``. A few partitions, hashed without
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -25,9 +26,12 @@ from plait.files.partition_values import values_of
 from plait.model.bucket import BucketId, Partition, partition_parse
 from plait.model.partitioning import PartitionField
 from plait.model.plan import TableSpec
-from plait.model.schema import type_name
 from plait.model.value import array_of
-from plait.spark.field_sql import field_sql
+from plait.spark.fields import field_value, has_value
+from plait.spark.values import Values, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 Numbers = npt.NDArray[np.int64]
 
@@ -56,7 +60,7 @@ class Route:
             files: the table's files (LIVE); none if the table is new.
         """
         named = bool(spec.partition_by) and set(spec.partition_sources) <= set(columns)
-        by_partition = named and all(_field(spec, each) is not None for each in spec.fields)
+        by_partition = named and all(_has_value(spec, each) for each in spec.fields)
         by_partition = by_partition and not spec.across  # a key may be in any of them
         count = max(1, spec.buckets.count)
         if not by_partition:
@@ -70,17 +74,19 @@ class Route:
         plain = cls(spec, tasks, by_partition=True)
         return replace(plain, shift=plain._even_shift(groups))
 
-    def sql(self) -> str:
-        """Return the task of a row as a Spark SQL expression, an int.
+    def task(self, values: Values) -> Column:
+        """Return the task of a row as Spark computes it, an int.
 
         Values that do not fit the table's types count as null here: the task refuses them.
         """
-        terms = []
+        f, count, task = values.functions, self.spec.buckets.count, values.functions.lit(0)
         if self.spec.keyed:
-            terms.append(f"pmod({self._hash(self.spec.buckets.hashed)}, {self.spec.buckets.count})")
-        if self.by_partition:
-            terms += [f"pmod({share}, {self.tasks})" for share in self._share_terms()]
-        return f"cast(pmod({' + '.join(terms) or '0'}, {self.tasks}) AS int)"
+            hashed = (_typed_column(values, self.spec, name) for name in self.spec.buckets.hashed)
+            task = f.pmod(f.xxhash64(*hashed), f.lit(count))
+        for share in self._share_values(values) if self.by_partition else ():
+            task = task + f.pmod(share, f.lit(self.tasks))
+        numbered: Column = f.pmod(task, f.lit(self.tasks)).cast(spark_type(pa.int32()))
+        return numbered
 
     def tasks_of(self, files: pa.Table) -> Numbers:
         """Return the task of each live file (LIVE)."""
@@ -157,30 +163,23 @@ class Route:
             shares += (_numbers(coded.dictionary) % self.tasks)[coded.indices.to_numpy()]
         return shares
 
-    def _share_terms(self) -> list[str]:
-        """Return the terms that ``_shares`` adds up, in SQL."""
-        schema = self.spec.schema.arrow
+    def _share_values(self, values: Values) -> list[Column]:
+        """Return the terms that ``_shares`` adds up, as Spark computes them."""
+        f, schema = values.functions, self.spec.schema.arrow
         kinds = [field.kind(schema) for field in self.spec.fields]
-        values = [
-            f"cast({_field(self.spec, field)} AS {type_name(kind)})"
-            for field, kind in zip(self.spec.fields, kinds, strict=True)
-        ]
+        columns = []
+        for field, kind in zip(self.spec.fields, kinds, strict=True):
+            name = field.sources[0]
+            source = _typed_column(values, self.spec, name)
+            value = field_value(values, field, source, schema.field(name).type)
+            columns.append(value.cast(spark_type(kind)))
         if self.shift is not None:
-            return [f"shiftright(xxhash64({', '.join(values)}), {self.shift})"]
-        return list(map(_number_sql, values, kinds))
-
-    def _hash(self, names: Sequence[str]) -> str:
-        return f"xxhash64({', '.join(_cast(self.spec, name) for name in names)})"
+            return [f.shiftright(f.xxhash64(*columns), self.shift)]
+        return [_number(values, *pair) for pair in zip(columns, kinds, strict=True)]
 
 
-def _cast(spec: TableSpec, name: str) -> str:
-    return f"try_cast({quoted(name)} AS {type_name(spec.schema.arrow.field(name).type)})"
-
-
-def _field(spec: TableSpec, field: PartitionField) -> str | None:
-    """Return a partition field in SQL; None if there is no way to say it."""
-    name = field.sources[0]
-    return field_sql(field, _cast(spec, name), spec.schema.arrow.field(name).type)
+def _typed_column(values: Values, spec: TableSpec, name: str) -> Column:
+    return values.column(name).try_cast(spark_type(spec.schema.arrow.field(name).type))
 
 
 _TASKS_SOME = 32
@@ -198,7 +197,7 @@ def typed(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.Rec
 
 
 def _numbers(column: pa.Array) -> Numbers:
-    """Return a partition column as numbers; see ``_number_sql``."""
+    """Return a partition column as numbers; see ``_number``."""
     kind = column.type
     if pa.types.is_string(kind):
         codes = [0 if text is None else crc32(text.encode()) for text in column.to_pylist()]
@@ -212,26 +211,25 @@ def _numbers(column: pa.Array) -> Numbers:
     return hashes
 
 
-def _number_sql(column: str, kind: pa.DataType) -> str:
-    """Return a partition column as a number in SQL, so that neighbours fall to different tasks."""
+def _number(values: Values, column: Column, kind: pa.DataType) -> Column:
+    """Return a partition value as a number, so that neighbours fall to different tasks."""
+    f = values.functions
+    number: Column
     if pa.types.is_string(kind):
-        return f"coalesce(crc32({column}), 0L)"
-    if pa.types.is_date32(kind):
-        return f"coalesce(unix_date({column}), 0)"
-    if pa.types.is_integer(kind):
-        return f"coalesce({column}, 0)"
-    return f"xxhash64({column})"
+        number = f.coalesce(f.crc32(column), f.lit(0))
+    elif pa.types.is_date32(kind):
+        number = f.coalesce(f.unix_date(column), f.lit(0))
+    elif pa.types.is_integer(kind):
+        number = f.coalesce(column, f.lit(0))
+    else:
+        number = f.xxhash64(column)
+    return number
+
+
+def _has_value(spec: TableSpec, field: PartitionField) -> bool:
+    return has_value(field, spec.schema.arrow.field(field.sources[0]).type)
 
 
 def _buckets(files: pa.Table) -> Numbers:
     numbers: Numbers = np.maximum(files["bucket"].to_numpy(), 0).astype(np.int64)
     return numbers
-
-
-def quoted(name: str) -> str:
-    """Write a column name for Spark SQL.
-
-    >>> quoted("a.`b")
-    '`a.``b`'
-    """
-    return "`" + name.replace("`", "``") + "`"

@@ -6,31 +6,26 @@ import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import pyarrow as pa
-
 from plait.errors import SchemaMismatchError
-from plait.expr import to_sql
-from plait.expr.spark_sql import typed_literal
+from plait.expr.tree import paths_in
 from plait.files.data_file import LiveFile, live_files
 from plait.files.reader import check_footer
 from plait.model.decision import ReadSet
-from plait.model.defaults import initial_value
-from plait.model.schema import Schema, type_name
-from plait.model.value import to_text
 from plait.model.written import WRITTEN_COLUMN, is_written
 from plait.read.changes import ChangeScan
 from plait.read.scan import Scan
 from plait.read.stretches import StretchScan
 from plait.spark.changes import changes_to_spark
-from plait.spark.frame import is_connect, require_reachable, spark_schema
+from plait.spark.columns import StoredColumns
+from plait.spark.frame import require_reachable
 from plait.spark.masks import without_hidden
-from plait.spark.route import quoted
 from plait.spark.stretches import stretches_to_spark
+from plait.spark.values import Values, aliases_of, is_connect, spark_schema
 from plait.storage import local_root
 
 if TYPE_CHECKING:
@@ -48,13 +43,14 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _LISTED_ANYWAY, _LISTED_HERE = 32, 1000
 """So many files Spark looks at itself by default, and so many where that is quick."""
 _COMPARED_MAX = 1_000
 """Of so many files the footers are looked at before Spark reads them."""
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
-_listing = threading.Lock()
+_settling = threading.Lock()
 _scans: WeakKeyDictionary[object, Scan | ChangeScan] = WeakKeyDictionary()
 _held: WeakKeyDictionary[object, deque[Scan | ChangeScan]] = WeakKeyDictionary()
 
@@ -95,21 +91,17 @@ def _require_plain(scan: Scan | ChangeScan) -> None:
 
 def _files(scan: Scan, spark: SparkSession) -> DataFrame:
     """Let Spark read the Parquet files of a version itself."""
-    schema = scan.snapshot.spec.schema
-    condition = scan.plan.condition
-    columns = set(scan.schema.names) | set(condition.columns if condition else ())
-    wanted = [name for name in schema.names if name in columns]
+    schema, condition = scan.snapshot.spec.schema, scan.plan.condition
+    names, values = scan.schema.names, Values.of(spark)
+    aliases = aliases_of(paths_in(condition.predicate) if condition else (), schema.names)
     frame: DataFrame | None = None
-    for part in _parts(scan, spark, wanted):
+    for part in _parts(scan, spark, aliases):
         frame = part if frame is None else frame.unionAll(part)
     if frame is None:
-        struct = spark_schema(pa.schema([schema.arrow.field(name) for name in wanted]))
-        frame = spark.createDataFrame([], struct)
+        return spark.createDataFrame([], spark_schema(scan.schema))
     if condition is not None:
-        frame = frame.where(to_sql(condition.predicate))
-    if wanted == scan.schema.names:
-        return frame
-    return frame.select(*map(quoted, scan.schema.names))
+        frame = frame.where(values.holds(condition.predicate, aliases))
+    return frame.select(*map(values.column, names)) if aliases else frame
 
 
 def held_scans() -> list[Scan]:
@@ -151,26 +143,34 @@ def read_set_of(scans: tuple[Scan, ...]) -> ReadSet | None:
     return ReadSet(min(s.version for s in scans), tuple(s.read_predicate for s in scans))
 
 
-def _parts(scan: Scan, spark: SparkSession, wanted: Sequence[str]) -> Iterator[DataFrame]:
-    """Return a DataFrame of the files of each schema that some were written with."""
+def _parts(
+    scan: Scan, spark: SparkSession, aliases: Mapping[tuple[str, ...], str]
+) -> Iterator[DataFrame]:
+    """Return a DataFrame of the files of each schema that some were written with.
+
+    Behind the columns that are asked for stands, under its alias, what the predicate looks at. A
+    filter on an alias is a filter on the column of the file that it was made of, so that Spark
+    still pushes it down, whatever becomes of the column that is shown.
+    """
 
     def schema_of(file: LiveFile) -> int:
         return file.schema_id
 
     reading, known = scan.snapshot.spec.schema, scan.snapshot.schemas
+    wanted = [((name,), name) for name in scan.schema.names] + list(aliases.items())
     files = sorted(live_files(scan.plan.files), key=schema_of)
     for schema_id, group in itertools.groupby(files, schema_of):
         chosen = list(group)
-        written = known.get(schema_id, reading)
-        stored, fitted = _columns(reading, written, wanted)
+        columns = StoredColumns(Values.of(spark), known.get(schema_id, reading), reading)
+        stored = columns.read({path[0] for path, _ in wanted})
         frame = spark.read.schema(spark_schema(stored)).options(**_OPTIONS)
         _compare(scan, chosen)
         places = _locations(scan, spark, chosen)
-        with _listed_here(scan, spark, len(places)):
+        with _settled(scan, spark, len(places)):
             rows = frame.parquet(*places)
         if any(file.masked for file in chosen):
             rows = without_hidden(rows, spark, scan.store, chosen)
-        yield rows.selectExpr(*fitted)
+        yield rows.select(*(columns.at(path).alias(name) for path, name in wanted))
 
 
 def _compare(scan: Scan, files: Sequence[LiveFile]) -> None:
@@ -188,45 +188,31 @@ def _compare(scan: Scan, files: Sequence[LiveFile]) -> None:
 
 
 @contextmanager
-def _listed_here(scan: Scan, spark: SparkSession, count: int) -> Iterator[None]:
-    """Let the driver look at files of a disk itself: Spark starts a job for more than 32 of them.
+def _settled(scan: Scan, spark: SparkSession, count: int) -> Iterator[None]:
+    """Hold the settings of a session that Spark reads while it looks at files.
 
-    Of an object store each look is a request, and a job makes many at once; and a client of Spark
-    Connect looks at nothing.
+    Rows are hidden by their place in a file, and only Spark's older reader of Parquet tells it.
+    The driver looks at files of a disk itself: Spark starts a job for more than 32 of them. Of an
+    object store each look is a request, and a job makes many at once. A client of Spark Connect
+    looks at nothing, and what its server does then is for the server's settings.
     """
-    few = count <= _LISTED_ANYWAY
-    if few or count > _LISTED_HERE or local_root(scan.store.spec) is None or is_connect(spark):
+    if is_connect(spark):
         yield
         return
-    with _listing:
-        before = str(spark.conf.get(_LISTING))
-        spark.conf.set(_LISTING, str(max(_LISTED_HERE, int(before))))
+    with _settling:
+        before = {name: str(spark.conf.get(name)) for name in (_V1_SOURCES, _LISTING)}
+        wanted = {}
+        if "parquet" not in before[_V1_SOURCES].lower().split(","):
+            wanted[_V1_SOURCES] = f"{before[_V1_SOURCES]},parquet"
+        if _LISTED_ANYWAY < count <= _LISTED_HERE and local_root(scan.store.spec) is not None:
+            wanted[_LISTING] = str(max(_LISTED_HERE, int(before[_LISTING])))
         try:
+            for name, value in wanted.items():
+                spark.conf.set(name, value)
             yield
         finally:
-            spark.conf.set(_LISTING, before)
-
-
-def _columns(
-    reading: Schema, written: Schema, wanted: Iterable[str]
-) -> tuple[pa.Schema, list[str]]:
-    """Match columns by field id: those to read from files, and how they become the wanted ones."""
-    by_id = {written.field_id(name): name for name in written.names}
-    stored: list[pa.Field] = []
-    fitted: list[str] = []
-    for name in wanted:
-        field = reading.arrow.field(name)
-        old = by_id.get(reading.field_id(name))
-        if old is None:
-            initial = initial_value(reading, name)
-            text = None if initial is None else to_text(initial, field.type)
-            fitted.append(f"{typed_literal(text, field.type)} AS {quoted(name)}")
-            continue
-        stored.append(written.arrow.field(old))
-        same = type_name(stored[-1].type) == type_name(field.type)
-        value = quoted(old) if same else f"CAST({quoted(old)} AS {type_name(field.type)})"
-        fitted.append(f"{value} AS {quoted(name)}")
-    return pa.schema(stored), fitted
+            for name in wanted:
+                spark.conf.set(name, before[name])
 
 
 def _locations(scan: Scan, spark: SparkSession, files: Iterable[LiveFile]) -> list[str]:

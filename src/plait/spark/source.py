@@ -21,13 +21,14 @@ from plait.model.schema import Schema
 from plait.read.changes import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
 from plait.spark.changes import ChangeShares, check_asked
-from plait.spark.frame import check_types, in_spark_types, spark_schema
+from plait.spark.frame import check_types, in_spark_types
 from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.shares import SHARE_BYTES
 from plait.spark.sink import PlaitWriter, begin_write
 from plait.spark.stream import PlaitStreamWriter, begin_epoch
 from plait.spark.transfer import packed, unpacked
+from plait.spark.values import spark_schema
 from plait.storage import open_store
 
 if TYPE_CHECKING:

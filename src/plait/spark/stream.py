@@ -27,9 +27,9 @@ from plait.model.changes import Digest
 from plait.model.decision import Span, Token
 from plait.model.plan import StoreSpec
 from plait.spark.checkpoint import QueryCheckpoint, name_of
-from plait.spark.frame import is_connect
 from plait.spark.options import SourceOptions
 from plait.spark.sink import Batches, Job, Message, request_of
+from plait.spark.values import is_connect
 from plait.stream.stream import check_application
 from plait.table import Table
 
@@ -90,7 +90,8 @@ class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
         """Stage the rows of one task."""
         done = self._job.stage(iterator)
         query = _query_of_task()
-        return EpochMessage(done.attempt, done.run, done.status, done.digest, self._job, query)
+        staged = done.attempt, done.run, done.status, done.digest
+        return EpochMessage(*staged, job=self._job, query=query)
 
     def commit(self, messages: list[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Decide the epoch. One that was decided before gives that result, and its files go."""

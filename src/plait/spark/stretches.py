@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from plait.model.plan import LIVE, Snapshot, StoreSpec
 from plait.read.stretches import StretchScan
-from plait.spark.frame import in_spark_types, spark_schema
+from plait.spark.frame import in_spark_types
 from plait.spark.shares import SHARE_BYTES, shares_to_spark
 from plait.spark.transfer import packed, unpacked
+from plait.spark.values import spark_schema
 from plait.storage import open_store
 
 if TYPE_CHECKING:

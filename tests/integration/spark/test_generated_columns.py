@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from plait import ConstraintError, Insert, OptionError, Table, Update
 from plait.model.partitioning import parse_field
-from plait.spark.field_sql import field_sql
-from plait.spark.frame import spark_schema
+from plait.model.schema import plain_type
+from plait.spark.fields import field_value, has_value
+from plait.spark.values import Values, spark_schema, spark_type
 
 pytestmark = pytest.mark.spark
 
@@ -128,17 +129,18 @@ def test_spark_sql_computes_the_same_values_of_what_it_reads(
     table = make(tmp_path / "t")
     table.append(rows())
     frame = table.scan().to_spark(spark)
+    values = Values.of(frame)
     for name, (kind, text) in RULES.items():
-        sql = text
         if name in TRANSFORMS:
             field = parse_field(text)
             (source,) = field.sources
-            transform = field_sql(field, source, KINDS[source])
-            assert transform is not None
-            sql = transform
-        differing = frame.where(f"NOT ({name} <=> CAST({sql} AS {kind}))")
-        found = {name: differing.selectExpr(name, f"CAST({sql} AS {kind}) AS spark").take(3)}
-        assert found == {name: []}
+            assert has_value(field, KINDS[source])
+            computed = field_value(values, field, values.column(source), KINDS[source])
+        else:
+            computed = values.functions.expr(text)
+        computed = computed.cast(spark_type(plain_type(kind)))
+        differing = frame.where(~values.column(name).eqNullSafe(computed))
+        assert {name: differing.select(name, computed.alias("spark")).take(3)} == {name: []}
 
 
 def test_a_frame_with_another_value_is_refused_and_leaves_nothing(

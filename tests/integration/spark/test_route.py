@@ -15,8 +15,8 @@ from plait.model.bucket import BucketSpec, Partition, partition_text
 from plait.model.plan import LIVE, TableSpec
 from plait.model.schema import Schema, plain_type
 from plait.model.value import texts_of
-from plait.spark.frame import expression
 from plait.spark.route import Route
+from plait.spark.values import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def test_spark_and_the_driver_compute_the_same_partition(
     (batch,) = rows.combine_chunks().to_batches()
     for shift in SHIFTS:
         route = Route(spec, 7, by_partition=True, shift=shift)
-        task = expression(frame, route.sql()).alias("task")
+        task = route.task(Values.of(frame)).alias("task")
         sent = frame.select("id", task).toArrow().sort_by("id")["task"].to_pylist()
         assert route.tasks_of_rows(batch).tolist() == sent
         places = [
@@ -96,7 +96,7 @@ def test_buckets_by_a_part_of_the_key_are_the_same_in_spark(
     spec = TableSpec(schema, (), BucketSpec(1, ("a", "b"), 5, by), None, "cow")
     rows = pa.table({"a": [n % 9 for n in range(90)], "b": [f"b{n % 10}" for n in range(90)]})
     route = Route(spec, 5, by_partition=False)
-    task = expression(spark.createDataFrame(rows), route.sql()).alias("task")
+    task = route.task(Values.of(spark)).alias("task")
     sent = spark.createDataFrame(rows).select("a", "b", task).toArrow()
     (batch,) = rows.combine_chunks().to_batches()
     assert route.tasks_of_rows(batch).tolist() == sent["task"].to_pylist()
@@ -126,9 +126,10 @@ def test_spark_and_the_driver_send_a_row_to_the_same_task(spark: SparkSession, k
     named = [{"id": at, "p0": a, "p1": b} for at, (a, b) in enumerate(pairs)]
     rows = pa.Table.from_pylist(named, schema=spec.schema.arrow)
     frame = spark.createDataFrame(rows)
-    tasks = [expression(frame, route.sql()).alias(f"task {route.shift}") for route in routes]
-    bucket = expression(frame, "pmod(xxhash64(id), 3)").alias("bucket")
-    sent = frame.select(*tasks, bucket).toArrow()
+    tasks = [route.task(Values.of(frame)).alias(f"task {route.shift}") for route in routes]
+    sent = (
+        frame.selectExpr("*", "pmod(xxhash64(id), 3) AS bucket").select(*tasks, "bucket").toArrow()
+    )
     partitions = list(zip(*(texts_of(rows[name]) for name in spec.partition_by), strict=True))
     buckets = sent["bucket"].to_pylist()
     (batch,) = rows.combine_chunks().to_batches()

@@ -14,7 +14,8 @@ import pytest
 from plait import Table
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.schema import Schema
-from plait.spark.frame import arrow_schema, spark_schema
+from plait.spark.frame import arrow_schema
+from plait.spark.values import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -209,6 +209,7 @@ def test_negation_is_exact_and_its_own_inverse() -> None:
         ("s LIKE 'a%'", "(`s` LIKE 'a%')"),
         ("x > X'00ff'", "(`x` > X'00ff')"),
         ("day = DATE '2026-01-01'", "(`day` = CAST('2026-01-01' AS DATE))"),
+        ("ts > '2026-01-01'", "(`ts` > CAST('2026-01-01T00:00:00.000000Z' AS TIMESTAMP_LTZ))"),
         ("f IN (0, 1)", None),
     ],
 )
@@ -222,10 +223,12 @@ def test_spark_text_is_typed_and_quoted(text: str, written: str | None) -> None:
         assert found == written
 
 
-def test_a_name_that_spark_would_replace_is_refused() -> None:
-    schema = pa.schema([("${x}", pa.int64())])
-    with pytest.raises(PredicateError, match="rename"):
-        to_sql(parse_where("`${x}` = 1", schema))
+def test_text_for_spark_has_aliases_in_the_place_of_names() -> None:
+    """What a name in backticks or ${ means depends on the session too."""
+    schema = pa.schema([("${x}", pa.int64()), ("s", pa.struct([("a.b", pa.string())]))])
+    predicate = parse_where("`${x}` = 1 AND s.`a.b` IN ('x') AND s IS NULL", schema)
+    aliases = {("${x}",): "n0", ("s", "a.b"): "n1", ("s",): "n2"}
+    assert to_sql(predicate, aliases) == "((n0 = 1) AND (n1 IN ('x')) AND (n2 IS NULL))"
 
 
 def test_trees_hash_and_compare_by_value() -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from plait import OptionError, Table, TableError
 from plait.spark import foreach_batch
-from plait.spark.frame import spark_schema
+from plait.spark.values import spark_schema
 from pyspark_plait import DefaultSource
 from tests.integration.spark.tables import arrow_rows, assert_sound, make
 
