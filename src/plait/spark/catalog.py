@@ -30,6 +30,7 @@ _COLUMNS = "plait.columns"
 _OPTION = "option."
 _FOR_WRITES = frozenset(
     {"operation", "onconflict", "onduplicate", "missingcolumns", "readfrom", "partitions"}
+    | {"partitionoverwritemode"}
 )
 """A view that rows are inserted into has these too; reading it, they say nothing."""
 

@@ -43,6 +43,7 @@ WRITING = {
     "read_from": "the version that the rows were computed from, or none",
     "where": "with mode('overwrite'): the rows that go",
     "partitions": "dynamic, with mode('overwrite'): just the partitions of the rows go",
+    "partition_overwrite_mode": "static or dynamic, with mode('overwrite'); else the session's",
 }
 STREAMING = {
     "path": "where the table is",

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait.arrow.check import prepare
@@ -44,7 +45,7 @@ from plait.model.clauses import Clauses
 from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.model.decision import ReadSet
-from plait.model.instant import Instant
+from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.ports import Ports
@@ -76,6 +77,9 @@ _HOLD_S = 1.0
 """So long a task takes no more rows before it raises, and so long its process may outlive that.
 While a process takes rows, Spark goes on with the query and reads no error, and after an error
 Spark's worker takes rows and drops them. Full buffers make it read; the end of the process does."""
+_MODE = "spark.sql.sources.partitionOverwriteMode"
+_MODE_OPTION = "partition_overwrite_mode"
+_STATIC, _DYNAMIC = "static", "dynamic"
 _WATCHES_MAX = 4
 _WATCHES: dict[Instant, Watch] = {}
 """By instant: of the last jobs that this process had tasks of."""
@@ -92,6 +96,8 @@ class Message(ds.WriterCommitMessage):
     status: bytes | None = None
     digest: Digest = field(default_factory=Digest)
     """Of its rows, if the plan asks for it."""
+    dynamic: bool = False
+    """Whether its session has an overwrite replace just the partitions of the rows."""
 
 
 def request_of(
@@ -113,8 +119,36 @@ def request_of(
         missing_columns=options.find("missing_columns") or "raise",
         evolve="add" if options.flag("merge_schema") else "none",
         read_set=_read_set(options, table),
-        partitions=options.find("partitions"),
+        partitions=_partitions(options, table, overwrite=overwrite),
     )
+
+
+def _partitions(options: SourceOptions, table: Table, *, overwrite: bool) -> str | None:
+    """Return which partitions go, as Spark's own option and ours say it together.
+
+    Raises:
+        OptionError: there is no such mode, the two contradict, or nothing is overwritten.
+    """
+    partitions, mode = options.find("partitions"), options.find(_MODE_OPTION)
+    if mode is None:
+        return partitions
+    mode = mode.lower()
+    if mode not in (_STATIC, _DYNAMIC) or not overwrite:
+        message = f"partitionOverwriteMode={mode!r} does not work here"
+        hint = "use static or dynamic, with mode('overwrite')"
+        raise OptionError(message, hint=hint, key=_MODE_OPTION, value=mode)
+    if mode == _STATIC and partitions == _DYNAMIC:
+        message = "partitionOverwriteMode=static contradicts partitions=dynamic"
+        raise OptionError(message, hint="keep one of them", key=_MODE_OPTION, value=mode)
+    # As everywhere in Spark, a table without partitions is replaced as a whole.
+    divided = table.handle.cache.known().table.spec.partition_by
+    return _DYNAMIC if mode == _DYNAMIC and divided else partitions
+
+
+def follows_session(options: SourceOptions, request: WriteRequest, spec: TableSpec) -> bool:
+    """Tell whether the session decides which partitions of a table an overwrite replaces."""
+    asked = options.find(_MODE_OPTION) is None and request.overwrite == "table"
+    return asked and request.operation is Operation.OVERWRITE and bool(spec.partition_by)
 
 
 def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
@@ -157,6 +191,11 @@ class Job:
     """How the rows are laid out."""
     consent: Consent
     """What its caller allows."""
+    by_session: bool = False
+    """Whether the setting ``partitionOverwriteMode`` of the session decides what goes.
+
+    Only tasks see the settings of a session: the processes of a data source beside the driver do
+    not. So each task tells what it saw, and the commit follows that."""
 
     @classmethod
     def prepare(
@@ -225,6 +264,9 @@ class Job:
         """
         table = self._bound()
         staged = [message for message in messages if isinstance(message, Message)]
+        request = self.request
+        if self.by_session and any(message.dynamic for message in staged):
+            request = replace(request, overwrite="partitions")
         self._request(table.handle.store)  # no task may have had a row
         statuses = (m.status for m in staged if m.status is not None)
         gathered = Gathered(
@@ -236,7 +278,7 @@ class Job:
         )
         handle = table.handle
         with _heartbeat_removed(handle.store, self.plan):
-            decide(handle, self.request, self.plan.instant, gathered)
+            decide(handle, request, self.plan.instant, gathered)
 
     def abort(self) -> None:
         """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
@@ -288,9 +330,18 @@ def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) 
         SchemaMismatchError: columns do not fit the table.
     """
     table = options.table()
-    job = Job.prepare(table, request_of(options, table, overwrite=overwrite), schema)
+    request = request_of(options, table, overwrite=overwrite)
+    by_session = follows_session(options, request, table.handle.cache.known().table.spec)
+    job = replace(Job.prepare(table, request, schema), by_session=by_session)
     key = job.request.commit_id
     return PlaitWriter(job, done=key is not None and find_result(table.handle, key) is not None)
+
+
+def _session_is_dynamic() -> bool:
+    """Ask, in a task, for the setting of the session that the query runs in."""
+    context = TaskContext.get()
+    found = context.getLocalProperty(_MODE) if context else None
+    return (found or _STATIC).lower() == _DYNAMIC
 
 
 class PlaitWriter(ds.DataSourceArrowWriter):
@@ -302,7 +353,9 @@ class PlaitWriter(ds.DataSourceArrowWriter):
 
     def write(self, iterator: Batches) -> Message:
         """Stage the rows of one task."""
-        return Message() if self._done else self._job.stage(iterator)
+        if self._done:
+            return Message()
+        return replace(self._job.stage(iterator), dynamic=_session_is_dynamic())
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Merge what the tasks staged, and publish it in one decision."""
