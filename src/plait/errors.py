@@ -67,7 +67,9 @@ from __future__ import annotations
 import enum
 import math
 import re
+from collections.abc import Iterator
 from typing import ClassVar
+from urllib.parse import unquote
 
 
 class Retry(enum.StrEnum):
@@ -79,33 +81,152 @@ class Retry(enum.StrEnum):
     CHECK_FIRST = "check_first"
 
 
-_SECRET = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*)?://"
-    r"(?:[^/?#\s'\"]+|[^/?#\s'\"@:]+:(?!\d+(?:\W|$))[^'\"\n]{1,200})@"
-)
-"""A user before a server. The password may contain unencoded characters; a port is no user."""
-_SIGNED = re.compile(
-    r"(?i)([?&;](?:user|username|uid|[\w.-]*(?:sig|token|secret|passw|credential|key)[\w.-]*)=)"
-    r"[^&\s'\"]+"
-)
-"""A user as a parameter of a URL, or what grants access to its holder, as that of a signed link."""
-_CONTAINER = re.compile(r"(abfss?|wasbs?)://[^:/@]+@", re.IGNORECASE)
-"""The text before the @ is a container, not a user."""
+_NAMES = re.compile(r"[?&;][\w.-]{1,100}=")
+"""Names of parameters; a longer one is none of those that are hidden."""
+_GRANTS = re.compile(r"(?i)sig|token|secret|passw|credential|key")
+_USERS = frozenset({"user", "username", "uid"})
+_VALUE = re.compile(r"[^&\s'\"]*+")
+_AUTHORITY = re.compile(r"[^/?#\s'\"]*+")
+_PORT = re.compile(r"\d++(?:\W|$)")
+_QUOTE = re.compile(r"['\"\n]")
+_SCHEME_MAX = 40
+_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""The text before the @ is a container here, not a user."""
+_SHOWN_MAX, _CAUSES_MAX = 2000, 10
+_PIECE = re.compile(r"[#/?@:,&=%\s]")
+_PIECE_MIN = 4
+"""Shorter pieces of a password may stand in any text, and tell nothing."""
 
 
 def redacted(text: str) -> str:
     """Return a text without the user names, passwords and signatures of the URLs in it.
+
+    Its time grows with the text alone, whatever stands in it.
 
     >>> redacted("cannot open sftp://me:secret@host/table")
     'cannot open sftp://***@host/table'
     >>> redacted("abfss://container@account.dfs.core.windows.net/t")
     'abfss://container@account.dfs.core.windows.net/t'
     """
-    return _SIGNED.sub(r"\1***", _SECRET.sub(_hidden, text))
+    parts = text.split("://")
+    shown = [parts[0]]
+    for part in parts[1:]:
+        shown.append(_without_user(part, _scheme_of(shown[-1])))
+    return _without_grants("://".join(shown))
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return found[0] if _CONTAINER.fullmatch(found[0]) else f"{found[1] or ''}://***@"
+def redacted_url(url: str) -> str:
+    """Return a text that is one URL as a whole, without anything in it that may be secret.
+
+    A password may contain every character, so all that stands before the last ``@`` is hidden.
+
+    >>> redacted_url("http://me:a#b/c@host/x")
+    'http://***@host/x'
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    user, at, place = rest.rpartition("@")
+    if not mark and ":" not in user:
+        return url  # a path, such as /data/a@b
+    if any(sign in url for sign in "\r\n\t\0'\""):
+        return f"{scheme}{mark}***"
+    grants = next(_granting(rest), None)
+    if grants is not None:
+        if "@" in rest[grants.start() :] or "://" in rest:
+            return f"{scheme}{mark}***"  # nobody can tell where the password ends
+        return f"{redacted_url(scheme + mark + rest[: grants.start()])}{grants[0]}***"
+    if at and not (scheme.lower() in _CONTAINERS and ":" not in user):
+        rest = f"***@{place}"
+    return f"{scheme}{mark}{rest}"
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return what a library says of a URL without the user, the password and the keys in that."""
+    rest = url.partition("://")[2] or url
+    hidden = {rest.rpartition("@")[0], *(rest[name.end() :] for name in _granting(rest))}
+    for secret in tuple(hidden):
+        hidden.update((unquote(secret), *_PIECE.split(secret), *_PIECE.split(unquote(secret))))
+    for secret in sorted(hidden, key=len, reverse=True):
+        if len(secret) >= _PIECE_MIN:
+            text = text.replace(secret, "***").replace(repr(secret)[1:-1], "***")
+    return redacted(text)
+
+
+def shown_cause(error: BaseException, url: str) -> BaseException | None:
+    """Return an error of a library as a cause to be shown; None if it tells a secret of the URL."""
+    seen: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if seen is None:
+            return error
+        text = f"{seen} {seen!r}"
+        if without_secrets(text, url) != text:
+            return None
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def shortened(text: str, limit: int = 200) -> str:
+    """Return a text of a stranger as a message shows it: the beginning, and how long it is.
+
+    >>> shortened("a" * 300, 3)
+    'aaa... (300 characters)'
+    """
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def _scheme_of(before: str) -> str:
+    """Return the scheme that ends a text."""
+    tail = before[-_SCHEME_MAX:]
+    at = len(tail)
+    while at and (tail[at - 1].isalnum() or tail[at - 1] in "+.-"):
+        at -= 1
+    return tail[at:].lower()
+
+
+def _without_user(rest: str, scheme: str) -> str:
+    """Hide what stands before a server, at the beginning of a text."""
+    authority = _AUTHORITY.match(rest)
+    named = authority[0] if authority else ""
+    user, at, _ = named.rpartition("@")
+    if at:
+        if scheme in _CONTAINERS and ":" not in user:
+            return rest
+        return "***" + rest[len(user) :]
+    name, colon, _ = named.partition(":")
+    if not colon or _PORT.match(rest, len(name) + 1):
+        return rest
+    # A password with a slash, a question mark or a blank in it; a quote or a line ends the URL.
+    end = _QUOTE.split(rest, maxsplit=1)[0].rfind("@")
+    return rest if end < 0 else "***" + rest[end:]
+
+
+def _without_grants(text: str) -> str:
+    """Hide the parameters that name a user, or grant access to who has them, as signed links do."""
+    shown, last = [], 0
+    for value in _spans(text):
+        shown.append(text[last : value.start])
+        shown.append("***")
+        last = value.stop
+    return "".join([*shown, text[last:]])
+
+
+def _spans(text: str) -> list[slice]:
+    found, last = [], 0
+    for name in _granting(text):
+        value = _VALUE.match(text, name.end())
+        if name.start() >= last and value is not None and value.start() < value.end():
+            found.append(slice(value.start(), value.end()))
+            last = value.end()
+    return found
+
+
+def _granting(text: str) -> Iterator[re.Match[str]]:
+    """Find the names of parameters that name a user, or grant access."""
+    for name in _NAMES.finditer(text):
+        word = name[0][1:-1]
+        if word.lower() in _USERS or _GRANTS.search(word):
+            yield name
 
 
 class TableError(Exception):
@@ -125,9 +246,9 @@ class TableError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
 
     def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
-        self.message, self.hint = redacted(message), redacted(hint)
+        self.message, self.hint = _told(message), _told(hint)
         super().__init__(self.message)
-        self.facts = {k: redacted(v) if isinstance(v, str) else v for k, v in facts.items()}
+        self.facts = {k: _told(v) if isinstance(v, str) else v for k, v in facts.items()}
 
     def __init_subclass__(cls, *, code: str = "", retry: Retry | None = None) -> None:
         """Set the attributes in which this class differs from its base."""
@@ -156,6 +277,11 @@ class TableError(Exception):
             "retry": self.retry.value,
             "facts": {key: plain(value) for key, value in self.facts.items()},
         }
+
+
+def _told(text: str) -> str:
+    """Return a text as an error tells it: without secrets, and not longer than a person reads."""
+    return shortened(redacted(text), _SHOWN_MAX)
 
 
 def plain(value: object) -> object:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from plait.errors import OptionError, StorageError
+from plait.errors import OptionError, StorageError, redacted_url
 from plait.kafka.avro.schema import Node, parse_schema
 from plait.model.bounded_json import load_json
 from plait.ports import Clock, Ports
@@ -112,8 +112,9 @@ class Registry:
             OptionError: a setting is unknown or does not work, or a URL is none.
         """
         _require_known(self.settings)
-        parts = [_split(url.strip()) for url in self.urls.split(",") if url.strip()]
-        if not parts:
+        urls = [url.strip() for url in self.urls.split(",") if url.strip()]
+        parts = [found for url in urls if (found := _split(url)) is not None]
+        if not parts or len(parts) < len(urls):
             raise _unusable(self.urls)
         self._bases = [base for base, _ in parts]
         self._headers = {"Accept": _ACCEPT, **_authorization(self.settings, parts[0][1])}
@@ -387,23 +388,31 @@ def _code_of(body: bytes) -> int | None:
     return code if isinstance(code, int) else None
 
 
-def _split(url: str) -> tuple[str, str]:
-    """Return a URL without the user in it, and the user with the password."""
+def _split(url: str) -> tuple[str, str] | None:
+    """Return a URL without the user in it, and the user with the password; None: it is no URL.
+
+    An ``@`` after the server belongs to a password that is not percent-encoded. What stands before
+    it would be taken for the server, and be shown.
+    """
     try:
         parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError as error:
-        raise _unusable(url) from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise _unusable(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # its text has what it takes for the port, which may be a password
+        return None
+    if parts.scheme not in ("http", "https") or not host or port == 0:
+        return None
+    if "@" in url.partition("://")[2][len(parts.netloc) :] or any(c.isspace() for c in url):
+        return None
     user, _, place = parts.netloc.rpartition("@")
     base = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
     return base, unquote(user)
 
 
-def _unusable(url: str) -> OptionError:
-    message = f"{url!r} is no URL of a schema registry"
-    return OptionError(message, hint="pass http://HOST:PORT", key="registry", value=url)
+def _unusable(urls: str) -> OptionError:
+    shown = redacted_url(urls)
+    message = f"{shown!r} is no URL of a schema registry"
+    hint = "pass http://HOST:PORT; percent-encode what is special in a user or a password"
+    return OptionError(message, hint=hint, key="registry", value=shown)
 
 
 def _require_known(settings: Mapping[str, str]) -> None:

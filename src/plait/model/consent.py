@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from plait.errors import ConsentError, OptionError
+from plait.errors import ConsentError, OptionError, shortened
 
 ENVIRONMENT: Final = "PLAIT_ALLOW"
 SINK, LOCK, SOURCE, FILE = "sink", "lock", "source", "file"
@@ -103,7 +103,8 @@ class Consent:
         if self.allows(address):
             return AllowedAddress(address)
         text = _bare(address)
-        message = f"the metadata of {named_by} names {text!r} ({kind}), which nobody allowed"
+        told = shortened(text)
+        message = f"the metadata of {named_by} names {told!r} ({kind}), which nobody allowed"
         raise ConsentError(message, hint=_remedy(text), address=text, kind=kind, named_by=named_by)
 
 

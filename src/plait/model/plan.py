@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from plait.errors import InvariantError, redacted
+from plait.errors import InvariantError, redacted_url
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.compression import Compression
@@ -48,7 +48,7 @@ class StoreSpec:
 
     def __repr__(self) -> str:
         """Hide secrets: the options and the users of URLs."""
-        return f"StoreSpec({redacted(self.uri)!r})"
+        return f"StoreSpec({redacted_url(self.uri)!r})"
 
 
 @dataclass(frozen=True, slots=True)

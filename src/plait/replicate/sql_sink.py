@@ -17,7 +17,9 @@ from plait.errors import (
     OptionError,
     SchemaMismatchError,
     StorageError,
-    redacted,
+    redacted_url,
+    shown_cause,
+    without_secrets,
 )
 from plait.model.schema import type_name
 from plait.replicate.sink import SinkSchema
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import (
         BigInteger,
         Boolean,
+        Column,
         Connection,
         Date,
         DateTime,
@@ -91,13 +94,14 @@ class SqlSink:
             if dialect not in _DIALECTS:
                 message = f"a sink cannot be a database of {dialect}"
                 hint = f"use one of {', '.join(_DIALECTS)}, or write a sink of your own"
-                raise OptionError(message, hint=hint, key="replicas", value=redacted(self.url))
+                raise OptionError(message, hint=hint, key="replicas", value=redacted_url(self.url))
             encodings = {each.name: Encoding.of(each, dialect) for each in schema.arrow}
             table = _define(self.table, schema, encodings)
-            with _translated(self.table):
+            with _translated(self.table, self.url):
                 table.metadata.create_all(engine)
                 _check(table, engine)
-                return SqlSession(engine, engine.connect(), table, schema, encodings)
+                connection = engine.connect()
+                return SqlSession(engine, connection, table, schema, encodings, self.url)
         except BaseException:
             engine.dispose()
             raise
@@ -195,11 +199,18 @@ def _engine(url: str) -> Engine:
             message, hint=hint, library="sqlalchemy", extra="sql"
         ) from error
     try:
-        return sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
-    except sa.exc.ArgumentError as error:
+        made = sa.make_url(url)
+        # Where parameters have no names, SQLAlchemy looks for "%(name)s" in the statement, and a
+        # column may be called so.
+        style = {"paramstyle": "named"} if made.get_backend_name() == "sqlite" else {}
+        return sa.create_engine(made, poolclass=sa.NullPool, hide_parameters=True, **style)
+    except (sa.exc.ArgumentError, ValueError) as error:  # a port that is none is a ValueError
         message = "the address of a SQL sink is not the URL of a database"
-        hint = "such as sqlite:///serving.db or postgresql+psycopg://user@host/database"
-        raise OptionError(message, hint=hint, key="url", value="") from error
+        hint = (
+            "such as sqlite:///serving.db or postgresql+psycopg://user@host/database; "
+            "percent-encode what is special in a user or a password"
+        )
+        raise OptionError(message, hint=hint, key="url", value="") from shown_cause(error, url)
     except ImportError as error:
         message = f"the driver {error.name} of the database is not installed"
         hint = "pip install 'plait[sql]' and the driver"
@@ -207,18 +218,19 @@ def _engine(url: str) -> Engine:
 
 
 @contextlib.contextmanager
-def _translated(name: str) -> Iterator[None]:
-    """Raise errors of the library as Plait's own."""
+def _translated(name: str, url: str) -> Iterator[None]:
+    """Raise errors of the library as Plait's own, without what is secret in a URL."""
     import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
     try:
         yield
     except (sa.exc.DataError, sa.exc.IntegrityError) as error:
-        message = f"the database refuses a row of table {name!r}: {error.orig}"
-        raise BadRecordError(message, column="", sample={}) from error
-    except sa.exc.SQLAlchemyError as error:
-        message = f"the database of table {name!r} failed: {error}"
-        raise StorageError(message, path=name) from error
+        told = without_secrets(str(error.orig), url)
+        message = f"the database refuses a row of table {name!r}: {told}"
+        raise BadRecordError(message, column="", sample={}) from shown_cause(error, url)
+    except (sa.exc.SQLAlchemyError, UnicodeError) as error:  # a host that is no name
+        message = f"the database of table {name!r} failed: {without_secrets(str(error), url)}"
+        raise StorageError(message, path=name) from shown_cause(error, url)
 
 
 def _define(name: str, schema: SinkSchema, encodings: Mapping[str, Encoding]) -> Table:
@@ -236,11 +248,12 @@ def _define(name: str, schema: SinkSchema, encodings: Mapping[str, Encoding]) ->
         sa.Column(
             each.name,
             encodings[each.name].sql,
+            key=f"c{at}",  # parameters are called so: a name could be taken for something else
             primary_key=each.name in schema.key,
             nullable=each.nullable and each.name not in schema.key,
             autoincrement=False,
         )
-        for each in schema.arrow
+        for at, each in enumerate(schema.arrow)
     ]
     return sa.Table(name, sa.MetaData(), *columns)
 
@@ -270,11 +283,12 @@ class SqlSession:
     table: Table
     schema: SinkSchema
     encodings: Mapping[str, Encoding]
+    url: str = field(repr=False)
 
     def batch_put(self, records: pa.RecordBatch) -> None:
         """Insert or replace the records, in their order."""
         rows = self._rows(records)
-        with _translated(self.table.name), self.connection.begin():
+        with _translated(self.table.name, self.url), self.connection.begin():
             self.connection.execute(self._upsert(), rows)
 
     def batch_remove(self, keys: pa.RecordBatch) -> None:
@@ -282,9 +296,13 @@ class SqlSession:
         import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
         named = {f"key_{at}": name for at, name in enumerate(self.schema.key)}
-        same = (self.table.c[name] == sa.bindparam(slot) for slot, name in named.items())
-        rows = [{slot: row[name] for slot, name in named.items()} for row in self._rows(keys)]
-        with _translated(self.table.name), self.connection.begin():
+        columns = self._columns
+        same = (columns[name] == sa.bindparam(slot) for slot, name in named.items())
+        rows = [
+            {slot: row[columns[name].key] for slot, name in named.items()}
+            for row in self._rows(keys)
+        ]
+        with _translated(self.table.name, self.url), self.connection.begin():
             self.connection.execute(sa.delete(self.table).where(*same), rows)
 
     def flush(self) -> None:
@@ -295,8 +313,8 @@ class SqlSession:
         import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
 
         names = self.schema.arrow.names
-        chosen = sa.select(*(self.table.c[name] for name in names))
-        with _translated(self.table.name), self.connection.begin():
+        chosen = sa.select(*(self._columns[name] for name in names))
+        with _translated(self.table.name, self.url), self.connection.begin():
             result = self.connection.execution_options(yield_per=_FETCH).execute(chosen)
             for rows in result.partitions():
                 columns = zip(*rows, strict=True)
@@ -316,7 +334,13 @@ class SqlSession:
                 message = f"column {name!r} is part of the sink's primary key and is null in a row"
                 raise BadRecordError(message, column=name, sample={name: "null"})
         columns = [self.encodings[name].values(records.column(name)) for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        keys = [self._columns[name].key for name in names]
+        return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    @property
+    def _columns(self) -> dict[str, Column[object]]:
+        """The columns of the database's table, by their names."""
+        return {column.name: column for column in self.table.columns}
 
     def _upsert(self) -> Insert:
         from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415 - see above
@@ -324,12 +348,15 @@ class SqlSession:
         name, key = self.engine.dialect.name, list(self.schema.key)
         insert = sqlite.insert(self.table) if name == "sqlite" else postgresql.insert(self.table)
         new = insert.excluded
-        values = {name: new[name] for name in self.schema.arrow.names if name not in key}
+        columns = self._columns
+        unique = [columns[each] for each in key]
+        names = (name for name in self.schema.arrow.names if name not in key)
+        values = {columns[name]: new[columns[name].key] for name in names}
         if not values:
-            return insert.on_conflict_do_nothing(index_elements=key)
+            return insert.on_conflict_do_nothing(index_elements=unique)
         ordering = self.schema.ordering
         wins = None
         if ordering is not None:
-            old = self.table.c[ordering]
-            wins = old.is_(None) | (new[ordering] >= old)
-        return insert.on_conflict_do_update(index_elements=key, set_=values, where=wins)
+            old = columns[ordering]
+            wins = old.is_(None) | (new[old.key] >= old)
+        return insert.on_conflict_do_update(index_elements=unique, set_=values, where=wins)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from plait.errors import OptionError, SchemaMismatchError
+from plait.errors import OptionError, SchemaMismatchError, redacted_url
 from plait.replicate.sink import SinkSchema
 from plait.table import Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TableSink:
     """A Plait table in another place, which exists and has the same columns and keys.
 
@@ -22,9 +22,13 @@ class TableSink:
 
     name: str
     uri: str
-    storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
-    allow: tuple[str, ...] = field(default=(), repr=False)
+    storage_options: Mapping[str, object] = field(default_factory=dict)
+    allow: tuple[str, ...] = ()
     """The places outside of that table that it may name, such as the servers of its lock."""
+
+    def __repr__(self) -> str:
+        """Show the place without a user and a password."""
+        return f"TableSink(name={self.name!r}, uri={redacted_url(self.uri)!r})"
 
     @property
     def buffers(self) -> bool:

@@ -24,8 +24,8 @@ from plait.repush.source import WantedSource
 from plait.services.expiry import ExpiryPlan, plan_expiry
 from plait.table import Table
 
-_COMMA = re.compile(r",(?![^()]*\))")
-"""A comma that is not inside the parentheses of a transform."""
+_ITEM = re.compile(r"(?:[^,(]++|\([^)]*+\)?+)++")
+"""What stands between commas; those in brackets divide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
 def _names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return tuple(each for name in _COMMA.split(text) if (each := name.strip()))
+    return tuple(each for name in _ITEM.findall(text) if (each := name.strip()))
 
 
 def _open_one(table: Table, source_options: dict[str, str]) -> NewLayout:

@@ -1,0 +1,85 @@
+"""No password is shown, whatever it is made of and whichever class took the URL."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from plait.errors import TableError
+from plait.kafka.registry import Registry
+from plait.model.plan import StoreSpec
+from plait.replicate import SqlSink, TableSink
+from plait.replicate.sink import SinkSchema
+
+SECRET = "S3CR3Tw0rd"
+AROUND = st.text("aZ9#/@:?%&=;, \\'\"\n\r[]", max_size=6)
+PASSWORDS = st.builds("{}{}{}".format, AROUND, st.just(SECRET), AROUND)
+SHAPES = st.sampled_from(
+    [
+        "{scheme}://user:{secret}@127.0.0.1:9/d",
+        "{scheme}://{secret}@127.0.0.1:9/d",
+        "{scheme}://:{secret}@127.0.0.1:9",
+        "{scheme}://user:{secret}@[::1]:9/d?a=b",
+        "{scheme}://127.0.0.1:9/d?password={secret}",
+        "{scheme}://user:1{secret}@h.invalid:x/d",
+    ]
+)
+COLUMNS = SinkSchema(pa.schema([("id", pa.int64())]), ("id",))
+
+
+def registry(url: str) -> Iterator[object]:
+    made = Registry(url, patience_s=0.0)
+    yield made
+    yield made.find(1)
+
+
+def database(url: str) -> Iterator[object]:
+    made = SqlSink("s", url, "t")
+    yield made
+    yield made.open(COLUMNS)
+
+
+def place(url: str) -> Iterator[object]:
+    yield StoreSpec(url, (("password", SECRET),))
+
+
+def table(url: str) -> Iterator[object]:
+    yield TableSink("s", url, {"password": SECRET})
+
+
+TAKERS: dict[str, tuple[str, Callable[[str], Iterator[object]]]] = {
+    "a registry": ("http", registry),
+    "a database": ("postgresql+psycopg", database),
+    "a store": ("sftp", place),
+    "a table as a sink": ("sftp", table),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@settings(max_examples=60)
+@given(secret=PASSWORDS, shape=SHAPES)
+@example(secret=f"{SECRET}#x", shape="{scheme}://user:{secret}@127.0.0.1:9")
+@example(secret=f"{SECRET}/x", shape="{scheme}://user:{secret}@127.0.0.1:9")
+@example(secret=f"p,{SECRET}", shape="{scheme}://user:{secret}@127.0.0.1:9")
+@example(secret=f"p:{SECRET}#", shape="{scheme}://user:{secret}@127.0.0.1:9")
+def test_no_class_that_takes_a_url_shows_what_is_secret_in_it(
+    taker: str, secret: str, shape: str
+) -> None:
+    """In its repr, the message, the facts, and the errors that a traceback shows with it."""
+    scheme, take = TAKERS[taker]
+    url, shown = shape.format(scheme=scheme, secret=secret), []
+    try:
+        shown.extend(map(repr, take(url)))
+    except TableError as error:
+        shown += [str(error), repr(error), str(error.to_dict())]
+        shown += traceback.format_exception(error)
+        with contextlib.suppress(AttributeError):
+            shown.append(str(error.facts))
+    # Frames show lines of source, never values; the text of each error is among these.
+    assert not [text for text in shown if SECRET in text], shown
