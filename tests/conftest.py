@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 
 from plait.spark.java import find_java
 from tests.services.jars import find_jars, in_ci
@@ -32,14 +32,6 @@ SLOW = [HealthCheck.too_slow]
 os.environ.update(QUICK_SPARK)  # for each session that a test starts, also in processes of its own
 settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=SLOW)
-settings.register_profile(
-    "short",
-    deadline=None,
-    max_examples=10,
-    stateful_step_count=30,
-    suppress_health_check=SLOW,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

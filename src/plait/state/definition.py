@@ -155,18 +155,6 @@ class TableDef:
                 return each.layout.applied(self.spec, schema)
         return self.spec if schema is self.spec.schema else replace(self.spec, schema=schema)
 
-    def laid_out_with(self, version: int) -> tuple[int, int]:
-        """Return the first and the last version that lay out rows as a version does.
-
-        Other names of columns are the same layout. For the newest one the last is far away.
-        """
-        ends = [*((each.until, each.layout.id) for each in self.former), (_FAR, self.layout.id)]
-        at = next(i for i, (until, _) in enumerate(ends) if version <= until)
-        same = ends[at][1]
-        first = next(i for i, (_, layout) in enumerate(ends) if layout == same)
-        last = max(i for i, (_, layout) in enumerate(ends) if layout == same)
-        return (0 if first == 0 else ends[first - 1][0] + 1), ends[last][0]
-
     def laid_out(self, spec: TableSpec, *, since: int) -> TableDef:
         """Return the definition with another schema or layout, which holds from a version on."""
         former = self.former
@@ -207,8 +195,7 @@ class TableDef:
         """Read what ``to_dict`` wrote; raise CorruptMetadataError for anything else."""
         try:
             schemas = _schemas(value["schemas"])
-            contract = value["contract"]
-            properties, ttl = value["properties"], value.get("ttl")
+            contract, properties, ttl = value["contract"], value["properties"], value.get("ttl")
             if not (
                 isinstance(contract, dict)
                 and isinstance(properties, dict)
@@ -253,11 +240,26 @@ class TableDef:
                 *_indexes(value),
             )
         except (KeyError, TypeError, ValueError, OverflowError, CorruptMetadataError) as error:
-            refuse_other_shape(
-                [f"no table.{name}" for name in _ALWAYS if name not in value], path=where
-            )
+            refuse_other_shape(_lacking(value), path=where)
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def _lacking(value: Mapping[str, object]) -> list[str]:
+    return [f"no table.{name}" for name in _ALWAYS if name not in value]
+
+
+def laid_out_with(table: TableDef, version: int) -> tuple[int, int]:
+    """Return the first and the last version that lay out rows as a version does.
+
+    Other names of columns are the same layout. For the newest one the last is far away.
+    """
+    ends = [*((each.until, each.layout.id) for each in table.former), (_FAR, table.layout.id)]
+    at = next(i for i, (until, _) in enumerate(ends) if version <= until)
+    same = ends[at][1]
+    first = next(i for i, (_, layout) in enumerate(ends) if layout == same)
+    last = max(i for i, (_, layout) in enumerate(ends) if layout == same)
+    return (0 if first == 0 else ends[first - 1][0] + 1), ends[last][0]
 
 
 def laid_out(spec: TableSpec, options: Options) -> TableSpec:

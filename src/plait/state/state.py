@@ -25,7 +25,7 @@ from plait.model.stream import Position
 from plait.model.sums import Sums
 from plait.read.wanted import Wants
 from plait.state.archived import Archived
-from plait.state.definition import TableDef
+from plait.state.definition import TableDef, laid_out_with
 from plait.state.events import COMMITS, Events, LiveEntry, gathered
 from plait.state.fold import Folded, compact, fold
 from plait.state.horizons import Horizons
@@ -246,7 +246,7 @@ class TableState:
             folded = self.folded(store, at, bounds=True)
             return self._with(at, schema_id, self._live(folded, at))
         known = self._with(at, schema_id, LIVE.empty_table())
-        selection = Selection(store, self.cache, wants(known.spec), self.table.laid_out_with(at))
+        selection = Selection(store, self.cache, wants(known.spec), laid_out_with(self.table, at))
         folded = fold(selection.load(self.parts, gathered(self.tail)))
         if not self._shows(store, selection, folded):
             return self.snapshot(store, version=version, wants=wants)

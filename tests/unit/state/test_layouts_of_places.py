@@ -12,7 +12,7 @@ from plait import CorruptMetadataError, Table
 from plait.model.changes import Changes
 from plait.model.decision import Decision
 from plait.state import part_file, selected
-from plait.state.definition import TableDef
+from plait.state.definition import TableDef, laid_out_with
 from tests.support.forge import forge
 from tests.support.memory import forget
 
@@ -143,7 +143,7 @@ def test_files_of_another_layout_are_not_loaded() -> None:
     """Else each query after a repush would load what is dead, and half of a large table is."""
     table = laid_out("few", "text", "number")
     known = table.handle.cache.refresh()
-    from_, until = known.table.laid_out_with(known.version)
+    from_, until = laid_out_with(known.table, known.version)
     assert (from_, until) > (known.table.former[-1].until, known.version)
     plan = table.scan(where="n = 1").plan
     assert plan.files.num_rows < plan.files_total
@@ -170,6 +170,6 @@ def test_the_versions_of_a_layout_go_from_swap_to_swap_and_over_other_names() ->
     table.alter().rename("v", "w").commit()
     known: TableDef = table.handle.cache.refresh().table
     swap = known.former[0].until + 1
-    assert known.laid_out_with(0) == known.laid_out_with(swap - 1) == (0, swap - 1)
-    assert known.laid_out_with(swap)[0] == swap
-    assert known.laid_out_with(table.version) == known.laid_out_with(swap)
+    assert laid_out_with(known, 0) == laid_out_with(known, swap - 1) == (0, swap - 1)
+    assert laid_out_with(known, swap)[0] == swap
+    assert laid_out_with(known, table.version) == laid_out_with(known, swap)
