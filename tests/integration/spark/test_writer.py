@@ -276,6 +276,22 @@ def test_an_overwrite_is_redone_on_what_others_wrote(spark: SparkSession, tmp_pa
     assert_sound(table)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_an_overwrite_by_a_predicate_and_writers_of_other_keys_both_commit(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """INV-07: the tasks name the keys of the rows that they take out, those of no row's too."""
+    table = make(tmp_path / "t", kind)
+    table.append(arrow_rows(0, 60, 1))
+    with table.writer("overwrite", where="id < 5") as writer:
+        writer.write(frame(spark, 0, 2, 4))
+        Table.open(str(tmp_path / "t")).upsert(arrow_rows(40, 60, 3))
+    assert revisions(table) == (
+        {0: 4, 1: 4} | dict.fromkeys(range(5, 40), 1) | dict.fromkeys(range(40, 60), 3)
+    )
+    assert_sound(table)
+
+
 def moved(batches):
     import secrets
 
