@@ -307,6 +307,7 @@ def fuzz(seed: int, cases: int) -> Fuzzing:
     """Run some cases of each decoder."""
     fuzzing = Fuzzing(seed)
     JsonDecoder(COLUMNS).decode([b"{}"])  # what is imported at the first use is no work of a record
+    pa.array([1, None])  # pandas, where it is there
     tracemalloc.start()
     try:
         fuzzing.run(cases)
