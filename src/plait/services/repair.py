@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from plait.errors import FormatError, OptionError, StorageError, TableError
+from plait.errors import (
+    CorruptMetadataError,
+    FormatError,
+    OptionError,
+    StorageError,
+    TableError,
+    TableNotFoundError,
+)
 from plait.files.data_file import parse_path
 from plait.model.changes import BASE, LOG
 from plait.services.backup import Backup
@@ -117,7 +124,8 @@ def plan_repair(
     Args:
         handle: the table, which may be too damaged to be opened.
         source: the store of a copy.
-        accept_loss: ids of findings of lost files whose rows are to be given up.
+        accept_loss: ids of findings of lost files whose rows are to be given up, or of a lost slot
+            that hides the head: what came after it is cut off.
 
     Raises:
         OptionError: ``source`` is not a copy of this table, or an id in ``accept_loss`` is of no
@@ -214,7 +222,28 @@ class _Planner:
         if body is not None and body == self.handle.store.find(path):
             what = "the next decision names exactly these bytes, so no copy has better ones"
             return [(Finding(SLOT, path, problem.message, LOST, what), None)]
-        return [self._put_back(named, SLOT, body)]
+        cut = self._cut(named, version) if body is None else None
+        return [cut or self._put_back(named, SLOT, body)]
+
+    def _cut(self, problem: Problem, version: int) -> Step | None:
+        """Offer to end the timeline below a slot that is lost; None if its head can be read.
+
+        A checkpoint after the slot makes up for it, and then there is nothing to give up.
+        """
+        below = _readable(self.handle)
+        if below is None or version != below + 1:
+            return None
+        count = len(_slots_from(self.handle.store, version))
+        reason = _NOT_PROVEN if self.copied else _NO_COPY
+        what = (
+            f"{reason}, or give up what came after version {below} (--accept-loss): {count} slot(s)"
+        )
+        finding = Finding(SLOT, problem.path, problem.message, CHOOSE, what)
+        if finding.id not in self.accepted:
+            return finding, None
+        what = f"cut off what came after version {below}: {count} slot(s); their files stay"
+        mended = replace(finding, answer=MEND, what=what)
+        return mended, lambda: _cut_off(self.handle.store, version)
 
     def _archive(self, problem: Problem) -> Step:
         """Answer for a file of the archive with the bytes of a copy."""
@@ -301,6 +330,37 @@ def kind_of(problem: Problem) -> str:
     if name is not None and name.kind in (BASE, LOG):
         return FILE
     return VECTOR if name is not None and name.kind == "dv" else OTHER
+
+
+def _readable(handle: TableHandle) -> int | None:
+    """Return the newest version below the damage that hides the head; None if it can be read."""
+    try:
+        StateCache(handle.store, handle.ports).refresh()
+    except CorruptMetadataError as error:
+        below = error.facts.get("readable")
+        return below if isinstance(below, int) else None
+    except (FormatError, StorageError, TableNotFoundError):
+        return None
+    return None
+
+
+def _slots_from(store: Store, version: int) -> list[str]:
+    """List the slots from a version on, the oldest first."""
+    first = paths.slot(version)
+    return [info.path for info in store.list(paths.TIMELINE) if info.path >= first]
+
+
+def _cut_off(store: Store, version: int) -> None:
+    """End the timeline before a version.
+
+    Checkpoints go first, so that nobody begins from one beyond. Slots go from the newest on: if
+    this is killed, a gap is left, which is refused as before, and the next repair goes on.
+    """
+    first = paths.checkpoint(version, "")
+    doomed = [info.path for info in store.list(paths.CHECKPOINTS) if info.path >= first]
+    store.delete(doomed)
+    for path in reversed(_slots_from(store, version)):
+        store.delete([path])
 
 
 def _write(store: Store, path: str, body: bytes) -> None:

@@ -59,6 +59,11 @@ class StateCache:
         self._lock = threading.Lock()
         self._state: TableState | None = None
 
+    @property
+    def seen(self) -> TableState | None:
+        """The newest state that was loaded, without looking; None if none was."""
+        return self._state
+
     def known(self) -> TableState:
         """Return what is known, without looking; the first call loads."""
         state = self._state

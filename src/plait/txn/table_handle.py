@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CapabilityMissingError
+from plait.errors import CapabilityMissingError, CorruptMetadataError
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
 from plait.locks.identity import require_identity
@@ -24,6 +25,8 @@ from plait.timeline import paths
 from plait.timeline.lent_slots import LentStore, plain_store
 from plait.txn.refusal import contract_changed
 from plait.txn.signs_of_life import Doubts, Sightings
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +111,18 @@ def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> Table
     Raises:
         TableNotFoundError: there is none.
         UnsupportedFeatureError: a newer Plait wrote it.
-        CorruptMetadataError: it is damaged.
+        CorruptMetadataError: it is damaged, and no version of it can be read. If versions below
+            the damage can be, it opens, and each look at the head raises this.
         ConsentError: servers decide its slots, and the caller did not allow them.
     """
     cache = StateCache(store, ports)
-    contract = cache.refresh().table.contract
+    try:
+        contract = cache.refresh().table.contract
+    except CorruptMetadataError as error:
+        if cache.seen is None:
+            raise
+        contract = cache.seen.table.contract
+        _log.warning("only versions up to %d can be read: %s", cache.seen.version, error)
     cache.identity = require_identity(store)
     handle = make_handle(store, ports, contract.lock, cache, consent=consent)
     return replace(handle, contract=contract)

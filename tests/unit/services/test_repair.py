@@ -92,7 +92,7 @@ def test_a_checkpoint_is_not_deleted_while_a_decision_is_missing(store: LocalSto
     store.delete([paths.slot(2)])
     flip(store, paths.checkpoint(4), 200)
     assert answers(store) == {
-        f"slot:{paths.slot(2)}": "lost",
+        f"slot:{paths.slot(2)}": "choose",
         f"checkpoint:{paths.checkpoint(4)}": "later",
     }
     assert repair(client(store), plan_repair(client(store))).mended == ()
@@ -146,7 +146,7 @@ def test_the_newest_slot_is_never_guessed(store: LocalStore, backup: LocalStore)
     path = paths.slot(6)
     flip(store, path, 200)
     before = store.find(path)
-    assert answers(store, backup) == {f"slot:{path}": "lost"}
+    assert answers(store, backup) == {f"slot:{path}": "choose"}
     repair(client(store), plan_repair(client(store), backup), backup)
     assert store.find(path) == before
 
