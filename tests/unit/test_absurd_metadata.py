@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 
 from plait import Table
 from plait.errors import CorruptMetadataError, TableError, UnsupportedFeatureError
+from plait.index.run_file import RunFile
+from plait.model.bounded_json import load_document
 from plait.model.seal import checksum_of, unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
@@ -68,6 +71,60 @@ def test_a_schema_that_names_a_column_twice_is_refused(root: str) -> None:
     with pytest.raises(CorruptMetadataError) as caught:
         Table.open(root)
     assert caught.value.path == paths.slot(0)
+
+
+DEFINITIONS: dict[str, Edit] = {
+    "buckets": lambda d: d["bucket_spec"].update(count=10**30),  # type: ignore[attr-defined]
+    "buckets of 17 bits": lambda d: d["bucket_spec"].update(count=100_001),  # type: ignore[attr-defined]
+    "a count that is none": lambda d: d["bucket_spec"].update(count=True),  # type: ignore[attr-defined]
+    "id of a layout": lambda d: d["bucket_spec"].update(id=10**30),  # type: ignore[attr-defined]
+    "a name that is a number": lambda d: d["bucket_spec"].update(key=[1]),  # type: ignore[attr-defined]
+    "partition fields": lambda d: d.update(partition_by=["id"] * 10_001),
+    "id of a schema": lambda d: d["schemas"][0].update(id=1 << 31),  # type: ignore[index]
+}
+
+
+@pytest.mark.parametrize("edit", DEFINITIONS)
+def test_a_number_of_a_definition_that_cannot_be_is_refused(tmp_path: Path, edit: str) -> None:
+    place = str(tmp_path / "t")
+    Table.create(place, ROWS.schema, record_key="id").upsert(ROWS)
+
+    def change(document: dict[str, object]) -> None:
+        DEFINITIONS[edit](document["table"])  # type: ignore[arg-type]
+
+    path = rewrite(LocalStore(place), 0, change)
+    with pytest.raises(CorruptMetadataError) as caught:
+        Table.open(place)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("value", ["[[],{}]", '{"a":[]}', "[1,22]", '["",""]'])
+def test_metadata_is_refused_before_it_is_made_into_values_that_fill_the_memory(value: str) -> None:
+    body = b'{"zzz":[' + b",".join([value.encode()] * 700_000) + b"]}"
+    sealed = b'{"checksum":"%s",\n"decision":%s}\n' % (checksum_of(body).encode(), body)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptMetadataError):
+            unseal(sealed, path="x")
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(sealed)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("body", [b'{"a":NaN}', b"[]", b'{"a":"\\ud800"}', b"[" * 100_000, b"\xff"])
+def test_metadata_that_is_no_object_of_strict_json_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        load_document(body)
+
+
+def test_a_footer_of_an_index_is_not_longer_than_what_it_says() -> None:
+    def listed(footer: int) -> list[object]:
+        return ["data/x", 1, "0" * 16, "0" * 16, 8 + 16 + footer, footer, "0" * 16]
+
+    assert RunFile.from_list(listed(200)).footer_bytes == 200
+    for footer in (5 << 30, 300 << 20, 20):
+        with pytest.raises(ValueError):
+            RunFile.from_list(listed(footer))
 
 
 @pytest.mark.parametrize("ttl", [math.nan, 1e300, math.inf, -1])

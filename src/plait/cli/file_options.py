@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ import click
 from plait.errors import MissingDependencyError, OptionError
 
 _YAML: Final = (".yaml", ".yml")
+_BYTES_MAX: Final = 1 << 20
+_DEPTH_MAX: Final = 32
 
 
 def file_option(names: str = "--file") -> click.Option:
@@ -63,11 +66,17 @@ def _value_of(path: Path, key: str, option: click.Parameter, value: object) -> o
     return [_text(path, key, each) for each in many]
 
 
-def _pairs(path: Path, key: str, value: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _pairs(
+    path: Path, key: str, value: Mapping[str, object], depth: int = 0
+) -> Iterator[tuple[str, str]]:
     """Return names and values; a table in a table is a name with a dot, as TOML reads it."""
+    if depth > _DEPTH_MAX:  # an alias of YAML may contain itself
+        raise _misfit(path, key, "is nested too deeply", "write names with dots")
     for name, each in value.items():
         if isinstance(each, Mapping):
-            yield from ((f"{name}.{inner}", text) for inner, text in _pairs(path, key, each))
+            yield from (
+                (f"{name}.{inner}", text) for inner, text in _pairs(path, key, each, depth + 1)
+            )
         elif isinstance(each, list):
             raise _misfit(path, key, "takes values", f"write one for {name!r}")
         else:
@@ -93,10 +102,16 @@ def _read(path: Path) -> Mapping[str, object]:
         MissingDependencyError: it is YAML, and PyYAML is not installed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            body = file.read(_BYTES_MAX + 1)
+        if len(body) > _BYTES_MAX:
+            message = f"it has more than {_BYTES_MAX} bytes"
+            raise ValueError(message)
+        text = body.decode()
         values = _yaml(text) if path.suffix in _YAML else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be read: {error}"
+    except (OSError, ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
+        message = f"{path} cannot be read: {why:.300}"
         hint = "TOML if its name ends in .toml, YAML if in .yaml or .yml"
         raise OptionError(message, hint=hint, key="file", value=str(path)) from error
     if not isinstance(values, Mapping):
@@ -125,10 +140,10 @@ def _yaml(text: str) -> object:
             deep: bool = False,  # noqa: FBT001, FBT002 - the signature is PyYAML's
         ) -> dict[object, object]:
             names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
-            for name in names:
-                if names.count(name) > 1:
-                    message = f"it has {name!r} twice"
-                    raise ValueError(message)
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            if twice:
+                message = f"it has {twice[0]!r} twice"
+                raise ValueError(message)
             made: dict[object, object] = super().construct_mapping(node, deep=deep)
             return made
 

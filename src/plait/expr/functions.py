@@ -17,6 +17,8 @@ from plait.model.value import array_of
 
 _T = pa.types
 _INT64_MAX: Final = (1 << 63) - 1
+_CONCAT_BYTES_MAX: Final = 512 << 20
+"""Of the rows that are computed at once, some eight megabytes; Arrow's texts end at 2 GiB."""
 _PLAIN: Final = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal}
 
 
@@ -118,7 +120,21 @@ def _text(item: Value) -> Value:
 
 
 def _concat(*items: Value) -> Value:
-    return pc.binary_join_element_wise(*map(_text, items), pa.scalar("", pa.string()))
+    texts = [_text(item) for item in items]
+    rows = max((len(each) for each in texts if not isinstance(each, pa.Scalar)), default=1)
+    size = sum(_size(each, rows) for each in texts)
+    if size > _CONCAT_BYTES_MAX:  # Arrow would ask for the memory first
+        message = f"CONCAT would make {size} bytes of {rows} rows"
+        hint = f"at most {_CONCAT_BYTES_MAX}: concatenate fewer texts, or write fewer rows at once"
+        raise PredicateError(message, hint=hint, text="")
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.string()))
+
+
+def _size(texts: Value, rows: int) -> int:
+    """Return the bytes of texts, one a row."""
+    if isinstance(texts, pa.Scalar):
+        return len(texts.as_py().encode()) * rows if texts.is_valid else 0
+    return int(pc.sum(pc.cast(pc.binary_length(texts), pa.int64())).as_py() or 0)
 
 
 def _substring(item: Value, start: Value, length: Value | None = None) -> Value:

@@ -69,6 +69,7 @@ _OWN_ARGUMENTS: Final = {
     "column": _ARGUMENTS | {"catalog"},
     "like": _ARGUMENTS | {"negate"},
 }
+ARGUMENTS_MAX: Final = 1_000
 _NUMBER: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 
 
@@ -164,6 +165,10 @@ class _Reader:
 
     def _function(self, node: exp.Expr, depth: int) -> Expression:
         given = [item for item in (node.args.get("this"), *node.expressions) if item]
+        if len(given) > ARGUMENTS_MAX:
+            message = f"{node.key.upper()} of {len(given)} values, in {self._text[:100]!r}"
+            hint = f"a function takes at most {ARGUMENTS_MAX}"
+            raise PredicateError(message, hint=hint, text=self._text[:200])
         return Call(node.key, self._operands(given, depth))
 
     def _comparison(self, node: exp.Expr, depth: int) -> Expression:

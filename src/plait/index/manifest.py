@@ -14,7 +14,8 @@ from typing import Final, Self
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.index.run_file import RunFile
-from plait.model.seal import checksum_of, unique
+from plait.model.bounded_json import load_document
+from plait.model.seal import checksum_of
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -95,12 +96,12 @@ class Manifest:
             CorruptMetadataError: it is damaged, or of a newer Plait.
         """
         try:
-            sealed = json.loads(data)
-            body = sealed["manifest"]
+            sealed = load_document(data)
+            body = str(sealed["manifest"])
             if sealed["checksum"] != checksum_of(body.encode()):
                 message = "the checksum does not match the content"
                 raise ValueError(message)
-            found = cls._from_dict(json.loads(body, object_pairs_hook=unique))
+            found = cls._from_dict(load_document(body.encode()))
             if paths.index_manifest(found.index, found.number) != path:
                 message = "it is that of another index or number"
                 raise ValueError(message)

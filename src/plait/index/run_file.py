@@ -39,6 +39,8 @@ _TAIL: Final = struct.Struct("<QQ8s")
 _DIRECTORY: Final = 16
 _STRETCH: Final = 128
 """So many blocks are read at once at most."""
+_PLACES_BYTES_MAX = 256 << 20
+"""Of the names of partitions in a footer."""
 _GAP: Final = 4
 """So many blocks that nobody asked for are read, to save a call."""
 
@@ -82,8 +84,13 @@ class RunFile:
             int(footer, 16),
         )
         body = size - footer_bytes - len(_MAGIC)
+        # The footer is read whole: it must not be longer than what it has to say.
+        told = footer_bytes - -(-entries // BLOCK) * _DIRECTORY - _TAIL.size
         if not 0 < entries * ENTRY_BYTES == body or found.first > found.last:
             raise ValueError(value)
+        if not 0 <= told <= _PLACES_BYTES_MAX:
+            message = f"a footer of {footer_bytes} bytes for {entries} entries"
+            raise ValueError(message)
         return found
 
 

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import xxhash
 
+BUCKETS_MAX = 100_000
+"""Buckets of a partition: a client has numbers in memory for each."""
 UNKEYED = -1
 """The bucket number of files in a table without a record key."""
 

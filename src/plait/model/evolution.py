@@ -22,7 +22,6 @@ from plait.model.schema import (
     NO_NOTE,
     ColumnNote,
     Schema,
-    admitted,
     check_name,
     id_of,
     ids_by_path,
@@ -218,10 +217,10 @@ class Evolution:
         raise SchemaError(message, hint=hint, column=path)
 
     def _with(self, fields: Fields) -> Evolution:
-        admitted(fields)
-        arrow = pa.schema(fields)
-        kept = set(ids_in(arrow))
-        notes = {number: note for number, note in self.schema.notes.items() if number in kept}
+        arrow, notes = pa.schema(fields), self.schema.notes
+        if notes:
+            kept = set(ids_in(arrow))
+            notes = {number: note for number, note in notes.items() if number in kept}
         return replace(self, schema=replace(self.schema, arrow=arrow, notes=notes))
 
     def _noted(self, path: str, **changes: str | None) -> Evolution:

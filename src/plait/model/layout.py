@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from plait.model.bucket import BucketSpec
+from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.plan import COW, MOR, TableSpec
-from plait.model.schema import Schema
+from plait.model.schema import FIELDS_MAX, Schema
+
+_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +76,41 @@ class TableLayout:
         bucket, ordering, kind = value["bucket_spec"], value["ordering"], str(value["table_type"])
         if not isinstance(bucket, dict) or kind not in (COW, MOR):
             raise TypeError(value)
-        key, count = _names(bucket["key"]), int(bucket["count"])
-        if key and count < 1:
-            message = f"{count} buckets"
-            raise ValueError(message)
+        key = _names(bucket["key"])
+        number = whole(bucket["id"], most=_ID_MAX)
+        count = whole(bucket["count"], least=1 if key else 0, most=BUCKETS_MAX)
         by = _names(bucket.get("by", []))
         if by and (by == key or by != tuple(name for name in key if name in by)):
             message = f"buckets by {by} of the key {key}"
             raise ValueError(message)
         return cls(
             _names(value["partition_by"]),
-            BucketSpec(int(bucket["id"]), key, count, by),
+            BucketSpec(number, key, count, by),
             None if ordering is None else str(ordering),
             kind,
         )
 
 
+def whole(value: object, *, least: int = 0, most: int) -> int:
+    """Return a whole number of metadata; raise ValueError if it is none, or no sensible one.
+
+    >>> whole(3, most=8)
+    3
+    """
+    if type(value) is not int or not least <= value <= most:
+        message = f"expected a whole number from {least} to {most}, found {value!r:.40}"
+        raise ValueError(message)
+    return value
+
+
 def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return tuple(str(name) for name in value)
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        message = f"expected names, found {value!r:.80}"
+        raise TypeError(message)
+    if len(value) > FIELDS_MAX:
+        message = f"{len(value)} names"
+        raise ValueError(message)
+    return tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +129,4 @@ class FormerLayout:
         """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError."""
         if not isinstance(value, dict):
             raise TypeError(value)
-        return cls(TableLayout.from_dict(value), int(value["until"]))
+        return cls(TableLayout.from_dict(value), whole(value["until"], least=-1, most=_VERSION_MAX))

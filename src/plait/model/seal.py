@@ -25,7 +25,7 @@ from typing import Final
 import xxhash
 
 from plait.errors import CorruptMetadataError
-from plait.model.bounded_json import require_shallow
+from plait.model.bounded_json import load_document, require_shallow
 
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
@@ -74,24 +74,11 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
     """Check the seal; return the checksum and the document."""
     stated, body = check_seal(data, path=path)
     try:
-        document = json.loads(body, object_pairs_hook=unique)
-        if not isinstance(document, dict):
-            raise TypeError(document)
-    except (TypeError, ValueError, RecursionError) as error:
+        document = load_document(body)
+    except ValueError as error:
         message = f"{path} is not a decision: {error}"
         raise CorruptMetadataError(message, path=path) from error
     return stated, document
-
-
-def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Make an object of JSON; raise ValueError if it names a field twice: readers would differ."""
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        message = f"field {twice[:80]!r} occurs twice"
-        raise ValueError(message)
-    return document
 
 
 # --- records ------------------------------------------------------------------------------------

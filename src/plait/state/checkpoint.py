@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.files.bounds import Kinds, plain_kinds, with_bounds
+from plait.model.bounded_json import NODES_MAX, load_document
 from plait.model.bucket import Partition
 from plait.model.decision import Token
-from plait.model.seal import checksum_of, sealed_checksum, unique
+from plait.model.seal import checksum_of, sealed_checksum
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
@@ -53,6 +54,8 @@ _GROWTH = 4
 MERGED_ROWS_MAX = 1 << 16
 """A writer takes in no part that is larger: it must not pay for the size of the table."""
 _STATE_BYTES_MAX = 256 << 20
+_NODES_MAX = 2 * NODES_MAX
+"""A state says more than a decision: it sums them up."""
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _HINT_BYTES_MAX = 64
 
@@ -253,12 +256,12 @@ def load_checkpoint(store: Store, version: int) -> TableState | None:
     if data is None:
         return None
     try:
-        sealed = json.loads(data)
-        body = sealed["state"]
+        sealed = load_document(data)
+        body = str(sealed["state"])
         if sealed["checksum"] != checksum_of(body.encode()):
             message = f"{path} is damaged: its checksum does not match its content"
             raise CorruptMetadataError(message, path=path)
-        return _state(json.loads(body, object_pairs_hook=unique), version, path)
+        return _state(load_document(body.encode(), nodes_max=_NODES_MAX), version, path)
     except FormatError:
         raise
     except _NONSENSE as error:

@@ -12,7 +12,7 @@ from plait.model.column_path import column_path, path_parts
 from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
-from plait.model.schema import Schema, ids_in, parts_of
+from plait.model.schema import Schema, admitted, ids_in, parts_of
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -57,6 +57,7 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
         evolution = evolution.taking(step)
         schema = generated_after(before, step, checks_after(before, step, evolution.schema))
         evolution = replace(evolution, schema=schema)
+    admitted(evolution.schema.arrow)  # once: each step alone would look at every column
     first = table.spec.schema
     if evolution.schema.same_columns(first) and evolution.schema.notes == first.notes:
         return None

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from plait.errors import CommitError, CorruptMetadataError, FormatError, OptionError
+from plait.model.bounded_json import NODES_MAX, count_nodes
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
@@ -64,6 +65,11 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
         message = f"a text has half of a character, a lone surrogate: {shown}"
         hint = "correct the name, the option or the id that has it"
         raise OptionError(message, hint=hint, key="text", value=shown) from error
+    nodes = count_nodes(data)
+    if nodes > NODES_MAX:
+        message = f"the decision has {nodes} values and signs; at most {NODES_MAX} are allowed"
+        hint = "write less at once"
+        raise CommitError(message, hint=hint, bytes=len(data), bytes_max=SLOT_BYTES_MAX)
     if len(data) > SLOT_BYTES_MAX:
         message = f"the decision has {len(data)} bytes; at most {SLOT_BYTES_MAX} are allowed"
         hint = "write less at once, or use a smaller predicate or commit id"

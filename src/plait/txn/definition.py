@@ -19,7 +19,7 @@ from plait.errors import (
 from plait.expr.ddl import parse_ddl
 from plait.files.partition_values import require_function
 from plait.locks.identity import FORMAT_VERSION
-from plait.model.bucket import BucketSpec
+from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.changeable import refuse_defining
 from plait.model.contract import Contract, Options
 from plait.model.decision import CommitResult, Decision, Draft
@@ -46,7 +46,6 @@ from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _BUCKETS_UNPARTITIONED = 8
-_BUCKETS_MAX = 100_000
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
 
 
@@ -148,7 +147,7 @@ class Definition:
         count = self.buckets
         if count is None:
             count = 1 if places else _BUCKETS_UNPARTITIONED
-        require_whole("buckets", count, _BUCKETS_MAX)
+        require_whole("buckets", count, BUCKETS_MAX)
         return BucketSpec(0, key, count, self._bucket_by(schema, key))
 
     def _bucket_by(self, schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:

@@ -77,6 +77,10 @@ def test_a_file_has_the_options_of_the_line_and_the_line_wins(
         ("a.yaml", "1: x", "1 is no name"),
         ("a.yaml", "? [a]\n: x", "cannot be read"),
         ("a.yaml", "<<: 1", "cannot be read"),
+        ("a.yaml", "a: " + "[" * 20_000, "cannot be read"),
+        ("a.toml", "a = " + "[" * 20_000, "cannot be read"),
+        ("a.yaml", "client: &a {a: *a}", "nested too deeply"),
+        ("a.toml", "#" * (1 << 20) + "\n", "cannot be read"),
     ],
 )
 def test_a_file_that_says_nonsense_is_refused(tablectl, tmp_path, name, text, says) -> None:

@@ -9,8 +9,11 @@ import pytest
 
 from plait.errors import MissingDependencyError, PredicateError
 from plait.expr import parse_value, parse_where
+from plait.expr.bind import bind
+from plait.expr.evaluate import Sides, compute
 from plait.expr.parser import PREDICATE, parsed
-from plait.expr.tree import DEPTH_MAX
+from plait.expr.sql import parse_expression
+from plait.expr.tree import DEPTH_MAX, TARGET
 
 SCHEMA = pa.schema([("id", pa.int64()), ("t", pa.string()), ("b", pa.bool_())])
 TOO_LARGE = {
@@ -104,3 +107,20 @@ def test_size_is_counted_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> 
     for text in (TOO_LARGE["or"], TOO_LARGE["values"], TOO_LARGE["very many levels"]):
         with pytest.raises(PredicateError, match="too large"), parsed(text, PREDICATE):
             pass
+
+
+@pytest.mark.parametrize("name", ["concat", "greatest", "least", "coalesce"])
+def test_a_function_of_very_many_values_is_refused(name: str) -> None:
+    parse_expression(f"{name}({', '.join(['v'] * 1_000)})")
+    with pytest.raises(PredicateError):
+        parse_expression(f"{name}({', '.join(['v'] * 1_001)})")
+
+
+def test_texts_that_fill_the_memory_are_refused_before_they_are_made() -> None:
+    rows = pa.table({"v": ["x" * 1_000_000]})
+    once = "concat(" + ", ".join(["v"] * 100) + ")"
+    expression = bind(parse_expression(f"length({once})"), {TARGET: rows.schema})
+    assert compute(expression, Sides.of(t=rows)).to_pylist() == [100_000_000]
+    twice = bind(parse_expression(f"concat({', '.join([once] * 9)})"), {TARGET: rows.schema})
+    with pytest.raises(PredicateError):
+        compute(twice, Sides.of(t=rows))
