@@ -38,8 +38,13 @@ class Plan:
     """Of the store: heartbeats are so many times longer."""
 
     def open(self) -> Table:
-        """Open the table."""
-        return Table.open(self.uri, storage_options=self.options or None)
+        """Open the table, whose lock may be a service that its metadata names."""
+        return Table.open(self.uri, storage_options=self.options or None, allow=self.allow)
+
+    @property
+    def allow(self) -> tuple[str, ...]:
+        """The addresses that a process of the run may turn to."""
+        return (self.lock,) if self.lock and "://" in self.lock else ()
 
     @property
     def over(self) -> Path:

@@ -86,6 +86,11 @@ class Stress:
         assert self._landed() >= self.commits, f"too slow, sound as far as it came: {seen}"
         return seen
 
+    @property
+    def allow(self) -> tuple[str, ...]:
+        """The addresses that processes may turn to: a lock that is a service."""
+        return (self.lock,) if self.lock and "://" in self.lock else ()
+
     def _create(self) -> Table:
         table = Table.create(
             self.uri,
@@ -139,7 +144,8 @@ class Stress:
         """Tell whether everything that is awaited was seen."""
         if not self.awaits:
             return True
-        table = Table.open(self.uri, storage_options=self.options or None)
+        options = self.options or None
+        table = Table.open(self.uri, storage_options=options, allow=self.allow)
         seen = services_in(table.history())
         return all(seen[name] for name in self.awaits)
 
@@ -172,6 +178,7 @@ class _Fleet:
             number,
             stress.folder / f"{number}.jsonl",
             stress.seed * 100_003 + self._starts,
+            allow=stress.allow,
         )
         target = work if number < stress.processes else serve
         process = CONTEXT.Process(target=target, args=(job,), daemon=True)

@@ -47,10 +47,12 @@ class Job:
     number: int
     journal: Path
     seed: int
+    allow: tuple[str, ...] = ()
+    """The addresses that its processes may turn to: a lock that is a service."""
 
     def open(self) -> Table:
         """Open the table."""
-        return Table.open(self.uri, storage_options=self.options or None)
+        return Table.open(self.uri, storage_options=self.options or None, allow=self.allow)
 
 
 class Journal:
