@@ -24,6 +24,8 @@ from tests.scheduler import Problem
 
 SERVICES = (
     "archive",
+    "begin-repush",
+    "cancel-repush",
     "clean",
     "cluster",
     "compact",
@@ -32,11 +34,14 @@ SERVICES = (
     "property",
     "rebuild",
     "replay",
+    "repush",
     "reserve",
     "restore",
     "rollback",
     "savepoint",
+    "schema",
 )
+"""They are no commits of rows. Of them, a restore and an expiry alone change what is visible."""
 LATE = (CommitOutcomeUnknownError, SimulatedCrashError)
 """After these nobody knows, and both may have happened."""
 

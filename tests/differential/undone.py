@@ -20,7 +20,7 @@ from tests.differential.serve import Allowed, Undid
 from tests.scheduler import Problem
 
 NATURAL = (UndoneError, EpochUnknownError, EpochRewoundError, RestoreRefusedError)
-MARKS = ("restore", "replay", "schema")
+MARKS = ("restore", "replay", "repush", "schema")
 """They change the table although they are no commits of rows: a restore must have seen them."""
 Window = Iterable[int]
 
