@@ -22,7 +22,7 @@ from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed
 from plait.services.rewrite import FollowMasks
-from plait.txn import commit, conflict, follow, transaction
+from plait.txn import commit, conflict, transaction
 from plait.txn.conflict import Intent
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.follow import FollowRows
@@ -428,13 +428,6 @@ BROKEN = (
         ((FollowRows, "carry"),),
         _as_staged,
         52,
-        frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
-    ),
-    Broken(
-        "a writer's masks leave out what is hidden at the head",
-        ((follow, "union"),),
-        lambda _: lambda _old, new: new,
-        479,
         frozenset({"damage", "INV-08", SERIAL, "snapshot effect"}),
     ),
     Broken(
