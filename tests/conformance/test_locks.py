@@ -20,10 +20,16 @@ from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
 
+def table_at(place: Path) -> Store:
+    """Return the store of a table's directory: a lock makes its own room, never the table's."""
+    (place / ".meta").mkdir(parents=True, exist_ok=True)
+    return open_store(str(place))
+
+
 class TestFileLock(LockKit, LosableLockKit):
     @pytest.fixture
     def providers(self, tmp_path: Path) -> Callable[[], LockProvider]:
-        return lambda: open_lock("file", open_store(str(tmp_path)), Ports())
+        return lambda: open_lock("file", table_at(tmp_path), Ports())
 
     @pytest.fixture
     def lose(self, tmp_path: Path) -> Callable[[], None]:
@@ -44,14 +50,14 @@ class TestFileLockAmongProcesses(SharedLockKit):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "table"))
+        return table_at(tmp_path / "table")
 
 
 @pytest.mark.zookeeper
 class TestZooKeeperLock(LockKit, LosableLockKit):
     @pytest.fixture
     def providers(self, zookeeper: ZooKeeper, tmp_path: Path) -> Callable[[], LockProvider]:
-        lock, store = zookeeper.lock("kit"), open_store(str(tmp_path))
+        lock, store = zookeeper.lock("kit"), table_at(tmp_path)
         return lambda: open_lock(lock, store, Ports(), Consent().also(lock))
 
     @pytest.fixture
@@ -67,7 +73,7 @@ class TestZooKeeperLockAmongProcesses(ExpiringLockKit):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "table"))
+        return table_at(tmp_path / "table")
 
 
 class LeaseLosses:
@@ -102,7 +108,7 @@ class TestLeaseInMemory(LeaseLosses, LockKit, LosableLockKit):
 class TestLeaseOnDisk(LeaseLosses, LockKit, LosableLockKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "table"))
+        return table_at(tmp_path / "table")
 
 
 @pytest.mark.processes
@@ -113,7 +119,7 @@ class TestLeaseOnDiskAmongProcesses(ExpiringLockKit):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "table"))
+        return table_at(tmp_path / "table")
 
 
 @pytest.mark.s3

@@ -19,13 +19,13 @@ from tests.support.memory import forget
 class TestLocalStore(StoreKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "deep" / "table"))
+        return open_store(str(tmp_path / "deep" / "table"), create=True)
 
 
 class TestLocalStoreByUri(StoreKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(f"file://{tmp_path}/a table, 100%")
+        return open_store(f"file://{tmp_path}/a table, 100%", create=True)
 
 
 class TestLocalStoreWithoutNamelessFiles(StoreKit):
@@ -41,7 +41,7 @@ class TestLocalStoreWithoutNamelessFiles(StoreKit):
 class TestLocalStoreAmongProcesses(SharedStoreKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path / "table"))
+        return open_store(str(tmp_path / "table"), create=True)
 
 
 class TestMemoryStore(StoreKit):
@@ -55,13 +55,13 @@ class TestMemoryStore(StoreKit):
 class TestCountingStore(StoreKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return CountingStore(open_store(str(tmp_path / "table")))
+        return CountingStore(open_store(str(tmp_path / "table"), create=True))
 
 
 class TestFaultStoreWithoutFaults(StoreKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return FaultStore(open_store(str(tmp_path / "table")))
+        return FaultStore(open_store(str(tmp_path / "table"), create=True))
 
 
 class TestFsspecStore(StoreKit):

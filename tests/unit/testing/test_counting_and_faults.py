@@ -31,7 +31,7 @@ def inner() -> Store:
 
 
 def test_calls_are_counted_by_operation_and_kind(tmp_path: Path) -> None:
-    store = CountingStore(open_store(str(tmp_path)))
+    store = CountingStore(open_store(str(tmp_path), create=True))
     store.put(".meta/pending/1", b"1")
     pq.write_table(pa.table({"a": [1]}), "day=1/f", filesystem=store.filesystem())
     store.persist(["day=1/f"])
