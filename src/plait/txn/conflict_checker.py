@@ -276,6 +276,7 @@ def compared(
     Raises:
         CorruptMetadataError, StorageError: a file cannot be read.
     """
+    intent = intent.facing(theirs)  # under another layout no partition of theirs can be read
     here = frozenset([bucket])
     far, parts = bool(intent.elsewhere(theirs, here)), Operation.TRANSACTION
     asked = Arrivals(intent.takes_away, intent.operation is parts, theirs.operation is parts)
@@ -298,7 +299,7 @@ def _only_adds(theirs: Decision) -> bool:
 def _brought(keys: Keys, intent: Intent, theirs: Decision, bucket: BucketId) -> KeyOverlap:
     """Return the keys of rows that they wrote among those that our predicate replaces."""
     schema = keys.spec.schema.arrow
-    if intent.scope.predicate is None or intent.facing(theirs).moved:
+    if intent.scope.predicate is None or intent.moved:
         return UNKNOWN
     where = Condition.of(from_json(intent.scope.predicate, schema), schema)
     brought = keys.brings(theirs.changes, bucket, where)

@@ -125,6 +125,7 @@ def test_the_ticket_of_a_dead_waiter_is_removed_and_that_of_a_living_one_respect
 @pytest.mark.parametrize("since", ["Infinity", "1e400", "null", '"x"'])
 def test_a_record_that_cannot_be_true_names_nobody(tmp_path: Path, since: str) -> None:
     """It is for people only: whoever asks or waits does not fail for it."""
+    (tmp_path / ".meta").mkdir()  # a lock makes its own room, never that of the table
     lock = FileLock(str(tmp_path), Ports())
     record = f'{{"owner":"me","host":"h","pid":1,"since_ms":{since}}}'
     with lock.acquire(wait_s=1, owner="me"):
