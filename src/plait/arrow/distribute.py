@@ -7,11 +7,9 @@ more runs make a target. Runs are Arrow files on the local disk.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +23,7 @@ from plait.files.keys import Indices
 from plait.files.row_map import RowMapBuilder
 from plait.model.order import Order
 from plait.model.written import column_of
-from plait.read.key_sort import spilling
+from plait.storage.scratch import Scratch
 
 _PLACE = pa.field("place", pa.int64())
 """The last column of a run, known by that: the table may have one of this name."""
@@ -81,20 +79,21 @@ class Distribution:
             StorageError: the local disk is full or not there.
         """
         count = -(-len(self.places) // self.share)
-        with spilling(), tempfile.TemporaryDirectory(prefix="plait-cluster-") as folder:
-            runs = [Path(folder) / f"{number:06d}.arrow" for number in range(count)]
-            self._divide(runs, builders)
+        with Scratch("cluster") as scratch:
+            runs = [f"{number:06d}.arrow" for number in range(count)]
+            self._divide(scratch, runs, builders)
             for first in range(0, count, self.runs):
-                yield _in_order(runs[first : first + self.runs])
+                yield (_sorted(scratch, run) for run in runs[first : first + self.runs])
 
-    def _divide(self, runs: Sequence[Path], builders: Sequence[RowMapBuilder]) -> None:
+    def _divide(
+        self, scratch: Scratch, runs: Sequence[str], builders: Sequence[RowMapBuilder]
+    ) -> None:
         spec = self.existing.spec
         names, fields = spec.copied, [column_of(name, spec.schema)[1] for name in spec.copied]
         schema = pa.schema([*fields, _PLACE])
         first = 0
         with ExitStack() as stack:
-            sinks = [stack.enter_context(pa.OSFile(str(run), "wb")) for run in runs]
-            writers = [stack.enter_context(pa.ipc.new_file(sink, schema)) for sink in sinks]
+            writers = [stack.enter_context(scratch.writer(run, schema)) for run in runs]
             for file, builder in zip(self.sources, builders, strict=True):
                 for block in self.existing.blocks(file, names):
                     places = self.places[first : first + block.rows.num_rows]
@@ -103,7 +102,7 @@ class Distribution:
                         builder.add(block.positions, places)
                     rows = block.rows.append_column(_PLACE, pa.array(places)).cast(schema)
                     for number, chosen in self._by_run(places):
-                        writers[number].write_table(rows.take(pa.array(chosen)))
+                        writers[number].write(rows.take(pa.array(chosen)))
 
     def _by_run(self, places: npt.NDArray[np.int64]) -> Iterator[tuple[int, Indices]]:
         run = places // self.share
@@ -116,15 +115,8 @@ class Distribution:
             start = end
 
 
-def _in_order(runs: Sequence[Path]) -> Iterator[pa.Table]:
-    with spilling():
-        for run in runs:
-            yield _sorted(run)
-
-
-def _sorted(run: Path) -> pa.Table:
-    with pa.OSFile(str(run)) as source, pa.ipc.open_file(source) as reader:
-        rows = reader.read_all()
+def _sorted(scratch: Scratch, run: str) -> pa.Table:
+    rows = scratch.table(run)
     places = rows.num_columns - 1
     order = np.argsort(rows.column(places).to_numpy())
     return taken(combined(rows.remove_column(places)), order)

@@ -9,11 +9,8 @@ key are not in it any more.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, Self
 
 import pyarrow as pa
@@ -23,12 +20,12 @@ from plait.arrow.buffer import Buffer, FlushBatch
 from plait.arrow.ingest import Group
 from plait.arrow.memory import MemoryLimits, combined, taken
 from plait.arrow.merge import DuplicateRule, Merge, Round
-from plait.errors import StorageError
 from plait.files import keys
 from plait.files.footer import Range, joined
 from plait.model.value import to_raw
 from plait.model.written import WRITTEN_COLUMN, unwritten
 from plait.read.join import SortedBatch, Source
+from plait.storage.scratch import Scratch
 
 FAN_IN: Final = 32
 """A bucket with more runs than this has them merged into one on the way."""
@@ -127,7 +124,8 @@ def hull(ranges: Sequence[Range]) -> Range:
 class Run:
     """Where one sorted run lies."""
 
-    path: Path
+    scratch: Scratch
+    name: str
     first: int
     count: int
     rows: int
@@ -135,11 +133,15 @@ class Run:
     removes: bool = False
     """Whether it has keys that were removed, and no rows."""
 
+    @property
+    def path(self) -> str:
+        """The file that it is in."""
+        return f"{self.scratch.path}/{self.name}"
+
     def blocks(self) -> Iterator[pa.Table]:
         """Read the run in order, in the blocks in which it was written."""
-        with pa.OSFile(str(self.path)) as source, pa.ipc.open_file(source) as reader:
-            for at in range(self.first, self.first + self.count):
-                yield pa.Table.from_batches([reader.get_batch(at)])
+        for batch in self.scratch.batches(self.name, self.first, self.count):
+            yield pa.Table.from_batches([batch])
 
     def source(self) -> Source:
         """Return what is in the run."""
@@ -149,27 +151,26 @@ class Run:
 class _RunFile:
     """A file that takes one run after another."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path = path
-        self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._sink, schema)
+    def __init__(self, scratch: Scratch, name: str, schema: pa.Schema) -> None:
+        self._scratch, self._name = scratch, name
+        self._writer = scratch.writer(name, schema)
         self._count = 0
 
     def write(self, blocks: Iterable[pa.Table], key_range: Range, *, removes: bool = False) -> Run:
         first, rows = self._count, 0
         for block in blocks:
             for batch in block.to_batches():
-                self._writer.write_batch(batch)
+                self._writer.write(batch)
                 self._count += 1
                 rows += batch.num_rows
-        return Run(self._path, first, self._count - first, rows, key_range, removes)
+        count = self._count - first
+        return Run(self._scratch, self._name, first, count, rows, key_range, removes)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._writer.close()
-        self._sink.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._writer.__exit__(kind, *error)
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class RunSink:
     rule: DuplicateRule = DuplicateRule.REPLACE
     """What becomes of a key that comes in twice."""
     runs: dict[Group, list[Run]] = field(default_factory=dict)
-    _place: tempfile.TemporaryDirectory[str] | None = None
+    _place: Scratch | None = None
     _files: int = 0
 
     def flush(self, orders: Sequence[FlushBatch]) -> None:
@@ -195,13 +196,12 @@ class RunSink:
         """
         for order, run in self.spill_removals(orders):
             self.runs.setdefault(order.group, []).append(run)
-        with self._explained():
-            filled = [order for order in orders if order.batches]
-            if filled:
-                self._write(filled)
-            for order in orders:
-                if len(self.runs[order.group]) > FAN_IN:
-                    self._fold(order.group)
+        filled = [order for order in orders if order.batches]
+        if filled:
+            self._write(filled)
+        for order in orders:
+            if len(self.runs[order.group]) > FAN_IN:
+                self._fold(order.group)
 
     def beside(self) -> RunSink:
         """Return another sink in a directory of its own, for rows of which each key has one."""
@@ -213,13 +213,12 @@ class RunSink:
         Raises:
             StorageError: the local disk is full or not there.
         """
-        with self._explained():
-            with _RunFile(self._new_path(), rows.schema) as file:
-                within = key_range(rows.to_batches(), self.key[0])
-                run = file.write(sliced(rows, self.limits.block), within)
-            self.runs.setdefault(group, []).append(run)
-            if len(self.runs[group]) > FAN_IN:
-                self._fold(group)
+        with self._new_file(rows.schema) as file:
+            within = key_range(rows.to_batches(), self.key[0])
+            run = file.write(sliced(rows, self.limits.block), within)
+        self.runs.setdefault(group, []).append(run)
+        if len(self.runs[group]) > FAN_IN:
+            self._fold(group)
 
     def spill_removals(self, orders: Sequence[FlushBatch]) -> list[tuple[FlushBatch, Run]]:
         """Write a run of the keys that each bucket removes; it comes before the bucket's rows.
@@ -231,7 +230,7 @@ class RunSink:
         if not orders:
             return []
         limits, runs = self.limits, []
-        with self._explained(), _RunFile(self._new_path(), orders[0].removals[0][1].schema) as file:
+        with self._new_file(orders[0].removals[0][1].schema) as file:
             for order in orders:
                 blocks = merged_removals(order, self.key, limits, limits.block)
                 within = key_range([keys for _, keys in order.removals], self.key[0])
@@ -241,7 +240,7 @@ class RunSink:
     def _write(self, orders: Sequence[FlushBatch]) -> None:
         schema = orders[0].batches[0].schema
         merge = Merge(self.key, self.ordering, self.rule)
-        with _RunFile(self._new_path(), schema) as file:
+        with self._new_file(schema) as file:
             for order in orders:
                 keys_within = key_range(order.batches, self.key[0])
                 blocks = merged_order(order, merge, self.limits, self.limits.block)
@@ -272,32 +271,22 @@ class RunSink:
         first = next(blocks, None)
         if first is None:
             return None
-        with _RunFile(self._new_path(), first.schema) as file:
+        with self._new_file(first.schema) as file:
             within = hull([run.range for run in of])
             removes = all(run.removes for run in of)
             return file.write(itertools.chain([first], blocks), within, removes=removes)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say what to do if the local disk fails."""
-        try:
-            yield
-        except OSError as error:
-            message = f"cannot spill rows to a local directory: {error}"
-            hint = "free space there, or set TMPDIR to a larger disk"
-            raise StorageError(message, hint=hint, path=str(self._place)) from error
-
-    def _new_path(self) -> Path:
+    def _new_file(self, schema: pa.Schema) -> _RunFile:
         if self._place is None:
-            self._place = tempfile.TemporaryDirectory(prefix="plait-", dir=self.directory)
+            self._place = Scratch("runs", self.directory)
         self._files += 1
-        return Path(self._place.name) / f"{self._files:06d}.arrow"
+        return _RunFile(self._place, f"{self._files:06d}.arrow", schema)
 
     def close(self) -> None:
         """Remove the directory."""
         self.runs.clear()
         if self._place is not None:
-            self._place.cleanup()
+            self._place.close()
             self._place = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -137,7 +138,7 @@ def main(
         root: A program that reports results and errors as ``tablectl`` does.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    channels = streams or Streams(sys.stdin, sys.stdout, sys.stderr)
+    channels = streams or _process_streams()
     settings = Settings(json="--json" in args, color=not os.environ.get("NO_COLOR"))
     app = Application(settings, channels)
     if not args and root is ROOT:
@@ -150,6 +151,14 @@ def main(
         return _reader_left()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the top: every error is shown
         return _fail(app, error)
+
+
+def _process_streams() -> Streams:
+    """Return the streams of the process; in a locale without UTF-8 they escape other characters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    return Streams(sys.stdin, sys.stdout, sys.stderr)
 
 
 def _fail(app: Application, error: BaseException) -> int:

@@ -54,23 +54,29 @@ class JsonRenderer:
         """Write the envelope, or the entries when lines were asked for and it is a list."""
         if self._lines and view.items is not None:
             for item in view.items:
-                self._streams.out.write(dump(item))
+                self._write(self._streams.out, item)
         else:
-            self._streams.out.write(dump(_envelope(view.command, view.table, data=view.data)))
+            self._write(self._streams.out, _envelope(view.command, view.table, data=view.data))
 
     def preview(self, view: View) -> None:
         """Write the plan to stderr: stdout gets one document, when all is done."""
-        self._streams.err.write(dump(_envelope(view.command, view.table, data=view.data)))
+        self._write(self._streams.err, _envelope(view.command, view.table, data=view.data))
 
     def error(self, failure: Failure, *, command: str, table: str | None) -> None:
         """Write the error to stderr."""
-        self._streams.err.write(dump(_envelope(command, table, error=failure.to_dict())))
+        self._write(self._streams.err, _envelope(command, table, error=failure.to_dict()))
+
+    @staticmethod
+    def _write(stream: TextIO, value: object) -> None:
+        """Write JSON; to a stream that does not take every character, in ASCII alone."""
+        known = (stream.encoding or "utf-8").lower().replace("_", "-")
+        stream.write(dump(value, ascii_only=known not in ("utf-8", "utf8")))
 
 
 def _envelope(command: str, table: str | None, **content: object) -> dict[str, object]:
     return {"schema": SCHEMA, "command": command, "table": table, **content}
 
 
-def dump(value: object) -> str:
+def dump(value: object, *, ascii_only: bool = False) -> str:
     """Write a value as one line of JSON; a set as a list, anything unknown as its text."""
-    return f"{json.dumps(plain(value), ensure_ascii=False, allow_nan=False)}\n"
+    return f"{json.dumps(plain(value), ensure_ascii=ascii_only, allow_nan=False)}\n"

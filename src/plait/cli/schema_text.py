@@ -14,8 +14,8 @@ def schema_text(text: str) -> str:
         return text
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
-    except OSError as error:
-        message = f"{text}: {error.strerror}"
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{text}: {getattr(error, 'strerror', 'it is not UTF-8')}"
         raise click.UsageError(message) from error
 
 

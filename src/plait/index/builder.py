@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, Self
@@ -14,6 +12,7 @@ from plait.files.hash import Hashes
 from plait.index.entries import IndexEntries, Places
 from plait.index.merge import merged, write_files
 from plait.index.run_file import OpenRun, RunFile
+from plait.storage.scratch import Scratch
 
 MEMORY_BYTES: Final = 256 << 20
 _BYTES_AN_ENTRY: Final = 80
@@ -33,7 +32,7 @@ class RunBuilder:
         self._held: list[IndexEntries] = []
         self._count = 0
         self._spilled: list[RunFile] = []
-        self._directory: str | None = None
+        self._scratch = Scratch("index")
 
     def __enter__(self) -> Self:
         """Use it in a block."""
@@ -41,8 +40,7 @@ class RunBuilder:
 
     def __exit__(self, *exception: object) -> None:
         """Remove what was spilled."""
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.close()
 
     def add(self, hashes: Hashes, partition: str, version: int) -> None:
         """Take keys of one partition (``partition_text``) that one version wrote.
@@ -81,7 +79,7 @@ class RunBuilder:
             return write_files(filesystem, name, chunks, self.places)
         self._spill()
         with ExitStack() as stack:
-            local = self._local()
+            local = self._scratch.filesystem()
             sources = [stack.enter_context(OpenRun(local, file)) for file in self._spilled]
             sources += [stack.enter_context(OpenRun(filesystem, file)) for file in older]
             chunks = merged(sources, self.places, self._most)
@@ -95,15 +93,11 @@ class RunBuilder:
         if not self._count:
             return
         entries, number = self._taken(), len(self._spilled)
-        self._spilled += write_files(
-            self._local(),
-            lambda at: f"{number:06d}-{at:06d}.run",
-            [entries],
-            self.places,
-            most=len(entries),
-        )
-
-    def _local(self) -> pafs.FileSystem:
-        if self._directory is None:
-            self._directory = tempfile.mkdtemp(prefix="plait-index-")
-        return pafs.SubTreeFileSystem(self._directory, pafs.LocalFileSystem())
+        with self._scratch.alone():
+            self._spilled += write_files(
+                self._scratch.filesystem(),
+                lambda at: f"{number:06d}-{at:06d}.run",
+                [entries],
+                self.places,
+                most=len(entries),
+            )

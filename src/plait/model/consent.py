@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from plait.errors import ConsentError, OptionError, shortened
+from plait.errors import ConsentError, OptionError, StorageError, shortened
 
 ENVIRONMENT: Final = "PLAIT_ALLOW"
 SINK, LOCK, SOURCE, FILE = "sink", "lock", "source", "file"
@@ -69,7 +70,12 @@ class Consent:
 
     def also(self, *addresses: str) -> Consent:
         """Return a consent with addresses that the caller gave in a call."""
-        added = [*addresses, *map(_located, addresses)]
+        added = list(addresses)
+        for address in addresses:
+            # Without a working directory a relative place is refused where it is used; a lock's
+            # name, such as "file", is no place at all.
+            with suppress(StorageError):
+                added.append(_located(address))
         return Consent(tuple(dict.fromkeys([*self.patterns, *map(_bare, added)])))
 
     def and_of(self, other: Consent) -> Consent:
@@ -118,6 +124,34 @@ def given(address: str) -> AllowedAddress:
     A test lists who may call it.
     """
     return AllowedAddress(address)
+
+
+def absolute_path(path: str) -> str:
+    """Return a local path as it is from any working directory.
+
+    An absolute one needs no working directory, which may be gone.
+
+    Raises:
+        StorageError: the path is relative, and the working directory was deleted or may not be
+            searched.
+        OptionError: this process cannot name it: it has a character that file names of the
+            process's locale have not.
+    """
+    encoding = sys.getfilesystemencoding()
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        message = f"{path!r} cannot be named: file names are {encoding} in this process"
+        hint = "start Python with PYTHONUTF8=1, or in a UTF-8 locale such as LC_ALL=C.UTF-8"
+        raise OptionError(message, hint=hint, key="uri", value=path) from error
+    if os.path.isabs(path):  # noqa: PTH117 - texts in and out
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - texts in and out
+    except OSError as error:
+        message = f"{path!r} is relative, and there is no working directory: {error.strerror}"
+        hint = "change to a directory that exists, or pass an absolute path"
+        raise StorageError(message, hint=hint, path=path) from error
 
 
 def _remedy(text: str) -> str:
@@ -169,10 +203,10 @@ def _located(text: str) -> str:
     text = _bare(text)
     scheme, _, rest = text.partition("://")
     if scheme.partition("+")[0] == "sqlite" and rest.startswith("/") and rest[1:2] not in ("/", ""):
-        return f"{scheme}:///{Path.cwd() / rest.removeprefix('/')}"
+        return f"{scheme}:///{absolute_path(rest.removeprefix('/'))}"
     found = _SCHEME.match(text)
     if found is None:
-        return os.path.normpath(Path.cwd() / text)
+        return os.path.normpath(absolute_path(text))
     if found[0].lower() == "file:" and text[5:6] == "/":
         return os.path.normpath("/" + text[5:].lstrip("/"))
     return found[0].lower() + text[found.end() :]

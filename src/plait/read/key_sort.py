@@ -8,36 +8,22 @@ then the runs are merged.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from plait.errors import StorageError
 from plait.files import keys
 from plait.files.keys import Indices
 from plait.read.join import SortedBatch, Source, aligned
+from plait.storage.scratch import Scratch
 
 SORT_BYTES: Final = 16 << 20
 """Rows that are sorted in memory at once."""
 _FAN_IN: Final = 32
 """Number of runs that are merged into one on the way."""
-
-
-@contextmanager
-def spilling() -> Iterator[None]:
-    """Raise what goes wrong with files on the local disk as StorageError."""
-    try:
-        yield
-    except OSError as error:
-        message = f"cannot spill rows to a local directory: {error}"
-        hint = "free space there, or set TMPDIR to a larger disk"
-        raise StorageError(message, hint=hint, path="") from error
 
 
 def each_sorted(blocks: Iterable[SortedBatch], key: Sequence[str]) -> Iterator[SortedBatch]:
@@ -58,8 +44,8 @@ def sorted_by_key(
     if len(first) < 2:  # noqa: PLR2004 - one needs no run
         yield from first
         return
-    with spilling(), tempfile.TemporaryDirectory(prefix="plait-sort-") as folder:
-        runs = _Runs(Path(folder), key, size_bytes)
+    with Scratch("sort") as scratch:
+        runs = _Runs(scratch, key, size_bytes)
         while first:
             runs.add(iter([first.pop(0)]))
         for chunk in chunks:
@@ -98,11 +84,11 @@ def _taken(parts: Sequence[SortedBatch], rows: pa.Table, order: Indices) -> Sort
 class _Runs:
     """Sorted runs in a directory; where rows have positions, these are the last column."""
 
-    folder: Path
+    scratch: Scratch
     key: Sequence[str]
     size_bytes: int
     count: int = 0
-    levels: list[list[Path]] = field(default_factory=list)
+    levels: list[list[str]] = field(default_factory=list)
     """Runs that were merged as often as the number of their level says."""
     placed: bool = False
 
@@ -110,7 +96,7 @@ class _Runs:
         """Write a run."""
         self._put(0, self._write(blocks))
 
-    def _put(self, level: int, run: Path) -> None:
+    def _put(self, level: int, run: str) -> None:
         """Keep a run. Many of one level become one of the next, so few are ever open at once.
 
         Each row is then written again as often as there are levels, which grows with the logarithm
@@ -122,41 +108,39 @@ class _Runs:
         runs.append(run)
         if len(runs) == _FAN_IN:
             merged = self._write(self._merged(runs))
-            for path in runs:
-                path.unlink()
+            for name in runs:
+                self.scratch.remove(name)
             runs.clear()
             self._put(level + 1, merged)
 
-    def _write(self, blocks: Iterator[SortedBatch]) -> Path:
-        path = self.folder / f"{self.count:06d}.arrow"
+    def _write(self, blocks: Iterator[SortedBatch]) -> str:
+        name = f"{self.count:06d}.arrow"
         self.count += 1
         first = next(blocks)
         self.placed = first.positions is not None
         step = max(1, self.size_bytes // _FAN_IN)
-        with pa.OSFile(str(path), "wb") as sink:
-            rows = _with_positions(first)
-            with pa.ipc.new_file(sink, rows.schema) as writer:
-                for block in itertools.chain([rows], map(_with_positions, blocks)):
-                    width = max(1, block.nbytes // block.num_rows)
-                    writer.write_table(block, max_chunksize=max(1, step // width))
-        return path
+        rows = _with_positions(first)
+        with self.scratch.writer(name, rows.schema) as writer:
+            for block in itertools.chain([rows], map(_with_positions, blocks)):
+                width = max(1, block.nbytes // block.num_rows)
+                writer.write(block, rows_max=max(1, step // width))
+        return name
 
-    def _read(self, path: Path) -> Iterator[SortedBatch]:
-        with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-            for at in range(reader.num_record_batches):
-                rows = pa.Table.from_batches([reader.get_batch(at)])
-                if not self.placed:
-                    yield SortedBatch(rows)
-                    continue
-                last = rows.num_columns - 1
-                yield SortedBatch(rows.remove_column(last), rows.column(last).to_numpy())
+    def _read(self, name: str) -> Iterator[SortedBatch]:
+        for batch in self.scratch.batches(name):
+            rows = pa.Table.from_batches([batch])
+            if not self.placed:
+                yield SortedBatch(rows)
+                continue
+            last = rows.num_columns - 1
+            yield SortedBatch(rows.remove_column(last), rows.column(last).to_numpy())
 
     def merged(self) -> Iterator[SortedBatch]:
         """Return the rows of all runs in the order of their keys."""
         return self._merged([run for runs in reversed(self.levels) for run in runs])  # oldest first
 
-    def _merged(self, runs: Sequence[Path]) -> Iterator[SortedBatch]:
-        sources = [Source(self._read(path), unique=False) for path in runs]
+    def _merged(self, runs: Sequence[str]) -> Iterator[SortedBatch]:
+        sources = [Source(self._read(name), unique=False) for name in runs]
         for parts in aligned(sources, self.key, self.size_bytes):
             order = keys.merge_order(keys.concat([part.keys for _, part in parts]))
             batches = [SortedBatch(part.rows, part.positions) for _, part in parts]

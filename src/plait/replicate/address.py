@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from plait.errors import OptionError, redacted
-from plait.model.consent import AllowedAddress, Consent, given
+from plait.model.consent import AllowedAddress, Consent, absolute_path, given
 from plait.model.replicas import is_sink_name
 from plait.replicate.sink import Sink
 from plait.replicate.sql_sink import SqlSink
@@ -101,7 +100,7 @@ def _located(name: str, address: str) -> str:
     if path in ("", "/", "/:memory:"):
         message = f"the sink {name} is a database in the memory of each process"
         raise OptionError(message, hint="name a file: sqlite:///FILE#TABLE", key="sink", value=name)
-    return f"{scheme}:///{Path.cwd() / path.removeprefix('/')}#{table}"
+    return f"{scheme}:///{absolute_path(path.removeprefix('/'))}#{table}"
 
 
 def _divided(text: str) -> tuple[str, str]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,6 +15,7 @@ from plait.files.digest import row_hashes
 from plait.files.keys import Indices
 from plait.read.equal import NO_PRINTS, Prints, among, unmatched
 from plait.replicate.sink import SinkSchema
+from plait.storage.scratch import Scratch
 
 PART_ROWS: Final = 500_000
 """Rows of the table that are compared at once."""
@@ -58,33 +57,26 @@ def compare(
         part_rows: about how many rows of the table a part should have.
     """
     parts = min(_PARTS_MAX, max(1, math.ceil(rows / part_rows)))
-    with tempfile.TemporaryDirectory(prefix="plait-compare-") as directory:
-        place = Path(directory)
+    with Scratch("compare") as scratch:
         for side, batches in ((_SINK, sink), (_TABLE, table)):
-            _divide(batches, schema, place, side, parts)
+            _divide(batches, schema, scratch, side, parts)
         for part in range(parts):
-            ours, theirs = (_load(place / f"{side}-{part}") for side in (_TABLE, _SINK))
+            ours, theirs = (scratch.table(f"{side}-{part}") for side in (_TABLE, _SINK))
             yield _differences(ours, theirs, schema)
 
 
 def _divide(
-    batches: Iterable[pa.RecordBatch], schema: SinkSchema, place: Path, side: str, parts: int
+    batches: Iterable[pa.RecordBatch], schema: SinkSchema, scratch: Scratch, side: str, parts: int
 ) -> None:
     with contextlib.ExitStack() as stack:
-        paths = [str(place / f"{side}-{part}") for part in range(parts)]
-        files = [stack.enter_context(pa.OSFile(path, "wb")) for path in paths]
-        writers = [stack.enter_context(pa.ipc.new_stream(f, schema.arrow)) for f in files]
+        names = [f"{side}-{part}" for part in range(parts)]
+        writers = [stack.enter_context(scratch.writer(name, schema.arrow)) for name in names]
         for batch in batches:
             hashes = row_hashes(batch.select(list(schema.key))) % np.uint64(parts)
             for part, writer in enumerate(writers):
                 chosen = np.flatnonzero(hashes == part)
                 if len(chosen):
-                    writer.write_batch(batch.take(pa.array(chosen)))
-
-
-def _load(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-        return stream.read_all()
+                    writer.write(batch.take(pa.array(chosen)))
 
 
 def _differences(table: pa.Table, sink: pa.Table, schema: SinkSchema) -> Differences:

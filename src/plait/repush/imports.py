@@ -21,7 +21,7 @@ from plait.errors import (
     SchemaMismatchError,
     TableError,
 )
-from plait.model.consent import FILE, AllowedAddress, Consent
+from plait.model.consent import FILE, AllowedAddress, Consent, absolute_path
 from plait.model.schema import parts_of
 from plait.repush.parts import RowPart, spans
 
@@ -299,7 +299,7 @@ def unreadable(source: str, version: int | None, error: Exception) -> Exception:
 
 def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
     """Return a file system, the directory below which files are partitioned, and the files."""
-    files, path = pafs.FileSystem.from_uri(place if "://" in place else str(Path.cwd() / place))
+    files, path = pafs.FileSystem.from_uri(place if "://" in place else absolute_path(place))
     wild = min((path.find(sign) for sign in _WILD if sign in path), default=-1)
     base = path if wild < 0 else path[:wild].rpartition("/")[0]
     info = files.get_file_info(base)

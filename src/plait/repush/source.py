@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from plait.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from plait.model.consent import SOURCE
+from plait.model.consent import SOURCE, absolute_path
 from plait.model.layout import TableLayout
 from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableSpec
@@ -130,7 +129,7 @@ def located(address: SourceAddress) -> SourceAddress:
         return address
     if address.kind == TABLE:
         return replace(address, place=open_store(place).spec.uri)
-    return replace(address, place=str(Path.cwd() / place))
+    return replace(address, place=absolute_path(place))
 
 
 def open_source(

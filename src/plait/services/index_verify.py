@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow.fs as pafs
 
 from plait.errors import OptionError
 from plait.files.hash import Hashes
@@ -20,6 +18,7 @@ from plait.model.plan import Snapshot
 from plait.read.wanted import everything
 from plait.services.index_build import read_keys, require_index, take_window
 from plait.state.state import TableState
+from plait.storage.scratch import Scratch
 from plait.txn.key_window import Known, load_newest_known
 from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
@@ -79,12 +78,12 @@ def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
         hint = "build it with build_index()"
         raise OptionError(message, hint=hint, key="index", value=require_index(state))
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plait-index-"))
-        local = pafs.SubTreeFileSystem(folder, pafs.LocalFileSystem())
+        scratch = stack.enter_context(Scratch("index"))
+        local = scratch.filesystem()
         snapshot = state.snapshot(handle.store, wants=everything)
-        rows, live = _live(handle, known, snapshot, local)
+        rows, live = _live(handle, known, snapshot, scratch)
         held = [stack.enter_context(OpenRun(local, file)) for file in live]
-        told = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, local)]
+        told = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, scratch)]
         remote = handle.store.filesystem()
         told += [stack.enter_context(OpenRun(remote, f)) for f in known.manifest.files]
         missing = _missing(held, told)
@@ -92,7 +91,7 @@ def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
 
 
 def _live(
-    handle: TableHandle, known: Known, snapshot: Snapshot, local: pafs.FileSystem
+    handle: TableHandle, known: Known, snapshot: Snapshot, scratch: Scratch
 ) -> tuple[int, list[RunFile]]:
     """Sort the keys of all live rows, but of buckets that look-ups read whole; count the rows."""
     rows = 0
@@ -101,13 +100,15 @@ def _live(
             rows += len(keys)
             if (file.partition, file.bucket) not in known.window.whole:
                 builder.add(keys, text, file.version)
-        return rows, builder.write(local, lambda at: f"live-{at}")
+        with scratch.alone():
+            return rows, builder.write(scratch.filesystem(), lambda at: f"live-{at}")
 
 
-def _recent(known: Known, local: pafs.FileSystem) -> list[RunFile]:
+def _recent(known: Known, scratch: Scratch) -> list[RunFile]:
     with RunBuilder(MEMORY_BYTES) as builder:
         take_window(builder, known.window)
-        return builder.write(local, lambda at: f"recent-{at}")
+        with scratch.alone():
+            return builder.write(scratch.filesystem(), lambda at: f"recent-{at}")
 
 
 def _missing(held: list[OpenRun], told: list[OpenRun]) -> int:

@@ -13,7 +13,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from plait.arrow.ingest import Intake, narrow
 from plait.arrow.memory import MemoryLimits, taken
-from plait.errors import InvariantError, OptionError, StorageError
+from plait.errors import InvariantError, OptionError, StorageError, TableError
 from plait.model.request import WritePlan
 from plait.spark.frame import numbered
 from plait.spark.job import counting, run, speculates
@@ -32,12 +32,17 @@ from plait.spark.session import local_cores
 from plait.spark.task import Batches, StageRows, TaskSetting, named
 from plait.spark.transfer import TaskReport
 from plait.spark.values import is_connect
+from plait.storage.scratch import explained, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTING = "spark.plait.exchange"
 """The session's setting: ``auto``, or ``shuffle`` for Spark's own shuffle always."""
+_HINT = (
+    f"free space there, set spark.local.dir to a directory on a larger disk, or set {SETTING} "
+    "to shuffle"
+)
 
 
 def goes_through_files(spark: SparkSession) -> bool:
@@ -217,6 +222,8 @@ class Pieces:
                 with pa.memory_map(str(rows)) as file:
                     reader = pa.ipc.open_file(file)
                     yield from (reader.get_batch(at) for at in wanted.tolist())
+            except TableError:
+                raise
             except (OSError, ValueError) as error:
                 raise disk_error(self.directory, error) from error
 
@@ -244,21 +251,12 @@ def files_at(directory: str, source: str) -> tuple[Path, Path]:
 
 def disk_error(directory: str, error: Exception) -> StorageError:
     """Say what the local disk refused, and what to do."""
-    message = f"cannot store rows on their way to a task: {error}"
-    hint = (
-        f"free space in {Path(directory).parent}, set spark.local.dir to a larger disk, or set "
-        f"{SETTING} to shuffle"
-    )
-    return StorageError(message, hint=hint, path=directory)
+    return refused(directory, error, _HINT)
 
 
-@contextmanager
-def _disk_errors_explained(place: str | None) -> Iterator[None]:
+def _disk_errors_explained(place: str | None) -> AbstractContextManager[None]:
     """Say of what the disk refuses where it was, and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise disk_error(str(place or tempfile.gettempdir()), error) from error
+    return explained(place, _HINT)
 
 
 def _scratch(spark: SparkSession) -> str | None:

@@ -94,7 +94,10 @@ def launch_home(java: Java, *, cache: Path | None = None) -> Path:
     try:
         return _write_launcher((cache or _user_cache()) / name, text)
     except OSError:  # a home that cannot be written: containers, service users
-        return _write_launcher(Path(tempfile.mkdtemp(prefix="plait-java-")), text)
+        from plait.storage.scratch import explained  # noqa: PLC0415 - it brings pyarrow along
+
+        with explained(None):
+            return _write_launcher(Path(tempfile.mkdtemp(prefix="plait-java-")), text)
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

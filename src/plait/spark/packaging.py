@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from plait.errors import MissingDependencyError, OptionError
+from plait.model.consent import absolute_path
 
 PROVIDED = frozenset({"numpy", "pandas", "pyarrow", "pyspark"})
 """Stays behind: Spark's own Arrow functions need these on every executor, with or without Plait."""
@@ -40,13 +41,17 @@ def pack(path: str | Path, *, extras: str | Sequence[str] = ()) -> dict[str, str
     Raises:
         OptionError: Plait has no such extra, or the name does not end in ``.zip``.
         MissingDependencyError: a library is not installed, or does not say which files it has.
+        StorageError: the zip cannot be written there.
     """
-    place = Path(path).absolute()
+    from plait.storage.scratch import explained  # noqa: PLC0415 - it brings pyarrow along
+
+    place = Path(absolute_path(str(path)))
     if place.suffix != ".zip" or "#" in str(place):
         message = f"{str(path)!r} is not the name of a zip file"
         raise OptionError(message, hint="for example plait.zip", key="path", value=str(path))
     files = dict(_files((extras,) if isinstance(extras, str) else extras))
-    with TemporaryDirectory(dir=place.parent) as scratch:
+    hint = "free space there, or name a zip in another directory"
+    with explained(str(place.parent), hint), TemporaryDirectory(dir=place.parent) as scratch:
         whole = Path(scratch, place.name)
         with ZipFile(whole, "w", ZIP_DEFLATED) as archive:
             for name in sorted(files):

@@ -5,7 +5,7 @@ before the bytes are, for readers and after a crash.
 """
 
 # Every call is counted in microseconds here, so no pathlib.
-# ruff: noqa: PTH100, PTH110, PTH112
+# ruff: noqa: PTH110, PTH112
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from plait.errors import (
     CorruptMetadataError,
     StorageError,
 )
+from plait.model.consent import absolute_path
 from plait.model.plan import StoreSpec
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import LocalFiles
@@ -75,7 +76,7 @@ class LocalStore:
         nameless: bool = True,
         makes_root: bool = True,
     ) -> None:
-        self.root = os.path.abspath(root)
+        self.root = os.path.normpath(absolute_path(root))
         self._spec = StoreSpec(self.root, options)
         self._base = self.root.rstrip("/") + "/"
         self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
@@ -184,7 +185,8 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the files below a directory, in the order of their paths.
 
-        A link or a special file is listed and not followed: whoever opens it is refused.
+        A link or a special file is listed and not followed: whoever opens it is refused. A name
+        that is no text to this process is left out.
         Temporary names that died more than a day ago are swept on the way.
         """
         top = prefix.rstrip("/")
@@ -285,7 +287,7 @@ def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
         if prefix.count("/") > DEPTH_MAX:
             raise OSError(None, f"directories are more than {DEPTH_MAX} levels deep")
         with os.scandir(directory) as scanned:
-            entries = sorted(scanned, key=_order)
+            entries = sorted((each for each in scanned if _is_text(each.name)), key=_order)
         for entry in entries:
             with suppress(FileNotFoundError):  # deleted since the directory was read
                 yield from _listed(directory, entry, prefix, sweep)
@@ -308,6 +310,14 @@ def _listed(
         sweep(directory, entry.name, modified_ms)
     else:
         yield FileInfo(path, facts.st_size, modified_ms, kind_of(facts.st_mode))
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether a name is text: Arrow and JSON take no other, and Plait gives no other.
+
+    A stranger's file with another name is passed over, as one that is hidden from this process.
+    """
+    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _order(entry: os.DirEntry[str]) -> str:

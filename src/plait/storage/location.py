@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import Final
 
 from plait.errors import MissingDependencyError, OptionError
@@ -80,7 +81,10 @@ def plain_url(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise _refused(text, "is not a location of a table", "pass a path or a URL")
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise _refused(text, "is not UTF-8", "rename the directory: Arrow takes no other names")
+        hint = "rename the directory: Arrow takes no other names"
+        if sys.getfilesystemencoding() != "utf-8":
+            hint = "start Python with PYTHONUTF8=1, or in a UTF-8 locale such as LC_ALL=C.UTF-8"
+        raise _refused(text, "is not UTF-8", hint)
     if text[0].isspace() and "://" in text:
         raise _refused(text, "begins with a blank", "write the URL without it")
     match = _SCHEME.fullmatch(text)

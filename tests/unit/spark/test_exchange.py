@@ -114,8 +114,9 @@ def test_a_file_that_cannot_be_read_is_told_with_what_to_do(tmp_path: Path, dama
 
 def test_a_disk_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     split = split_of(tmp_path / "nowhere")
-    with pytest.raises(StorageError, match="on their way"):
+    with pytest.raises(StorageError, match=r"spark\.local\.dir") as caught:
         given_to(split, 0, [[(1, "a")]])
+    assert caught.value.path == str(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
