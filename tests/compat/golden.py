@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
+from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
@@ -26,8 +27,17 @@ Row = dict[str, object]
 class Golden:
     """One table, and what its versions show."""
 
-    def __init__(self, name: str, schema: str, *, lock: str = "process", **definition: object):
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        *,
+        lock: str = "process",
+        allow: tuple[str, ...] = (),
+        **definition: object,
+    ):
         self.name = name
+        self.consent = Consent.of(allow)
         self.uri = f"memory://golden-{name}"
         forget(self.uri)
         self.clock = SimClock(START_MS)
@@ -48,7 +58,7 @@ class Golden:
 
     def client(self, observer: object = None) -> Table:
         """Open the table as another job would."""
-        return Table(open_handle(self.store, self._ports(observer)))
+        return Table(open_handle(self.store, self._ports(observer), self.consent))
 
     def arrow(self, rows: Iterable[Row]) -> pa.Table:
         """Return rows with the table's types."""

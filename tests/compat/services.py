@@ -196,6 +196,7 @@ def replicated() -> Golden:
         record_key=("id",),
         buckets=1,
         replicas={"eu": "memory://golden-sink"},
+        allow=("memory://golden-sink",),
         properties={"checkpoint.interval": "3", "replicas.batch.size": "2"},
     )
     table = golden.table

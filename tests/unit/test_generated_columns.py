@@ -227,7 +227,7 @@ def test_a_row_whose_value_cannot_be_computed_is_named(uri: str) -> None:
     with pytest.raises(BadRecordError, match=f"overflow; the first is a={most}, b=5") as caught:
         table.append(rows)
     assert caught.value.facts["column"] == "c"
-    assert caught.value.facts["sample"] == {"a": str(most), "b": "5", "c": "None"}
+    assert caught.value.facts["sample"] == {"a": str(most), "b": "5", "c": "null"}
     assert table.version == 0
 
 

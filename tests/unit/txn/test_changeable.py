@@ -14,7 +14,7 @@ from plait.model.changeable import CHANGES, NEVER, QUIET
 from plait.model.contract import PARTS
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/repush.md"
-PLACE = {"uri", "if_not_exists", "storage_options"}
+PLACE = {"allow", "if_not_exists", "storage_options", "uri"}
 """Arguments of ``Table.create`` that do not define the table."""
 WORK = {"commit_id", "expire", "rows_per_task", "source", "source_options", "spark"}
 """Arguments of ``Table.repush`` that say how it works, and not where it leads."""
