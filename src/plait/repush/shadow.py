@@ -137,11 +137,15 @@ class Shadow:
         else: of two that did a task all the same, the token of the stream would let one commit.
         """
         with writer:
+            self._require_next(before)  # or the writer finds its epoch there, and begins nothing
             self._require_alone(writer.instant)
-            if self.progress() != before or not self.is_open():
-                message = f"another process did this meanwhile in {self.repush.directory}"
-                raise StreamError(message, hint="go on with what is next")
+            self._require_next(before)
             yield writer
+
+    def _require_next(self, before: ShadowProgress) -> None:
+        if self.progress() != before or not self.is_open():
+            message = f"another process did this meanwhile in {self.repush.directory}"
+            raise StreamError(message, hint="go on with what is next")
 
     def _require_alone(self, ours: Instant) -> None:
         ports = self.handle.ports
