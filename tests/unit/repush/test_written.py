@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -124,13 +125,13 @@ def test_two_processes_share_the_work_of_rows_with_their_versions(uri: str) -> N
     for _ in load.parts:
         progress = one.progress()
         assert load.run(one, progress) > 0
-        _is_told_that_it_is_done(other, lambda: load.run(other, progress))
+        _is_told_that_it_is_done(other, partial(load.run, other, progress))
     table.upsert(_rows(3))
     table.delete(where="id = 5")
     progress, until = one.progress(), table.version
     assert FollowRound(again(table).handle, one).run(progress, until) == 2
     late = FollowRound(again(table).handle, other)
-    _is_told_that_it_is_done(other, lambda: late.run(progress, until))
+    _is_told_that_it_is_done(other, partial(late.run, progress, until))
     again(table).repush(buckets=2)
     del before[5]
     assert _written(again(table)) == {**before, 3: until - 1}
