@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import StorageError, TableError, TableNotFoundError
+from plait.errors import CorruptMetadataError, StorageError, TableError, TableNotFoundError
 from plait.state.checkpoint import write_checkpoint
 from plait.storage import open_store
 from plait.testing import Fault, FaultStore, SimClock, open_wrapped, sim_ports
@@ -88,6 +88,70 @@ def test_a_table_of_an_older_copy_is_not_written_from_what_was_seen_before() -> 
     with pytest.raises(TableNotFoundError):
         table.scan()
     assert files_of(uri) == copy
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("fresh", [0, 1, 2])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_table_that_went_back_by_one_version_is_not_written_by_an_old_client(
+    tmp_path: Path, fresh: int, *, cut: bool, disk: bool
+) -> None:
+    """INV-02: an older copy, or a cut-off, with up to two new commits upon it."""
+    uri = str(tmp_path / "t") if disk else "memory://gone-by-one"
+    if not disk:
+        forget(uri)
+    table = Table.create(uri, ROWS.schema, lock="none", partition_by=[])
+    for _ in range(2):
+        table.append(ROWS)
+    copy = files_of(uri)
+    table.append(ROWS)
+    if cut:
+        open_store(uri).delete([paths.slot(3)])
+    else:
+        clear(uri)
+        put_files(uri, copy)
+    for _ in range(fresh):
+        Table.open(uri).append(ROWS)
+    before = files_of(uri)
+    with pytest.raises(TableNotFoundError):
+        table.append(ROWS)
+    with pytest.raises(TableNotFoundError):
+        table.scan()
+    assert files_of(uri) == before
+    Table.open(uri).append(ROWS)
+    assert Table.open(uri).version == 3 + fresh
+
+
+def test_a_table_is_not_written_above_a_damaged_decision() -> None:
+    uri = "memory://gone-damaged"
+    forget(uri)
+    table = Table.create(uri, ROWS.schema, lock="none", partition_by=[])
+    table.append(ROWS)
+    open_store(uri).put(paths.slot(1), b"no decision")
+    with pytest.raises(CorruptMetadataError):
+        table.append(ROWS)
+    assert open_store(uri).find(paths.slot(2)) is None
+
+
+def test_a_decision_is_taken_back_when_the_table_went_back_before_its_put() -> None:
+    """INV-02: the look after the put finds another decision below."""
+    uri = "memory://gone-in-between"
+    forget(uri)
+    Table.create(uri, ROWS.schema, lock="none", partition_by=[]).append(ROWS)
+    copy = files_of(uri)
+    Table.open(uri).append(ROWS)
+    table, store = open_wrapped(uri, FaultStore, ports=sim_ports(clock=SimClock()))
+
+    def replace() -> None:
+        clear(uri)
+        put_files(uri, copy)
+        Table.open(uri).append(ROWS)
+
+    store._script.append(Fault("step", "put_if_absent", paths.slot(3), run=replace))
+    with pytest.raises(TableNotFoundError):
+        table.append(ROWS)
+    assert open_store(uri).find(paths.slot(3)) is None
+    assert Table.open(uri).version == 2
 
 
 def test_a_disk_makes_no_directory_of_a_table_that_is_gone(tmp_path: Path) -> None:

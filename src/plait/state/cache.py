@@ -20,6 +20,7 @@ from plait.locks.identity import IDENTITY_BYTES_MAX, identity_of
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
+from plait.model.seal import check_seal
 from plait.ports import Ports
 from plait.read.wanted import Wants
 from plait.state.checkpoint import (
@@ -149,32 +150,35 @@ class StateCache:
         """Refuse to go on where the table of a state is gone, or another one is in its place.
 
         The slot of its version is compared: each decision names the one before, so one that is
-        there proves all of the history. Only where it is not as it was, more is read.
+        there proves all of the history. Only where it is not as it was, more is read. What is lost
+        below a slot that is there, and what is no decision, is damage. A decision that is another
+        one, and a timeline that ends below, are those of an older copy, or were cut off.
 
         Raises:
-            TableNotFoundError: the table is not there any more.
-            CorruptMetadataError: it is, and its newest decision is lost or another one.
+            TableNotFoundError: the table is not there any more, or went back behind the state.
+            CorruptMetadataError: it is there, and its newest decision is lost or damaged.
             StorageError: the store does not answer.
         """
-        path = paths.slot(state.version)
         if stands(plain_store(self.store), state):
             return
         self._require_identity()
         if stands(self.store, state):
             return  # it is lent, and was not copied yet
+        path = paths.slot(state.version)
         found = self.store.find(path, size_max=SLOT_BYTES_MAX)
         if found == b"":
             return  # it was archived
-        below = paths.slot(max(0, state.version - 1))
-        if found is None and self.store.find(below, size_max=SLOT_BYTES_MAX) is None:
-            became = "replaced by an older copy, or lost its timeline,"
-            raise self._gone(became)
-        became = "is missing" if found is None else "is not the decision that it was"
-        message = f"{path} {became}: this client has seen another one there"
-        hint = "older versions can be read; `tablectl verify` lists all damage"
-        raise CorruptMetadataError(
-            message, hint=hint, path=path, expected=state.checksum, found="another decision"
-        )
+        if found is not None:
+            checksum, _ = check_seal(found, path=path)
+            if checksum == state.checksum:
+                return  # it came a moment ago
+            became = "replaced by an older copy, or cut off, and written since,"
+            raise self._gone(became, path=path, expected=state.checksum, found=checksum)
+        below = self.store.find(paths.slot(max(0, state.version - 1)), size_max=SLOT_BYTES_MAX)
+        if below is not None:
+            self.timeline.find_slot(state.version)  # a slot above it tells that it was lost
+        became = "replaced by an older copy, or cut off,"
+        raise self._gone(became, path=path, expected=state.checksum, found="no decision")
 
     def _require_identity(self) -> None:
         """Refuse a place that has no table, or another one than this client opened."""
@@ -184,11 +188,11 @@ class StateCache:
         missing = body is None
         raise self._gone("deleted, renamed or unmounted" if missing else "deleted and made again")
 
-    def _gone(self, became: str) -> TableNotFoundError:
+    def _gone(self, became: str, **facts: object) -> TableNotFoundError:
         uri = self.store.spec.uri
         message = f"the table at {uri} was {became} since it was opened"
         hint = "end all clients before a table is deleted, and open it again when it is there"
-        return TableNotFoundError(message, hint=hint, uri=uri)
+        return TableNotFoundError(message, hint=hint, uri=uri, **facts)
 
     def _catch_up(self, reached: list[TableState]) -> TableState:
         """Apply what came since; ``reached`` gets each state on the way."""

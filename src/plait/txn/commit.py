@@ -382,7 +382,8 @@ class Commit:
             stats=status.stats,
             client={**client(), "began": self.base.version, **self.facts()},
         )
-        return publish(self.handle, head, draft, self.manifests.of(status))
+        met = head is not self.base and not self._redone
+        return publish(self.handle, head, draft, self.manifests.of(status), met=met)
 
     @property
     def handle(self) -> TableHandle:

@@ -51,6 +51,8 @@ def publish(
     state: TableState,
     draft: Draft,
     manifests: Mapping[str, object] | None = None,
+    *,
+    met: bool = False,
 ) -> Won | Lost:
     """Try to make ``draft`` the decision after ``state``.
 
@@ -59,12 +61,15 @@ def publish(
     live files. Every decision comes by here, so this is where the contract is judged: the one at
     ``state`` is the one at the new version, or the slot is lost (INV-12).
 
+    ``met``: the newest decision of ``state`` was read a moment ago, in a slot that was lost to it.
+
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
         UnsupportedFeatureError: writers must know a feature that this one does not.
         FeatureError: the table may not use what the draft uses.
         ClockUnavailableError: the store does not tell its time; nothing was written.
-        TableNotFoundError: the table was deleted, or another one is in its place.
+        TableNotFoundError: the table was deleted, replaced or cut off; nothing of ours is there.
+        CorruptMetadataError: the newest decision is damaged; nothing was written.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
     handle.require_contract(state.table.contract)
@@ -88,16 +93,20 @@ def publish(
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
+    if not met:
+        with suppress(StorageError):  # the look after the put decides
+            handle.cache.require_same_table(state)
     return _put(handle, state, won, body)
 
 
 def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes) -> Won | Lost:
     """Put a decision into its slot, and make sure that it stands in the table it was made for.
 
-    That is looked at after the put. A look before it would leave a moment in which the table can
-    be deleted and made again, and then our decision would be a stranger in the timeline of
-    another table for good (RFC 0032). A slot of another timeline is waited for: its writer finds
-    out as we do, and takes it away.
+    That is looked at after the put. A look before it alone would leave a moment in which the table
+    can be deleted and made again, and then our decision would be a stranger in the timeline of
+    another table for good (RFC 0032). The look before it serves where only the newest slot went:
+    once ours lies above the hole, a table that is an older copy looks like one that lost a slot. A
+    slot of another timeline is waited for: its writer finds out as we do, and takes it away.
     """
     error: TableError | None = None
     backoff = handle.ports.backoff(_PAUSE_S, _PAUSE_S_MAX)

@@ -85,7 +85,7 @@ def start(place: Path, count: int, *, keyed: bool) -> Running:
     return Running(coordinator, writers, sent, stores)
 
 
-COORDINATOR = {"find": 8, "put": 1, "list": 5, "put_if_absent": 1, "delete": 2}
+COORDINATOR = {"find": 9, "put": 1, "list": 5, "put_if_absent": 1, "delete": 2}
 """The next instant, the slot, the records removed; two looks for a coordinator that is newer.
 Each look at the head, and the slot, is followed by one whether it is the same table."""
 WRITER = {"find": 3}
