@@ -34,7 +34,7 @@ from plait.model.decision import (
 )
 from plait.model.instant import Action, Instant, Operation
 from plait.model.layout import FormerLayout
-from plait.model.replicas import Attempt, SinkLedger, TaskLedger
+from plait.model.replicas import Attempt, SinkLedger, SinkPosition, TaskLedger
 from plait.model.repush import OpenRepush, repush_directory
 from plait.model.repush_source import RepushSource, SourceAddress
 from plait.model.schema import Check, ColumnNote
@@ -285,7 +285,9 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     check("lock", found["lock"])
     assert {"attempt", "position", "pending", "lease", "lock", "table", "checkpoint"} <= set(found)
     for name, document in found.items():
-        assert set(SCHEMAS[name]["properties"]) == set(document), name
+        assert set(SCHEMAS[name]["properties"]) - {"lost"} == set(document), name
+    lost = SinkPosition("eu", 0, lost=True).to_dict()
+    check("position", {**lost, "seal": "0" * 16})
     assert set(STATE["properties"]) == set(json.loads(found["checkpoint"]["state"]))
 
 

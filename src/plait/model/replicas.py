@@ -149,11 +149,16 @@ class SinkPosition:
     overlapped: tuple[Instant, ...] = ()
     """Instants that wrote to the sink while it was compared."""
     lost: bool = False
-    """Whether its record does not prove itself: then the sink may lack anything."""
+    """Whether nothing is known of it: then the sink may lack anything, or have too much."""
+    decision: str = ""
+    """The checksum of the decision of this version; empty: an older Plait wrote it."""
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
+        """Return it as plain values; what an older Plait cannot read is lost to it as well."""
+        if self.lost:
+            return {"sink": self.sink, "lost": True}
+        more = {"decision": self.decision} if self.decision else {}
+        return more | {
             "sink": self.sink,
             "version": self.version,
             "extra": self.extra,
@@ -163,9 +168,17 @@ class SinkPosition:
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> SinkPosition:
         """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
-        overlapped = (Instant.parse(_typed(each, str)) for each in _list(value["overlapped"]))
         (sink,) = _sinks([value["sink"]])
-        return cls(sink, _count(value["version"]), _count(value["extra"]), tuple(overlapped))
+        if value.get("lost") is True:
+            return cls(sink, 0, lost=True)
+        overlapped = (Instant.parse(_typed(each, str)) for each in _list(value["overlapped"]))
+        return cls(
+            sink,
+            _count(value["version"]),
+            _count(value["extra"]),
+            tuple(overlapped),
+            decision=_typed(value.get("decision", ""), str),
+        )
 
 
 def _sinks(value: object) -> tuple[str, ...]:

@@ -108,7 +108,9 @@ def repair(
         return found
     overlapped = records.overlapping(found.version, run.instant)
     kept = found.extra - found.removed
-    write_position(table.handle.store, SinkPosition(sink.name, found.version, kept, overlapped))
+    decided = next(iter(table.handle.cache.decisions(found.version - 1, limit=1)))
+    at = SinkPosition(sink.name, found.version, kept, overlapped, decision=decided.checksum)
+    write_position(table.handle.store, at)
     records.settle()
     run.forget()
     return replace(found, overlapped=overlapped)

@@ -44,8 +44,8 @@ class ReplicaStatus:
     @property
     def in_step(self) -> bool:
         """Whether nothing is known to be missing or too much, rows that were kept included."""
-        extra = self.position is not None and self.position.extra
-        return not (self.behind or self.ahead or extra)
+        doubt = self.position is not None and (self.position.extra or self.position.lost)
+        return not (self.behind or self.ahead or doubt)
 
     @property
     def compared_at(self) -> int | None:
@@ -83,8 +83,10 @@ def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
     head = handle.cache.refresh().version
     asked = frozenset(each.instant.nonce for each in attempts if each.task)
     table = handle.cache.known().table
-    history = History.of(handle.cache.timeline.load_after(-1, limit=head + 1), table, asked)
-    known = {position.sink: position for position in positions}
+    compared = frozenset(each.version for each in positions)
+    decisions = handle.cache.timeline.load_after(-1, limit=head + 1)
+    history = History.of(decisions, table, asked, compared)
+    known = {position.sink: history.proven(position) for position in positions}
     open_attempts = history.unsettled(attempts)
     named = {sink for each in open_attempts for sink in each.sinks} | history.sinks | set(known)
     named |= set(table.replicas)
@@ -146,10 +148,16 @@ class History:
     """Nonces of the instants that were committed."""
     counted: set[tuple[str, str]] = field(default_factory=set)
     """Nonces of instants, and the attempts of tasks that counted in them."""
+    checksums: dict[int, str] = field(default_factory=dict)
+    """Of the decisions at which sinks were compared, by version."""
 
     @classmethod
     def of(
-        cls, decisions: Iterable[Decision], table: TableDef, asked: AbstractSet[str] = frozenset()
+        cls,
+        decisions: Iterable[Decision],
+        table: TableDef,
+        asked: AbstractSet[str] = frozenset(),
+        compared: AbstractSet[int] = frozenset(),
     ) -> History:
         """Read decisions, oldest first; nothing but what is needed is kept.
 
@@ -157,10 +165,13 @@ class History:
             decisions: the decisions.
             table: the definition after them, which has their schemas.
             asked: nonces of the instants of which it matters which attempts counted.
+            compared: versions at which sinks were compared.
         """
         history = cls()
         for decision in decisions:
             history.committed.add(decision.instant.nonce)
+            if decision.version in compared:
+                history.checksums[decision.version] = decision.checksum
             stats, ledger = decision.stats, decision.replicas
             rows = stats.rows_inserted + stats.rows_updated + stats.rows_deleted
             if ledger is not None and decision.instant.nonce in asked:
@@ -170,6 +181,17 @@ class History:
                 sinks = frozenset[str](() if ledger is None else ledger.sinks)
                 history.changes.append(Change(decision.version, decision.instant, sinks, rows))
         return history
+
+    def proven(self, position: SinkPosition) -> SinkPosition:
+        """Return a position, or a lost one if the timeline has not the decision it was taken at.
+
+        A repair that cuts the timeline off, or an older copy of the table, takes decisions away.
+        The versions are given to other decisions then, which the sink was never compared with.
+        """
+        found = self.checksums.get(position.version)
+        if found is not None and position.decision in ("", found):
+            return position
+        return SinkPosition(position.sink, 0, lost=True)
 
     @property
     def sinks(self) -> set[str]:

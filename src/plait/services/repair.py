@@ -22,6 +22,7 @@ from plait.errors import (
 from plait.files.data_file import parse_path
 from plait.model.changes import BASE, LOG
 from plait.services.backup import Backup
+from plait.services.cut_off import CutOff
 from plait.services.loss import accept_loss as give_up
 from plait.services.loss import files_needing
 from plait.services.verify import Problem, verify
@@ -58,6 +59,8 @@ class Finding:
     """``mend``, ``choose``, ``later`` or ``lost``."""
     what: str
     """What is done, or what a person can do."""
+    cut: CutOff | None = None
+    """What a cut-off deletes, where that is one of the answers."""
 
     @property
     def id(self) -> str:
@@ -73,6 +76,7 @@ class Finding:
             "problem": self.problem,
             "answer": self.answer,
             "what": self.what,
+            **({} if self.cut is None else {"cut_off": self.cut.to_dict()}),
         }
 
 
@@ -84,7 +88,7 @@ class RepairPlan:
     source: str | None = None
     """The URI of a copy of the table, if there is one."""
     accepted: tuple[str, ...] = ()
-    """Ids of lost files whose rows are given up."""
+    """Ids of lost files whose rows are given up, or of a lost slot with all that came after it."""
 
     @property
     def mends(self) -> tuple[Finding, ...]:
@@ -129,15 +133,15 @@ def plan_repair(
 
     Raises:
         OptionError: ``source`` is not a copy of this table, or an id in ``accept_loss`` is of no
-            file that the newest version has lost.
+            file that the newest version has lost, and of no slot that hides the head.
     """
     steps = _Planner.of(handle, source, accept_loss).steps()
     findings = tuple(finding for finding, _ in steps)
     mends = {finding.id for finding in findings if finding.answer == MEND}
     for each in accept_loss:
         if each not in mends:
-            message = f"accept_loss={each!r} is no file that the newest version has lost"
-            hint = "name the id of a file or vector as the plan shows it, such as file:data/..."
+            message = f"accept_loss={each!r} is nothing that the newest version has lost"
+            hint = "name the id of a file, vector or slot as the plan shows it: file:data/..."
             raise OptionError(message, hint=hint, key="accept_loss", value=each)
     return RepairPlan(findings, None if source is None else source.spec.uri, tuple(accept_loss))
 
@@ -145,11 +149,19 @@ def plan_repair(
 def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -> RepairReport:
     """Make the mends of a plan that are still right; it is safe to run it twice.
 
-    Each finding is looked for and answered again, so nothing that the plan says is trusted.
+    Each finding is looked for and answered again, so nothing that the plan says is trusted. But a
+    cut-off deletes exactly what the plan names: a person agreed to that, and to nothing more.
+
+    Raises:
+        PlanStaleError: slots came to what a cut-off deletes, or went from it.
     """
-    wanted = {finding.id for finding in plan.mends}
+    wanted = {finding.id: finding for finding in plan.mends}
+    steps = _Planner.of(handle, source, plan.accepted).steps()
+    for finding, _ in steps:
+        if finding.cut is not None and finding.answer == MEND and finding.id in wanted:
+            finding.cut.require_planned(wanted[finding.id].cut)
     mended = []
-    for finding, mend in _Planner.of(handle, source, plan.accepted).steps():
+    for finding, mend in steps:
         if mend is not None and finding.id in wanted:
             mend()
             mended.append(finding)
@@ -226,24 +238,26 @@ class _Planner:
         return [cut or self._put_back(named, SLOT, body)]
 
     def _cut(self, problem: Problem, version: int) -> Step | None:
-        """Offer to end the timeline below a slot that is lost; None if its head can be read.
+        """Offer to end the timeline below a slot that is lost; None where that gives up nothing.
 
-        A checkpoint after the slot makes up for it, and then there is nothing to give up.
+        A checkpoint after the slot makes up for it, and then the head lies beyond.
         """
         below = _readable(self.handle)
         if below is None or version != below + 1:
             return None
-        count = len(_slots_from(self.handle.store, version))
+        cut = CutOff.plan(self.handle.store, version)
+        count = f"{len(cut.slots)} slot(s), the newest is {cut.newest}"
         reason = _NOT_PROVEN if self.copied else _NO_COPY
-        what = (
-            f"{reason}, or give up what came after version {below} (--accept-loss): {count} slot(s)"
-        )
-        finding = Finding(SLOT, problem.path, problem.message, CHOOSE, what)
+        what = f"{reason}, or give up what came after version {below} (--accept-loss): {count}"
+        finding = Finding(SLOT, problem.path, problem.message, CHOOSE, what, cut)
         if finding.id not in self.accepted:
             return finding, None
-        what = f"cut off what came after version {below}: {count} slot(s); their files stay"
+        what = f"cut off what came after version {below}: {count}; their files stay"
         mended = replace(finding, answer=MEND, what=what)
-        return mended, lambda: _cut_off(self.handle.store, version)
+        return mended, lambda: cut.make(self.handle.store, self._reach(below))
+
+    def _reach(self, version: int) -> TableState:
+        return StateCache(self.handle.store, self.handle.ports).reach(version)
 
     def _archive(self, problem: Problem) -> Step:
         """Answer for a file of the archive with the bytes of a copy."""
@@ -333,34 +347,17 @@ def kind_of(problem: Problem) -> str:
 
 
 def _readable(handle: TableHandle) -> int | None:
-    """Return the newest version below the damage that hides the head; None if it can be read."""
+    """Return the newest version that can be read; None if none can.
+
+    A slot beyond it may be too far away for a look at the head to find it.
+    """
     try:
-        StateCache(handle.store, handle.ports).refresh()
+        return StateCache(handle.store, handle.ports).refresh().version
     except CorruptMetadataError as error:
         below = error.facts.get("readable")
         return below if isinstance(below, int) else None
     except (FormatError, StorageError, TableNotFoundError):
         return None
-    return None
-
-
-def _slots_from(store: Store, version: int) -> list[str]:
-    """List the slots from a version on, the oldest first."""
-    first = paths.slot(version)
-    return [info.path for info in store.list(paths.TIMELINE) if info.path >= first]
-
-
-def _cut_off(store: Store, version: int) -> None:
-    """End the timeline before a version.
-
-    Checkpoints go first, so that nobody begins from one beyond. Slots go from the newest on: if
-    this is killed, a gap is left, which is refused as before, and the next repair goes on.
-    """
-    first = paths.checkpoint(version, "")
-    doomed = [info.path for info in store.list(paths.CHECKPOINTS) if info.path >= first]
-    store.delete(doomed)
-    for path in reversed(_slots_from(store, version)):
-        store.delete([path])
 
 
 def _write(store: Store, path: str, body: bytes) -> None:

@@ -1,0 +1,223 @@
+"""A cut-off deletes what its plan names and nothing else, and no sink stays in step through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from plait import Table
+from plait.errors import CorruptMetadataError, PlanStaleError
+from plait.model.replicas import SinkPosition
+from plait.replicate import Replicas, TableSink, repair, status
+from plait.services.repair import RepairPlan
+from plait.storage.port import Store
+from plait.timeline import paths
+from plait.timeline.replica_records import load_positions, write_position
+from tests.support.memory import forget
+
+URI, SINK = "memory://cut-off", "memory://cut-off-eu"
+SCHEMA = "id bigint, v bigint"
+LOST = 3
+
+
+def rows(key: int) -> pa.Table:
+    return pa.table({"id": [key], "v": [key]})
+
+
+def send(t: Table, key: int) -> None:
+    with t.writer("upsert", replicas=Replicas([TableSink("eu", SINK)])) as writer:
+        writer.write(rows(key))
+
+
+@pytest.fixture
+def sink() -> TableSink:
+    forget(SINK)
+    Table.create(SINK, SCHEMA, record_key="id")
+    return TableSink("eu", SINK)
+
+
+@pytest.fixture
+def t() -> Table:
+    forget(URI)
+    return Table.create(URI, SCHEMA, record_key="id")
+
+
+def plan(store: Store) -> RepairPlan:
+    store.delete([paths.slot(LOST)])
+    return Table.open(URI).plan_repair(accept_loss=[f"slot:{paths.slot(LOST)}"])
+
+
+def cut_off(store: Store) -> Table:
+    agreed = plan(store)
+    Table.open(URI).repair(agreed)
+    return Table.open(URI)
+
+
+def slots(store: Store) -> list[str]:
+    return sorted(info.path for info in store.list(paths.TIMELINE))
+
+
+# --- sinks -------------------------------------------------------------------------------------
+
+
+def sent_with_each(t: Table, sink: TableSink) -> None:
+    for key in range(6):
+        send(t, key)
+
+
+def repaired_beyond(t: Table, sink: TableSink) -> None:
+    for key in range(6):
+        t.upsert(rows(key))
+    repair(t, sink)
+
+
+def sent_beyond_alone(t: Table, sink: TableSink) -> None:
+    """Only what is cut off names the sink, and no row was written below it."""
+    t.set({"commit.retries": 7})
+    t.set({"commit.retries": 8})
+    for key in range(4):
+        send(t, key)
+
+
+@pytest.mark.parametrize("act", [sent_with_each, repaired_beyond, sent_beyond_alone])
+def test_no_sink_is_in_step_after_a_cut_off_until_it_is_repaired(
+    t: Table, sink: TableSink, act: Callable[[Table, TableSink], None]
+) -> None:
+    act(t, sink)
+    again = cut_off(t.handle.store)
+    (told,) = status(again)
+    assert (told.sink, told.in_step, told.compared_at) == ("eu", False, None)
+    for key in range(10, 18):  # until the versions of what was cut off are there again
+        send(again, key)
+        assert not status(again)[0].in_step
+    repair(again, sink)
+    assert status(again)[0].in_step
+    assert Table.open(SINK).scan().count() == again.scan().count()
+
+
+def test_a_sink_that_the_definition_names_is_not_in_step_after_a_cut_off(sink: TableSink) -> None:
+    forget(URI)
+    t = Table.create(URI, SCHEMA, record_key="id", replicas=[f"eu={SINK}"])
+    for key in range(5):
+        t.upsert(rows(key))
+    t.handle.store.delete([paths.slot(LOST)])
+    name = f"slot:{paths.slot(LOST)}"
+    damaged = Table.open(URI, allow=[SINK])
+    damaged.repair(damaged.plan_repair(accept_loss=[name]))
+    assert not status(Table.open(URI, allow=[SINK]))[0].in_step
+
+
+@pytest.mark.parametrize("found", ["above the head", "another decision"])
+def test_a_position_counts_as_lost_if_the_timeline_has_not_its_decision(
+    t: Table, sink: TableSink, found: str
+) -> None:
+    t.upsert(rows(1))
+    repair(t, sink)
+    (position,) = load_positions(t.handle.store)
+    assert status(t)[0].in_step
+    if found == "above the head":
+        position = replace(position, version=9, decision="")
+    else:
+        position = replace(position, decision="0" * len(position.decision))
+    write_position(t.handle.store, position)
+    assert not status(t)[0].in_step
+
+
+def test_a_lost_position_is_read_as_lost(t: Table) -> None:
+    write_position(t.handle.store, SinkPosition("eu", 0, lost=True))
+    assert load_positions(t.handle.store) == [SinkPosition("eu", 0, lost=True)]
+    assert not status(t)[0].in_step, "an empty table has nothing that it lacks"
+
+
+# --- what is deleted ---------------------------------------------------------------------------
+
+
+def test_a_cut_off_deletes_nothing_if_somebody_committed_since_the_plan(t: Table) -> None:
+    """INV-01: a commit that was told as a success is not deleted without a word."""
+    for key in range(5):
+        t.upsert(rows(key))
+    store = t.handle.store
+    agreed = plan(store)
+    assert paths.slot(5) in agreed.mends[0].what
+    assert t.upsert(rows(7)).version == 6
+    before = slots(store)
+    with pytest.raises(PlanStaleError):
+        Table.open(URI).repair(agreed)
+    assert slots(store) == before
+    again = Table.open(URI).plan_repair(accept_loss=[f"slot:{paths.slot(LOST)}"])
+    assert paths.slot(6) in again.mends[0].what
+    Table.open(URI).repair(again)
+    assert Table.open(URI).version == LOST - 1
+
+
+def test_a_cut_off_deletes_nothing_if_another_decision_took_the_newest_slot(t: Table) -> None:
+    for key in range(5):
+        t.upsert(rows(key))
+    store = t.handle.store
+    agreed = plan(store)
+    store.put(paths.slot(5), store.find(paths.slot(4)) or b"")
+    before = slots(store)
+    with pytest.raises(PlanStaleError):
+        Table.open(URI).repair(agreed)
+    assert slots(store) == before
+
+
+class Crowded:
+    """A store on which somebody commits when something is deleted for the first time."""
+
+    def __init__(self, store: Store, commit: Callable[[], object]) -> None:
+        self._store, self._commit = store, commit
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def delete(self, doomed: list[str]) -> None:
+        if doomed and doomed[0].startswith(paths.TIMELINE) and self._commit is not None:
+            commit, self._commit = self._commit, None
+            commit()
+        self._store.delete(doomed)
+
+
+def test_a_commit_while_slots_are_deleted_is_told(t: Table) -> None:
+    for key in range(5):
+        t.upsert(rows(key))
+    store = t.handle.store
+    agreed = plan(store)
+    (found,) = agreed.mends
+    assert found.cut is not None
+    below = Table.open(URI).handle.cache.reach(LOST - 1)
+    crowded = Crowded(store, lambda: t.upsert(rows(8)))
+    with pytest.raises(PlanStaleError):
+        found.cut.make(crowded, below)  # type: ignore[arg-type]
+    assert slots(store)[-1] == paths.slot(6), "what was acknowledged stays"
+    with pytest.raises(CorruptMetadataError):
+        Table.open(URI).append(rows(9))
+    again = Table.open(URI).plan_repair(accept_loss=[found.id])
+    Table.open(URI).repair(again)
+    opened = Table.open(URI)
+    assert (opened.version, opened.upsert(rows(9)).version) == (LOST - 1, LOST)
+
+
+def test_a_slot_far_beyond_the_head_is_cut_off_too(t: Table) -> None:
+    """No look at the head finds it, and the commit before it would be stuck."""
+    for key in range(6):
+        t.upsert(rows(key))
+    store = t.handle.store
+    store.delete([paths.slot(version) for version in (LOST, LOST + 1, LOST + 2)])
+    Table.open(URI).repair(plan(store))
+    assert slots(store)[-1] == paths.slot(LOST - 1)
+    assert Table.open(URI).verify().problems[0].invariant == "INV-06"
+
+
+def test_a_plan_that_was_carried_out_does_nothing_more(t: Table) -> None:
+    for key in range(5):
+        t.upsert(rows(key))
+    agreed = plan(t.handle.store)
+    Table.open(URI).repair(agreed)
+    again = Table.open(URI)
+    assert again.upsert(rows(6)).version == LOST
+    assert again.repair(agreed).mended == ()
+    assert Table.open(URI).version == LOST
