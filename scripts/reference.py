@@ -39,6 +39,7 @@ INTERNAL = frozenset(
         "ChangeScan.store",
         "ChangeScan.where",
         "ChangeScan.window",
+        "Finding.cut",
         "Participant.spec",
         "Pinned.store",
         "Replication.require",
