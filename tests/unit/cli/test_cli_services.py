@@ -93,7 +93,7 @@ def test_repair_takes_lost_bytes_from_a_copy_only_after_a_question(tablectl, tab
     slot = os.path.join(table, ".meta/timeline", f"{0:020d}", f"{1:020d}.json")
     os.remove(slot)
     alone = tablectl("repair", table, "--json")
-    assert (alone.code, alone.data["plan"]["findings"][0]["answer"]) == (8, "lost")
+    assert (alone.code, alone.data["plan"]["findings"][0]["answer"]) == (8, "choose")
     planned = tablectl("repair", table, "--from", copy, "--dry-run", "--json")
     assert [each["answer"] for each in planned.data["plan"]["findings"]] == ["mend"]
     assert tablectl("repair", table, "--from", copy, "--json").code == 9

@@ -124,7 +124,7 @@ def test_the_oldest_slot_is_emptied_first() -> None:
     counting = CountingStore(store)
     archive(client(counting))
     emptied = [call.path for call in counting.calls if call.path.startswith(paths.TIMELINE)]
-    puts = [c.path for c in counting.calls if c.operation == "put" and c.path in emptied]
+    puts = [c.path for c in counting.calls if c.operation == "replace" and c.path in emptied]
     assert puts == [paths.slot(version) for version in range(17)]
 
 
@@ -434,7 +434,7 @@ def test_a_lost_archive_is_an_error_where_it_is_needed_and_nowhere_else(kind: st
 def test_slots_are_not_emptied_for_a_file_that_is_damaged() -> None:
     """INV-01."""
     store = table()
-    dying = FaultStore(store, [Fault("crash_before", "put", path=paths.slot(3))])
+    dying = FaultStore(store, [Fault("crash_before", "replace", path=paths.slot(3))])
     with pytest.raises(SimulatedCrashError):
         archive(client(dying))
     damage(store, "flip")
