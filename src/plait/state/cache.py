@@ -152,7 +152,8 @@ class StateCache:
         The slot of its version is compared: each decision names the one before, so one that is
         there proves all of the history. Only where it is not as it was, more is read. What is lost
         below a slot that is there, and what is no decision, is damage. A decision that is another
-        one, and a timeline that ends below, are those of an older copy, or were cut off.
+        one, and a timeline that ends below, are those of an older copy, or were cut off; but a
+        checkpoint keeps what it has.
 
         Raises:
             TableNotFoundError: the table is not there any more, or went back behind the state.
@@ -177,8 +178,32 @@ class StateCache:
         below = self.store.find(paths.slot(max(0, state.version - 1)), size_max=SLOT_BYTES_MAX)
         if below is not None:
             self.timeline.find_slot(state.version)  # a slot above it tells that it was lost
+        if self._is_kept(state):
+            return
         became = "replaced by an older copy, or cut off,"
         raise self._gone(became, path=path, expected=state.checksum, found="no decision")
+
+    def _is_kept(self, state: TableState) -> bool:
+        """Tell whether a checkpoint keeps a state of which the newest slots are lost.
+
+        Without this, the commits between the newest slot that is left and the checkpoint would be
+        lost without a word, and others would be written in their place. The checkpoint has to name
+        the instant of that slot. So it is no checkpoint of another table that was here before,
+        and a cut-off deletes checkpoints before it deletes slots.
+        """
+        if state.checkpoint != state.version:
+            return False
+        kept = try_checkpoint(self.store, state.version)
+        if kept is None or kept.checksum != state.checksum:
+            return False
+        names = (info.path for info in self.store.list(paths.TIMELINE))
+        last = max((path for path in names if path < paths.slot(state.version)), default=None)
+        body = None if last is None else self.store.find(last, size_max=SLOT_BYTES_MAX)
+        if not last or not body:
+            return False
+        version = int(last.rpartition("/")[-1].removesuffix(".json"))
+        instant = self.timeline.decode(version, body).instant
+        return kept.find_instant(self.store, instant) == version
 
     def _require_identity(self) -> None:
         """Refuse a place that has no table, or another one than this client opened."""

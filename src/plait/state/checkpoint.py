@@ -166,24 +166,30 @@ def _write(
         store.delete([file.path for file in part.files])
         return None
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
-    if stands(plain_store(store), state):
-        return based
+    if stands(plain_store(store), state, emptied=True):
+        return (
+            based  # of an emptied slot: a reader finds out whether the checkpoint is of its table
+        )
     store.delete([paths.CHECKPOINT_HINT, *(file.path for file in part.files)])
     if store.find(paths.checkpoint(state.version), size_max=_STATE_BYTES_MAX) == sealed:
         store.delete([paths.checkpoint(state.version)])
     return None
 
 
-def stands(store: Store, state: TableState) -> bool:
+def stands(store: Store, state: TableState, *, emptied: bool = False) -> bool:
     """Tell whether the newest decision of a state is in its slot.
 
     Each decision names the one before. So if it is there, the timeline is that of the state.
+
+    ``emptied``: the answer where the slot was emptied by an archive, and proves nothing.
     """
     try:
         body = store.find(paths.slot(state.version), size_max=SLOT_BYTES_MAX)
     except CorruptMetadataError:  # too large to be one
         return False
-    return bool(body) and sealed_checksum(body or b"") == state.checksum
+    if body == b"":
+        return emptied
+    return body is not None and sealed_checksum(body) == state.checksum
 
 
 def _is_taken_in(older: Part, events: Events) -> bool:
