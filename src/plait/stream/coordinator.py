@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Never, Self
 
@@ -328,13 +329,19 @@ class Coordinator:
     def _welcome(self, hellos: Collection[Hello]) -> None:
         """Admit writers, and tell them the turn: those that are not admitted answer it.
 
-        One that returns has lost what it held; one restart serves them all.
+        One that returns has lost what it held; one restart serves them all. One that asks again
+        for what it has just been sent may have found the turn's record gone. So look whether the
+        instant was rolled back, and do not wait for the next heartbeat: until then this would send
+        the dead turn again and again.
         """
         again = self._group.admit(hellos)
         if again:
             self._restart(f"writers started again: {', '.join(again)}")
-        else:
-            self._send_again()
+            return
+        if self._group.asked_twice(hellos):
+            with suppress(StorageError):  # the next hello looks again
+                self._group.turns[-1].heartbeat.look()
+        self._send_again()
 
     def _send_again(self) -> None:
         """Send the open turn as it is now."""

@@ -43,6 +43,8 @@ class Group:
     """By writer, the first turn that a hello must answer: those before were for earlier lives."""
     parted: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Lives that said farewell in the open turn: their writers, and its number."""
+    unanswered: frozenset[str] = frozenset()
+    """Lives that asked for the turn when it was last sent because writers asked."""
     revision: int = 0
     """How often ``lives`` has changed."""
     asked: bool = False
@@ -108,6 +110,16 @@ class Group:
             # Who started again has a turn begun anew, which later hellos must answer.
             self.since[each.writer] = number + (known is not None)
         return sorted(again)
+
+    def asked_twice(self, hellos: Iterable[Hello]) -> bool:
+        """Tell whether a writer asks for the turn again that it has just been sent.
+
+        It does not believe a turn whose instant is not pending any more.
+        """
+        asking = frozenset(each.life for each in hellos if not each.session)
+        twice = not asking.isdisjoint(self.unanswered)
+        self.unanswered = asking
+        return twice
 
     def _counts(self, hello: Hello) -> bool:
         """Whether a hello was said now, by a writer that has not left."""

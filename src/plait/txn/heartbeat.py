@@ -97,6 +97,10 @@ class Heartbeat:
         """The rollback of this instant, if the heartbeat came upon one."""
         return self._watch.ended_by
 
+    def look(self) -> None:
+        """Look now whether the instant was rolled back; the next beat would look too."""
+        self._watch.look()
+
     def stop(self) -> None:
         """Stop beating; the file is removed by whoever finishes the instant."""
         self._cancel()
