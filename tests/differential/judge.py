@@ -18,7 +18,7 @@ from tests.differential.acts import AbortedError, Told
 from tests.differential.evidence import Change, Evidence, Version
 from tests.differential.model import DuplicateError, Ident, Ran, Rows, Saw, ident, run, shown
 from tests.differential.program import Block, Do, History, Row, Serve, Write, expires
-from tests.differential.refusals import Refusals
+from tests.differential.refusals import RESHAPES, Refusals
 from tests.differential.undone import NATURAL, Undone
 from tests.scheduler import Problem
 
@@ -429,15 +429,18 @@ class _Judge:
             low = told.began if told.read_at is None else min(told.began, told.read_at)
             if theirs <= low or theirs > self.head or self.by.get(theirs) is told:
                 yield Problem("an error", f"{what}: version {theirs} was in nobody's way")
-            elif not (
-                self._writes(version := self.versions[theirs]) or version.restored is not None
-            ):
+            elif not self._tells(self.versions[theirs], told):
                 yield Problem("INV-15", f"{what}: version {theirs} changed no row")
             elif not self.refusals.needed(told, low, self._heads(told)):
                 found = f"version {theirs} changed nothing that it wrote or read"
                 yield Problem("refusal", f"{what}: {found}")
         elif not self._natural(told, error):
             yield Problem("an error", what)
+
+    def _tells(self, version: Version, told: Told) -> bool:
+        """Whether a version is one that may refuse a turn: it changed rows, or columns we read."""
+        reshaped = told.read_at is not None and version.operation in RESHAPES
+        return self._writes(version) or version.restored is not None or reshaped
 
     def _natural(self, told: Told, error: BaseException) -> bool:
         """Whether an error is what a client may meet here."""

@@ -18,6 +18,7 @@ from tests.differential.program import Do, Row, Shape, Write
 
 PLACES = ("overwrite", "overwrite_partitions")
 REST = ("rest_drop", "rest_mark")
+RESHAPES = ("schema", "repush")
 
 
 class Refusals:
@@ -38,6 +39,8 @@ class Refusals:
         window = [low, *seen]
         if any(self.versions[number].restored is not None for number in seen):
             return True
+        if told.read_at is not None and any(self._reshapes(number) for number in seen):
+            return True
         mine = self._written(told, window)
         if told.read_at is not None or self.shape.strict:
             mine |= self._looked_up(told, window)
@@ -56,6 +59,13 @@ class Refusals:
         if self.shape.policy == "file_group":  # the unit is the bucket, whatever its keys are
             return bool(self._partitions(told, mine) & {self._partition(row) for row in rows})
         return self._places_meet(told, other)
+
+    def _reshapes(self, number: int) -> bool:
+        """Tell whether a version changed the columns, or what keys and places are called.
+
+        What was read before is not compared with what was written under another layout.
+        """
+        return self.versions[number].operation in RESHAPES
 
     # --- what was changed --------------------------------------------------------------------
 

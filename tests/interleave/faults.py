@@ -136,7 +136,7 @@ FAULTS = {
         _drafts_once,
         "restores beside writers and a compaction",
         frozenset({"INV-05", "INV-07", "check"}),
-        within=300,
+        within=450,
     ),
     "a restore forgets which rows were hidden": Fault(
         restore,

@@ -14,7 +14,6 @@ from plait.model.contract import Contract
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.conflict import Intent
 from plait.txn.definition import Definition, create_table
-from plait.txn.keys import Keys
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
 from tests.scheduler import Act, End, Scenario, Start
@@ -124,14 +123,6 @@ def _places_apart() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _no_keys_elsewhere() -> Iterator[None]:
-    """Keys are compared in one partition only."""
-    with mock.patch.object(Keys, "met_elsewhere", lambda self, *given, **_: self.met(*given)):
-        yield
-
-
 BROKEN: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a key that came into another partition is a conflict": _places_apart,
-    "keys are compared with those of other partitions": _no_keys_elsewhere,
 }

@@ -87,7 +87,7 @@ VARIANTS = {
     "lock without slot": Variant(
         {name: under_a_lock(retrying(name)) for name in "ab"},
         {name: retrying(name) for name in "ab"},
-        seed=13,
+        seed=470,
         within=400,
         promises=frozenset({"INV-01", "INV-02", "INV-07"}),
         options={"lock_lost": True},

@@ -44,7 +44,7 @@ class Group:
     parted: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Lives that said farewell in the open turn: their writers, and its number."""
     unanswered: frozenset[str] = frozenset()
-    """Lives that asked for the turn when it was last sent because writers asked."""
+    """Lives that asked for the turn and have not answered it since."""
     revision: int = 0
     """How often ``lives`` has changed."""
     asked: bool = False
@@ -112,13 +112,17 @@ class Group:
         return sorted(again)
 
     def asked_twice(self, hellos: Iterable[Hello]) -> bool:
-        """Tell whether a writer asks for the turn again that it has just been sent.
+        """Tell whether a writer asks for the turn again that it was sent, and did not answer it.
 
-        It does not believe a turn whose instant is not pending any more.
+        It does not believe a turn whose instant is not pending any more. Several may ask in turn,
+        so each is remembered until it answers, or until it was told that it asked twice.
         """
-        asking = frozenset(each.life for each in hellos if not each.session)
-        twice = not asking.isdisjoint(self.unanswered)
-        self.unanswered = asking
+        asking = {each.life for each in hellos if not each.session}
+        answered = {each.life for each in hellos if each.session}
+        waiting = self.unanswered - answered
+        twice = not asking.isdisjoint(waiting)
+        kept = waiting if len(waiting) < _WRITERS_MAX and not twice else frozenset[str]()
+        self.unanswered = frozenset(kept | asking)
         return twice
 
     def _counts(self, hello: Hello) -> bool:
