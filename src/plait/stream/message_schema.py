@@ -181,7 +181,7 @@ def misfit(message: object) -> str:
     """Say how a parsed message breaks the schema; empty if it does not.
 
     >>> misfit({"version": 1, "kind": "FAREWELL", "body": {}, "check": "0" * 16})
-    "body: 'table' is missing"
+    "body: 'life' is missing"
     """
     wrong = _ENVELOPE(message)
     if wrong or not isinstance(message, dict):

@@ -9,6 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
+from plait import Table
 from plait.model.bucket import Partition, partition_path, partition_text
 from plait.model.changes import BASE
 from plait.model.plan import LIVE, Snapshot
@@ -25,6 +26,7 @@ from plait.testing import CountingStore, sim_ports
 from plait.timeline.paths import slot
 from tests.support.forge import reseal
 from tests.support.histories import History
+from tests.support.memory import forget
 from tests.support.protocol import memory
 
 T = TypeVar("T")
@@ -210,3 +212,24 @@ def test_a_checkpoint_after_a_small_change_writes_little(monkeypatch: pytest.Mon
     assert state.parts[0].rows > MERGED_ROWS_MAX
     assert len(state.parts) <= 3
     assert sum(written) < 1 << 17
+
+
+def test_a_checkpoint_rests_on_a_part_that_removed_more_than_it_added(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The sums of such a part are below zero; it is no damage (format.md)."""
+    table = Table.create(
+        "memory://below-zero",
+        pa.schema([("id", pa.int64()), ("p", pa.int64())]),
+        partition_by=("p",),
+        properties={"checkpoint.interval": 1},
+    )
+    table.append(pa.table({"id": range(80), "p": [n % 40 for n in range(80)]}))
+    table.delete(where="p < 3")
+    table.append(pa.table({"id": [90], "p": [7]}))
+    state = table.handle.cache.refresh()
+    assert caplog.messages == []
+    assert len(state.parts) == 2
+    assert table.scan().count() == 75
+    assert not table.verify().problems
+    forget("memory://below-zero")
