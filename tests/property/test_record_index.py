@@ -26,7 +26,7 @@ _acts = st.one_of(
     st.tuples(st.just("upsert"), _rows),
     st.tuples(st.just("delete"), st.sets(st.sampled_from(_KEYS), min_size=1)),
     st.tuples(st.just("where"), st.sampled_from(_PLACES)),
-    st.tuples(st.just("overwrite"), st.sampled_from(_PLACES), _rows),
+    st.tuples(st.sampled_from(("overwrite", "replace")), st.sampled_from(_PLACES), _rows),
     st.tuples(st.just("build")),
     st.tuples(st.just("compact")),
     st.tuples(st.just("restore"), st.integers(0, 5)),
@@ -52,6 +52,9 @@ def _do(table: Table, act: tuple[Any, ...]) -> None:
             table.delete(where=f"p = '{place}' AND v > 4")
         case "overwrite", [place, rows]:
             table.overwrite(_table_of(rows, place), where=f"p = '{place}'")
+        case "replace", [place, rows]:  # its decision names no key
+            with table.writer("overwrite", partitions="dynamic") as writer:
+                writer.write(_table_of(rows, place))
         case "build", []:
             table.create_index()
         case "compact", []:

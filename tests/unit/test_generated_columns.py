@@ -321,6 +321,27 @@ def test_writes_of_other_days_meet_no_predicate_on_the_day(uri: str, isolation: 
     assert table.verify(data=True).clean
 
 
+def test_without_a_key_rows_that_go_on_another_day_were_not_read(uri: str) -> None:
+    """INV-07: nobody can tell which rows went, so only the day tells that none of them was read."""
+    table = Table.create(
+        uri,
+        "id bigint, at timestamp, day date",
+        partition_by="day",
+        generated={"day": "day(at)"},
+        isolation="serializable",
+    )
+
+    def on(day: int, number: int) -> pa.Table:
+        return pa.table({"id": [number], "at": pa.array([dt.datetime(2026, 1, day, tzinfo=dt.UTC)])})
+
+    table.append(pa.concat_tables([on(1, 1), on(2, 2)]))
+    with table.transaction() as block:
+        block.scan(where="day = DATE '2026-01-01'").to_arrow()
+        block.append(on(3, 3))
+        Table.open(uri).delete(where="id = 2")
+    assert sorted(content(table)) == [1, 3]
+
+
 def test_older_writers_refuse_the_table_and_older_readers_read_it(uri: str) -> None:
     table = make(uri)
     table.append(rows([1]))

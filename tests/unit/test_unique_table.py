@@ -228,11 +228,12 @@ def test_an_overwrite_that_finds_its_place_empty_when_it_is_done_again_removes_n
 
 @each_type
 def test_keys_that_no_decision_tells_are_looked_for_too(kind: str) -> None:
-    """INV-08, INV-11: an overwrite says only which buckets it wrote."""
+    """INV-08, INV-11: who replaces whole partitions says only which buckets were written."""
     table = made(kind)
     table.create_index()
-    table.upsert(rows((1, "a", 1, 1)))
-    table.overwrite(rows((2, "b", 1, 1)), where="place = 'b'")
+    table.upsert(rows((1, "a", 1, 1), (9, "b", 1, 1)))
+    with table.writer("overwrite", partitions="dynamic") as writer:
+        writer.write(rows((2, "b", 1, 1)))
     table.upsert(rows((2, "c", 2, 2)))
     assert content(table) == {1: ("a", 1), 2: ("c", 2)}
 

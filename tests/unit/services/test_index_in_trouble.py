@@ -197,10 +197,23 @@ def test_a_client_that_slept_before_it_published_points_no_hint_at_an_old_manife
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_an_overwrite_after_an_index_was_built_hides_no_key_that_it_had(table_type: str) -> None:
-    """INV-04: its entry names the version before, and the row is in a file of the overwrite."""
+def test_an_overwrite_after_an_index_was_built_hides_no_key(table_type: str) -> None:
+    """INV-04: neither what the index has nor what it lacks; the decision names no key."""
     table = make(table_type)
-    table.overwrite(rows(*range(0, 20, 2)), where="p = 'x'")
+    with table.writer("overwrite", partitions="dynamic") as writer:
+        writer.write(rows(*range(0, 20, 2), 98))
     touched = table.index_status()
     assert (touched.usable, touched.lag) == (True, 1)
+    as_a_scan(table, again(table), ids=[*_IDS, 98])
+
+
+def test_an_update_of_more_keys_than_are_held_hides_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """INV-04: entries name the versions before, and the rows are in the log file of the update."""
+    table = make("mor")
+    table.alter().add("v", "bigint").commit()
+    monkeypatch.setattr("plait.arrow.output._KEYS_MIN", 0)
+    monkeypatch.setattr("plait.arrow.output._BUFFER_A_HASH", 1 << 60)
+    table.update({"v": "1"}, where="p = 'x'")
     as_a_scan(table, again(table))
