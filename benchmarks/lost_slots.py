@@ -51,9 +51,10 @@ class Distant(CountingStore):
         return super().call(operation, path, run)
 
 
-def write(place: str, number: int, commits: int, latency_s: float, start: Barrier) -> None:
-    """Commit again and again, and leave the count of calls beside the table."""
-    table, store = open_wrapped(place, lambda inner: Distant(inner, latency_s))
+def write(at: tuple[str, str], number: int, commits: int, latency_s: float, start: Barrier) -> None:
+    """Commit again and again to a table with a lock, and leave the count of calls beside it."""
+    place, lock = at
+    table, store = open_wrapped(place, lambda inner: Distant(inner, latency_s), allow=[lock])
     start.wait()
     store.reset()
     for each in range(commits):
@@ -71,7 +72,7 @@ def race(lock: str, place: str, writers: int, commits: int, latency_s: float) ->
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(writers)
     crew = [
-        context.Process(target=write, args=(place, number, commits, latency_s, start))
+        context.Process(target=write, args=((place, lock), number, commits, latency_s, start))
         for number in range(writers)
     ]
     for process in crew:

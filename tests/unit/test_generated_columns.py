@@ -332,7 +332,9 @@ def test_without_a_key_rows_that_go_on_another_day_were_not_read(uri: str) -> No
     )
 
     def on(day: int, number: int) -> pa.Table:
-        return pa.table({"id": [number], "at": pa.array([dt.datetime(2026, 1, day, tzinfo=dt.UTC)])})
+        return pa.table(
+            {"id": [number], "at": pa.array([dt.datetime(2026, 1, day, tzinfo=dt.UTC)])}
+        )
 
     table.append(pa.concat_tables([on(1, 1), on(2, 2)]))
     with table.transaction() as block:

@@ -9,8 +9,9 @@ another one when it landed, or an update was lost.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,8 @@ def backfill(spark: SparkSession, table: Table, number: int) -> Commit:
     source = f"SELECT id FROM range({BACKFILLED}) WHERE id < 3 OR id >= {COUNTERS}"
     writer = rows(spark, source, rev, "backfill").write.format("plait").mode("append")
     name = f"backfill-{number}"
-    options = {"operation": "upsert", "on_conflict": "retry", "commit_id": name}
+    allow = shlex.join(table.handle.consent.patterns)
+    options = {"operation": "upsert", "on_conflict": "retry", "commit_id": name, "allow": allow}
     writer.options(**options).save(str(table.describe()["uri"]))
     done = table.find_commit(name)
     assert done is not None
@@ -126,9 +128,11 @@ ROLES: dict[str, Callable[[SparkSession, Table, int], Commit]] = {
 }
 
 
-def play(role: str, spark: SparkSession, uri: str, rounds: int) -> Iterator[Commit]:
+def play(
+    role: str, spark: SparkSession, uri: str, rounds: int, allow: Sequence[str] = ()
+) -> Iterator[Commit]:
     """Do a role's work; a conflict sends it back to its read, as the error says."""
-    table = Table.open(uri)
+    table = Table.open(uri, allow=allow)
     for number in range(rounds):
         for lost in range(TRIES_MAX):
             try:
@@ -179,7 +183,7 @@ def main(role: str) -> None:
     sys.stdout.flush()
     for line in sys.stdin:
         order = json.loads(line)
-        for commit in play(role, spark, order["uri"], order["rounds"]):
+        for commit in play(role, spark, order["uri"], order["rounds"], order["allow"]):
             sys.stdout.write(json.dumps(asdict(commit)) + "\n")
         sys.stdout.write("done\n")
         sys.stdout.flush()

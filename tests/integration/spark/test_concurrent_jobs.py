@@ -98,9 +98,10 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
 
 def compete(spark: SparkSession, drivers: list[Driver], table: Table) -> None:
     commits = [stock(spark, table)]
+    uri, allow = str(table.describe()["uri"]), list(table.handle.consent.patterns)
     for driver in drivers:
-        driver.send(uri=str(table.describe()["uri"]), rounds=ROUNDS)
-    commits += play(OURS, spark, str(table.describe()["uri"]), ROUNDS)
+        driver.send(uri=uri, rounds=ROUNDS, allow=allow)
+    commits += play(OURS, spark, uri, ROUNDS, allow)
     for driver in drivers:
         commits += driver.hear("done")
     assert len(commits) == 1 + ROUNDS * len(ROLES)
