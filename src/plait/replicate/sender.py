@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from plait.errors import StorageError
@@ -16,7 +16,7 @@ from plait.ports import Ports
 from plait.replicate.fan_out import FanOut
 from plait.replicate.sink import Sink
 from plait.storage.port import Store
-from plait.timeline.replica_records import write_attempt
+from plait.timeline.replica_records import find_attempt, write_attempt
 from plait.txn.liveness import process_mark
 
 _log = logging.getLogger(__name__)
@@ -41,32 +41,33 @@ class Sender:
             sinks: those that rows are sent to.
             under_way: those that had not answered when the write failed.
         """
-        now_ms, names = self.ports.clock.now_ms(), tuple(sink.name for sink in sinks)
-        mark = process_mark() if under_way else ""
-        attempt = Attempt(
-            self.instant, names, now_ms, platform.node(), os.getpid(), self.task, under_way, mark
-        )
+        self._write([sink.name for sink in sinks], under_way)
+
+    def _write(self, names: Iterable[str], under_way: tuple[str, ...]) -> None:
+        now_ms, mark = self.ports.clock.now_ms(), process_mark() if under_way else ""
+        node, pid = platform.node(), os.getpid()
+        attempt = Attempt(self.instant, tuple(names), now_ms, node, pid, self.task, under_way, mark)
         write_attempt(self.store, attempt)
 
     def leave_record(self, sinks: Sequence[Sink], fan_out: FanOut) -> None:
         """Write the record of a write that failed, and again when a silent sink has answered.
 
         As long as one is under way, no repair settles the record: it may be undone by what comes.
+        A repair may have settled other sinks meanwhile, so a later record names what is left.
 
         Raises:
             StorageError: the record is as it was before.
         """
-        mutex = threading.Lock()
-
-        def write() -> None:
-            with mutex:
-                self.write_record(sinks, fan_out.under_way)
+        mutex, silent = threading.Lock(), fan_out.under_way
+        self._write([sink.name for sink in sinks], silent)
 
         def write_later() -> None:
-            try:
-                write()
-            except StorageError:
-                _log.warning("the attempt record of %s stays", self.instant, exc_info=True)
+            with mutex:
+                try:
+                    known = find_attempt(self.store, self.instant, self.task)
+                    names = silent if known is None else known.sinks
+                    self._write(names or [sink.name for sink in sinks], fan_out.under_way)
+                except StorageError:
+                    _log.warning("the attempt record of %s stays", self.instant, exc_info=True)
 
-        write()
         fan_out.when_quiet(write_later)

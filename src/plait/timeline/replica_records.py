@@ -37,11 +37,19 @@ def load_attempts(store: Store) -> list[Attempt]:
     found: list[Attempt] = []
     for info in store.list(paths.ATTEMPTS):
         instant = paths.attempt_of(info.path)
-        body = None if instant is None else _find(store, info.path)
-        if instant is not None and body is not None:
-            known = _read(info.path, body, Attempt)
-            found.append(known or Attempt(instant, (), 0, "", 0, paths.attempt_task_of(info.path)))
+        if instant is not None:
+            attempt = find_attempt(store, instant, paths.attempt_task_of(info.path))
+            found += [] if attempt is None else [attempt]
     return sorted(found, key=lambda each: (each.instant, each.task))
+
+
+def find_attempt(store: Store, instant: Instant, task: str) -> Attempt | None:
+    """Load an attempt, or None; one that does not prove itself may be at any sink."""
+    path = paths.attempt(instant, task)
+    body = _find(store, path)
+    if body is None:
+        return None
+    return _read(path, body, Attempt) or Attempt(instant, (), 0, "", 0, task)
 
 
 def write_position(store: Store, position: SinkPosition) -> None:

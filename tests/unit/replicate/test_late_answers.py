@@ -13,7 +13,7 @@ import pytest
 
 from plait import OptionError, ReplicationError, Table
 from plait.replicate import Replicas, ReplicaStatus, Retries, TableSink, repair, status
-from plait.timeline.replica_records import load_attempts, write_attempt
+from plait.timeline.replica_records import delete_attempts, load_attempts, write_attempt
 from tests.support.memory import forget
 from tests.support.sinks import KeyValueSink, failing, fresh
 
@@ -49,9 +49,11 @@ class Held:
                 raise OSError(message)
 
 
-def send(t: Table, sink: KeyValueSink, data: pa.Table, patience_s: float = WAIT_S) -> None:
+def send(
+    t: Table, sink: KeyValueSink, data: pa.Table, *others: KeyValueSink, patience_s: float = WAIT_S
+) -> None:
     retries = Retries(attempts=3, pause_s=0.001, pause_s_max=0.001)
-    replicas = Replicas([sink], batch_size=100, retries=retries, patience_s=patience_s)
+    replicas = Replicas([sink, *others], batch_size=100, retries=retries, patience_s=patience_s)
     with t.writer("upsert", replicas=replicas) as writer:
         writer.write(data)
 
@@ -105,6 +107,29 @@ def test_a_sink_that_has_not_answered_stays_ahead_until_it_has_and_is_repaired(t
     assert repair(t, sink).overlapped == ()
     assert told(t, sink).in_step
     assert held(sink) == {1: 2}
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["the record is there", "it is gone"])
+def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
+    t: Table, *, gone: bool
+) -> None:
+    sink, other = fresh("late-one"), fresh("late-other")
+    gate = Held(sink, "put", fails=False)
+    with pytest.raises(ReplicationError):
+        send(t, sink, rows(1, 1), other, patience_s=0.05)
+    lane = lane_of(sink)
+    sink.place.before = None
+    repair(t, other)
+    (attempt,) = load_attempts(t.handle.store)
+    assert attempt.sinks == attempt.under_way == (sink.name,)
+    if gone:
+        delete_attempts(t.handle.store, attempt.instant)
+    gate.go.set()
+    lane.join(WAIT_S)
+    assert told(t, other).in_step
+    assert not told(t, sink).in_step
+    repair(t, sink)
+    assert load_attempts(t.handle.store) == []
 
 
 def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
