@@ -112,15 +112,15 @@ class S3Store(ObjectStore):
             fsspec.asyn.sync(files.loop, ask)
         except TimeoutError as error:
             why = f"did not answer within {REACH_S:g} s"
-            hint = "check endpoint_url, the network and proxies"
+            hint = "check endpoint_url, the network, proxies, and where credentials come from"
             raise _unreachable(endpoint, self._bucket, why, hint) from error
         except self.foreign as error:
             code, said = _code_of(error), str(error)[:_SAID_MAX]
-            if code and code not in _REMEDIES:
-                return  # such as AccessDenied for a listing: the request itself tells
-            hint = _REMEDIES.get(code, "check endpoint_url, the credentials and the network")
-            why = f"refuses: {code}: {said}" if code else f"cannot be reached: {said}"
-            raise _unreachable(endpoint, self._bucket, why, hint) from error
+            # Of any other refusal, such as AccessDenied for a listing, the request itself tells.
+            if not code or code in _REMEDIES:
+                hint = _REMEDIES.get(code, "check endpoint_url, the credentials and the network")
+                why = f"refuses: {code}: {said}" if code else f"cannot be reached: {said}"
+                raise _unreachable(endpoint, self._bucket, why, hint) from error
         _reached.add((endpoint, self._bucket))
 
     def _server_is_known(self) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -84,3 +87,33 @@ def test_a_missing_bucket_is_told_at_once(s3_server: S3Server) -> None:
     ):
         error = told(call, s3_server.url, bucket)
         assert "create the bucket" in error.hint
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Refuses what an account without the right to list is refused, and has no object."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        listing = "list-type=2" in self.path
+        self.asked.append("list" if listing else "get")
+        code, status = ("AccessDenied", 403) if listing else ("NoSuchKey", 404)
+        body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing."""
+
+
+def test_a_bucket_that_refuses_to_be_listed_is_asked_once() -> None:
+    """It has answered, so the requests themselves tell what is refused."""
+    Refusing.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = open_store(URI, options(f"http://127.0.0.1:{server.server_port}"))
+        assert [store.find(path, size_max=9) for path in "abc"] == [None, None, None]
+        server.shutdown()
+    assert Refusing.asked == ["list", "get", "get", "get"]
