@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,3 +105,14 @@ def watch(limit_s: float) -> threading.Timer:
     timer.daemon = True
     timer.start()
     return timer
+
+
+def wait_idle(spark: SparkSession) -> None:
+    """Wait for tasks that outlive their job: when one has failed, Spark ends it without them."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    while any(each.activeTasks() for each in _items(store.executorList(True))):
+        threading.Event().wait(0.05)
+
+
+def _items(found: object) -> list[Any]:
+    return [found.apply(at) for at in range(found.size())]  # type: ignore[attr-defined]  # Scala's

@@ -48,9 +48,9 @@ PROGRESS: Final = "repush-progress"
 PAUSE_S: Final = 5.0
 """A round that took less may be the last but one: writers wait about so long for the last."""
 _SOON: Final = 3
-"""After so many rounds that took longer, writers wait longer too, twice as long each round,"""
+"""Number of rounds after which writers wait twice as long before each further round."""
 _PAUSE_SHARE: Final = 4
-"""until that is this part of ``commit.deadline``, which is how long a commit waits at all."""
+"""The longest such wait is ``commit.deadline``, the longest of a commit, divided by this."""
 _LAST_ROUNDS: Final = 16
 """Rounds while writers wait. Only who reserved its place before us commits meanwhile."""
 _LOOK_S, _LOOK_S_MAX = 0.02, 1.0

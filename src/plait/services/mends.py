@@ -29,10 +29,11 @@ class Mends:
             source: the URI of a copy of the table, such as a backup.
             storage_options: options of the copy's store.
             accept_loss: ids of findings of lost files. Their rows in the newest version are given
-                up by a delete, so that the rest can be read and written again.
+                up by a delete, so that the rest can be read and written again. Or the id of a lost
+                slot: every commit from it on is given up. End all writers and services before that.
 
         Raises:
-            OptionError: ``source`` is not a copy of this table, or ``accept_loss`` names no file
+            OptionError: ``source`` is not a copy of this table, or ``accept_loss`` names nothing
                 that the newest version has lost.
         """
         copy = None if source is None else open_store(source, storage_options)

@@ -45,7 +45,7 @@ _NEAR = 64
 """Number of decisions that are read one by one before a newer checkpoint is looked for."""
 _TAIL_MAX = 512
 _LOOKS_MAX = 8
-"""So often the head is looked at for one question, while others take away what the answer needs."""
+"""Maximum number of looks at the head for one question: others may take away what it needs."""
 
 
 class StateCache:
@@ -173,7 +173,7 @@ class StateCache:
             checksum, _ = check_seal(found, path=path)
             if checksum == state.checksum:
                 return  # it came a moment ago
-            became = "replaced by an older copy, or cut off, and written since,"
+            became = "replaced by an older copy, or cut off; others have written to it"
             raise self._gone(became, path=path, expected=state.checksum, found=checksum)
         below = self.store.find(paths.slot(max(0, state.version - 1)), size_max=SLOT_BYTES_MAX)
         if below is not None:

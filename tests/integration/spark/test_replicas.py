@@ -21,6 +21,7 @@ from plait.spark.exchange import SETTING
 from plait.timeline.replica_records import load_attempts
 from tests.integration.spark.tables import arrow_rows, assert_sound, frame, make
 from tests.integration.spark.watched_sink import Watched
+from tests.services.local_spark import wait_idle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,6 +183,7 @@ def test_a_sink_that_fails_for_good_fails_the_write_with_every_outcome(
     assert len(content(table)) == 10
     assert {each.sink: bool(each.ahead) for each in status(table)} == {"eu": True, "us": True}
     assert {len(each.ahead) for each in status(table)} == {1}, "the writer tells of its tasks"
+    wait_idle(spark)  # one may still send
     repair(table, good.plain)
     assert held(good) == content(table)
 

@@ -201,7 +201,7 @@ def test_columns_that_do_not_fit_are_refused_before_any_job(
 @pytest.mark.parametrize(
     ("select", "column", "value"),
     [
-        (["if(id = 7, null, id) id"], "id", "None"),
+        (["if(id = 7, null, id) id"], "id", "null"),
         (["id", "if(id = 7, 9223372036854775808bd, 1bd) rev"], "rev", "9223372036854775808"),
     ],
 )

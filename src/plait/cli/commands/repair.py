@@ -39,7 +39,7 @@ _SHOWN = 100
     "accept_loss",
     metavar="FINDING",
     multiple=True,
-    help="Give up the rows of a lost file, such as file:data/...; repeatable.",
+    help="Give up the rows of a lost file (file:data/...), or the commits from a lost slot on (slot:N).",
 )
 @dry_run_option
 @yes_option
@@ -62,8 +62,9 @@ def repair(  # noqa: PLR0913 - one parameter an option
 
     Bytes are taken from a copy only if a decision of this table proves that they are the lost
     ones. For the rest it says what a person can do, or what is lost. With --accept-loss the rows
-    of a lost file are deleted from the newest version. The exit code is 8 if anything is left.
-    Mend the timeline first: run it again until nothing is to be mended.
+    of a lost file are deleted from the newest version, or the table ends below a lost slot. End
+    all writers before that. The exit code is 8 if anything is left. Mend the timeline first: run
+    it again until nothing is to be mended.
 
     With --replica the buckets of which a file cannot be read are written anew from another table,
     if it has as many rows of them, and every row that can still be read.
