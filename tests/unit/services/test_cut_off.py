@@ -143,10 +143,10 @@ def test_a_cut_off_deletes_nothing_if_somebody_committed_since_the_plan(t: Table
     agreed = plan(store)
     assert paths.slot(5) in agreed.mends[0].what
     assert t.upsert(rows(7)).version == 6
-    before = slots(store)
+    before = sorted(info.path for info in store.list(""))
     with pytest.raises(PlanStaleError):
         Table.open(URI).repair(agreed)
-    assert slots(store) == before
+    assert sorted(info.path for info in store.list("")) == before, "nor its checkpoints"
     again = Table.open(URI).plan_repair(accept_loss=[f"slot:{paths.slot(LOST)}"])
     assert paths.slot(6) in again.mends[0].what
     Table.open(URI).repair(again)
@@ -199,6 +199,22 @@ def test_a_commit_while_slots_are_deleted_is_told(t: Table) -> None:
     Table.open(URI).repair(again)
     opened = Table.open(URI)
     assert (opened.version, opened.upsert(rows(9)).version) == (LOST - 1, LOST)
+
+
+def test_nothing_is_deleted_if_somebody_committed_before_the_first_step(t: Table) -> None:
+    """Neither a checkpoint, nor what is known of sinks."""
+    for key in range(5):
+        t.upsert(rows(key))
+    store = t.handle.store
+    (found,) = plan(store).mends
+    assert found.cut is not None
+    below = Table.open(URI).handle.cache.reach(LOST - 1)
+    t.upsert(rows(8))
+    write_position(store, SinkPosition("eu", 0))
+    before = sorted(info.path for info in store.list("")), load_positions(store)
+    with pytest.raises(PlanStaleError):
+        found.cut.make(store, below)
+    assert (sorted(info.path for info in store.list("")), load_positions(store)) == before
 
 
 def test_a_slot_far_beyond_the_head_is_cut_off_too(t: Table) -> None:

@@ -194,3 +194,42 @@ def test_a_manifest_that_is_missing_is_named_with_the_slot_that_names_it(
     with pytest.raises(CorruptMetadataError) as caught:
         Table.open(uri).scan()
     assert (caught.value.path, caught.value.decision) == (manifest, paths.slot(1))
+
+
+def lost_behind_a_checkpoint(uri: str) -> Store:
+    """Make a table of seven versions with a checkpoint of the sixth, and lose the slots from 4."""
+    table = Table.create(uri, ROWS.schema, properties={"checkpoint.interval": "3"})
+    while table.version < 6:
+        table.append(ROWS)
+    store = table.handle.store
+    assert any(info.path >= paths.checkpoint(6) for info in store.list(paths.CHECKPOINTS))
+    store.delete([paths.slot(version) for version in (4, 5, 6)])
+    return store
+
+
+def test_what_a_checkpoint_keeps_is_there_when_the_newest_slots_are_lost(uri: str) -> None:
+    """INV-01: nobody writes a version anew that was reported."""
+    lost_behind_a_checkpoint(uri)
+    table = Table.open(uri)
+    assert table.version == 6
+    assert table.scan().count() == 6
+    assert table.append(ROWS).version == 7
+    assert Table.open(uri).scan().count() == 7
+
+
+def test_a_checkpoint_that_does_not_know_the_newest_slot_keeps_nothing(uri: str) -> None:
+    """INV-11: others wrote in the place of what it has, while it was not there."""
+    store = lost_behind_a_checkpoint(uri)
+    checkpoints = {
+        info.path: store.find(info.path) or b""
+        for info in store.list(paths.CHECKPOINTS)
+        if info.path >= paths.checkpoint(6)
+    }
+    store.delete(list(checkpoints))
+    for name in [info.path for info in store.list(".meta/hints")]:
+        store.delete([name])
+    assert Table.open(uri).append(ROWS).version == 4
+    for path, body in checkpoints.items():
+        store.put(path, body)
+    table = Table.open(uri)
+    assert (table.version, table.scan().count()) == (4, 4)

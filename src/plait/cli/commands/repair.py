@@ -39,7 +39,7 @@ _SHOWN = 100
     "accept_loss",
     metavar="FINDING",
     multiple=True,
-    help="Give up the rows of a lost file (file:data/...), or the commits from a lost slot on (slot:N).",
+    help="Give up rows of a lost file (file:...), or commits from a lost slot on (slot:...).",
 )
 @dry_run_option
 @yes_option
