@@ -205,10 +205,8 @@ class _Checker:
             _check_whole(rows.schema, [each for each in schema if each.name not in lacking])
         made = frozenset(spec.schema.generated)
         columns = tuple(_plan_column(field, rows.schema, spec, made) for field in schema)
-        same = all(
-            name in names and rows.schema.field(name).type == schema.field(name).type
-            for name in schema.names
-        )
+        given = dict(zip(names, rows.schema.types, strict=True))
+        same = all(given.get(field.name) == field.type for field in schema)
         keys = operation is Operation.DELETE
         constraints = Constraints() if keys else Constraints.of(spec.schema)
         generated = () if keys else generated_in(spec.schema)
@@ -247,9 +245,9 @@ class _Checker:
 
 def _check_names(names: Sequence[str], schema: pa.Schema, spec: TableSpec) -> None:
     check_known(names, spec.schema.names)
-    generated = spec.schema.generated
+    left = frozenset(names).union(spec.schema.generated)
     for field in schema:
-        if field.name in names or field.name in generated:
+        if field.name in left:
             continue
         if default_value(spec.schema, field.name) is not None:
             continue
@@ -271,13 +269,15 @@ def check_known(names: Sequence[str], known: Sequence[str]) -> None:
     Raises:
         SchemaMismatchError: there is such a column.
     """
+    there, seen = frozenset(known), set[str]()
     for name in names:
-        if name not in known:
+        if name not in there:
             raise unknown_column(name, known, found=list(names))
-        if names.count(name) > 1:
+        if name in seen:
             message = f"the input has two columns {name!r}"
             hint = "rename or drop one of them"
             raise SchemaMismatchError(message, hint=hint, column=name, found=list(names))
+        seen.add(name)
 
 
 def _check_whole(given: pa.Schema, schema: Sequence[pa.Field]) -> None:

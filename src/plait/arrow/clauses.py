@@ -127,7 +127,8 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     for name in placed:
         if name not in schema.names:
             raise lacking_column(name, schema.names, "which a partial upsert needs")
-    kept = [field for field in spec.schema.arrow if field.name in schema.names]
+    given = frozenset(schema.names)
+    kept = [field for field in spec.schema.arrow if field.name in given]
     return replace(spec, schema=Schema(spec.schema.id, pa.schema(kept)))
 
 
@@ -344,9 +345,9 @@ def _bound(clause: Matched | Insert, spec: TableSpec, sides: Schemas) -> _BoundC
         return _BoundClause(when, None)
     inserts = isinstance(clause, Insert)
     fixed = _fixed_columns(spec, sides, inserts=inserts)
-    values = _defaults(clause, spec, sides)
+    values, known = _defaults(clause, spec, sides), frozenset(spec.schema.names)
     for name, value in ({} if clause.values is None else clause.values).items():
-        if name not in spec.schema.names:
+        if name not in known:
             raise unknown_column(name, spec.schema.names)
         formula = parse_value(value)
         bound = bind(formula, sides)
@@ -362,7 +363,8 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
     fixed = _fixed_columns(spec, sides, inserts=isinstance(clause, Insert))
     names = spec.schema.names if clause.values is None else []
     if isinstance(clause, Insert):
-        names = [name for name in spec.schema.names if name in names or name in fixed]
+        chosen = fixed.union(names)
+        names = [name for name in spec.schema.names if name in chosen]
     else:  # both rows are in one partition: all that it comes from may be taken
         kept = {*spec.key, *spec.partition_columns} & fixed
         names = [name for name in names if name not in kept]
@@ -371,10 +373,9 @@ def _defaults(clause: Update | Insert, spec: TableSpec, sides: Schemas) -> dict[
             message = "this Update needs values, because it has no source row"
             raise OptionError(message, hint="Update({column: value})", key="values", value="None")
         return {}
+    given = frozenset(sides[SOURCE].names)
     return {
-        name: find_column(sides[SOURCE], (name,), side=SOURCE)
-        for name in names
-        if name in sides[SOURCE].names
+        name: find_column(sides[SOURCE], (name,), side=SOURCE) for name in names if name in given
     }
 
 

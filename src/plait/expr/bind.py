@@ -37,6 +37,7 @@ from plait.model.schema import type_name
 
 ALIASES: Final = {"t": TARGET, "target": TARGET, "s": SOURCE, "source": SOURCE}
 """What the two sides of a merge may be called."""
+_NO_MEMBERS: Final = pa.struct([])
 
 
 class MergeSides(dict[str, pa.Schema]):
@@ -125,11 +126,7 @@ def _contained(item: Expression, values: tuple[Literal, ...], text: str) -> Pred
 
 def _find(parts: tuple[str, ...], sides: Mapping[str, pa.Schema], text: str) -> Column:
     side = ALIASES.get(parts[0].lower()) if len(parts) > 1 else None
-    having = [
-        each
-        for each, schema in sides.items()
-        if parts[0].lower() in {name.lower() for name in schema.names}
-    ]
+    having = [each for each, schema in sides.items() if _place(schema, parts[0]) is not None]
     aliased = isinstance(sides, MergeSides) or len(sides) > 1
     if side is not None and (aliased or not having):
         return _find_in(side, parts, sides, having, text)
@@ -184,20 +181,31 @@ def find_column(
     schema: pa.Schema, path: tuple[str, ...], text: str = "", side: str = TARGET
 ) -> Column:
     """Find a column by name, whatever its case; raise PredicateError if there is none."""
-    fields = list(schema)
+    within: pa.Schema | pa.StructType = schema
     names: list[str] = []
     kind: pa.DataType | None = None
     if not path:
         message = "a column without a name"
         raise PredicateError(message, text=text)
     for part in path:
-        matching = [field for field in fields if field.name == part]
-        matching = matching or [field for field in fields if field.name.lower() == part.lower()]
-        if not matching:
-            known = ", ".join(field.name for field in fields[:20]) or "none"
+        at = _place(within, part)
+        if at is None:
+            known = ", ".join(within.names[:20]) or "none"
             message = f"unknown column {'.'.join(path)!r}"
             raise PredicateError(message, hint=f"columns: {known}", text=text, column=part)
-        names.append(matching[0].name)
-        kind = matching[0].type
-        fields = list(kind.fields) if pa.types.is_struct(kind) else []
+        found = within.field(at)
+        names.append(found.name)
+        kind = found.type
+        within = kind if pa.types.is_struct(kind) else _NO_MEMBERS
     return Column(tuple(names), kind, side)
+
+
+def _place(within: pa.Schema | pa.StructType, name: str) -> int | None:
+    """Return the place of a field: the one with exactly this name, or else in another case."""
+    at = int(within.get_field_index(name))  # most names are exact, and this looks at no other
+    if at >= 0:
+        return at
+    low, names = name.lower(), within.names
+    if name in names:
+        return int(names.index(name))
+    return next((at for at, each in enumerate(names) if each.lower() == low), None)

@@ -7,8 +7,9 @@ need every file to be read, is refused.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
@@ -78,7 +79,7 @@ class Evolution:
         """
         match step:
             case AddColumn():
-                return self._added(step)
+                return self._added(path_parts(step.path)[:-1], [step])
             case DropColumn():
                 return self._dropped(step.path)
             case RenameColumn():
@@ -103,6 +104,17 @@ class Evolution:
             case _:
                 assert_never(step)
 
+    def adding(self, steps: Sequence[AddColumn]) -> Evolution:
+        """Return the schema after columns were added, in this order.
+
+        Raises:
+            SchemaError, SchemaMismatchError: as ``taking``.
+        """
+        evolution = self
+        for parent, siblings in itertools.groupby(steps, lambda each: path_parts(each.path)[:-1]):
+            evolution = evolution._added(parent, list(siblings))
+        return evolution
+
     def find(self, path: str) -> pa.Field:
         """Return the field at a path; raise SchemaMismatchError if there is none."""
         found: Fields = []
@@ -116,7 +128,28 @@ class Evolution:
 
     # --- steps -----------------------------------------------------------------------------
 
-    def _added(self, step: AddColumn) -> Evolution:
+    def _added(self, parent: Sequence[str], steps: Sequence[AddColumn]) -> Evolution:
+        """Add siblings in one pass: a table may get a thousand columns at once."""
+        new: list[tuple[AddColumn, pa.Field, ColumnNote]] = []
+        last_id = self.last_id
+        for step in steps:
+            made, note, last_id = self._made(step, last_id)
+            new.append((step, made, note))
+
+        def added(siblings: Fields) -> Fields:
+            taken, found = {each.name.lower() for each in siblings}, siblings
+            for step, made, _ in new:
+                _require_free(made.name, taken, step.path)
+                taken.add(made.name.lower())
+                found = _placed(found, made, step.after)
+            return found
+
+        changed = self._with(self._siblings(parent, added))
+        notes = {id_of(made): note for _, made, note in new if note != NO_NOTE}
+        schema = replace(changed.schema, notes={**changed.schema.notes, **notes})
+        return replace(changed, schema=schema, last_id=last_id)
+
+    def _made(self, step: AddColumn, last_id: int) -> tuple[pa.Field, ColumnNote, int]:
         *parent, name = path_parts(step.path)
         default = _default_text(step.path, step.data_type, step.default)
         if not step.nullable and default is None:
@@ -128,15 +161,8 @@ class Evolution:
             raise SchemaError(message, hint="let it be null", column=step.path)
         check_name(name, parent)
         kind = storable_type(step.data_type, step.path)
-        field, last_id = numbered(pa.field(name, kind, step.nullable), self.last_id)
-
-        def added(siblings: Fields) -> Fields:
-            _require_free(name, siblings, step.path)
-            return _placed(siblings, field, step.after)
-
-        changed = replace(self._with(self._siblings(parent, added)), last_id=last_id)
-        note = ColumnNote(step.comment, default, default)
-        return changed if note == NO_NOTE else _with_note(changed, field, note)
+        made, last_id = numbered(pa.field(name, kind, step.nullable), last_id)
+        return made, ColumnNote(step.comment, default, default), last_id
 
     def _dropped(self, path: str) -> Evolution:
         *parent, name = path_parts(path)
@@ -160,7 +186,7 @@ class Evolution:
         check_name(step.name, parent)
 
         def renamed(siblings: Fields) -> Fields:
-            others = [each for each in siblings if each.name != name]
+            others = {each.name.lower() for each in siblings if each.name != name}
             _require_free(step.name, others, step.path)
             return [each.with_name(step.name) if each.name == name else each for each in siblings]
 
@@ -332,8 +358,10 @@ def _inside(
 
 
 def _placed(siblings: Fields, field: pa.Field, after: str | None) -> Fields:
+    """Put a field at its place; the list may be changed."""
     if after is None:
-        return [*siblings, field]
+        siblings.append(field)
+        return siblings
     if not after:
         return [field, *siblings]
     names = [each.name for each in siblings]
@@ -343,11 +371,12 @@ def _placed(siblings: Fields, field: pa.Field, after: str | None) -> Fields:
     return [*siblings[:at], field, *siblings[at:]]
 
 
-def _require_free(name: str, siblings: Fields, path: str) -> None:
+def _require_free(name: str, taken: Collection[str], path: str) -> None:
+    """Refuse a name that is empty, or one of those taken, which are in lower case."""
     if not name:
         message = f"{path!r} leaves the name of a column empty"
         raise SchemaError(message, hint="give it a name", column=path)
-    if name.lower() in (each.name.lower() for each in siblings):
+    if name.lower() in taken:
         message = f"there is a column {name!r} already"
         hint = "column names must differ in more than case"
         raise SchemaError(message, hint=hint, column=path)

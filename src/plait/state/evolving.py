@@ -43,8 +43,11 @@ def altered(table: TableDef, steps: Sequence[Step], *, since: int) -> TableDef |
 def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDef | None:
     last = max(number for schema in table.schemas.values() for number in ids_in(schema.arrow))
     evolution, renamed = Evolution(table.spec.schema, last, uses_of(table)), table
-    for step in steps:
+    for step in _runs(steps):
         before = evolution.schema
+        if isinstance(step, list):  # nothing that is there is called or typed otherwise after it
+            evolution = evolution.adding(step)
+            continue
         if isinstance(step, (AddCheck, DropCheck)):
             evolution = replace(evolution, schema=with_check(before, step))
             continue
@@ -67,6 +70,21 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
     after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
     schemas = {**table.schemas, schema.id: schema}
     return replace(after, schemas=schemas, options=renamed.options, ttl=renamed.ttl)
+
+
+def _runs(steps: Sequence[Step]) -> Iterator[Step | list[AddColumn]]:
+    """Divide steps: columns that are added one after the other come together."""
+    added = list[AddColumn]()
+    for step in steps:
+        if isinstance(step, AddColumn):
+            added.append(step)
+            continue
+        if added:
+            yield added
+            added = []
+        yield step
+    if added:
+        yield added
 
 
 def with_name(table: TableDef, old: str, new: str) -> TableDef:

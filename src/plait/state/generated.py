@@ -91,6 +91,8 @@ def generated_after(before: Schema, step: ColumnStep, schema: Schema) -> Schema:
     Raises:
         SchemaError: the step would change what a column is generated from, or how.
     """
+    if not before.generated:
+        return schema
     texts: dict[str, str | None] = {}
     names = {schema.field_id(name): name for name in schema.names}
     for each in generated_in(before):

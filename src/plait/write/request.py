@@ -23,6 +23,7 @@ from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Update
+from plait.model.column_path import path_parts
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -275,12 +276,11 @@ def _brought_ids(request: WriteRequest, schema: Schema) -> frozenset[int]:
 
     Nobody promised the rows these ids: they follow the names of the columns.
     """
-    brought = [each.path for each in request.brings or ()]
-    paths = ((".".join(path), number) for path, number in ids_by_path(schema.arrow))
+    brought = {tuple(path_parts(each.path)) for each in request.brings or ()}
     return frozenset(
         number
-        for path, number in paths
-        if any(path == each or path.startswith(f"{each}.") for each in brought)
+        for path, number in ids_by_path(schema.arrow)
+        if any(tuple(path[:end]) in brought for end in range(1, len(path) + 1))
     )
 
 
