@@ -80,6 +80,9 @@ DEFINITIONS: dict[str, Edit] = {
     "id of a layout": lambda d: d["bucket_spec"].update(id=10**30),  # type: ignore[attr-defined]
     "a name that is a number": lambda d: d["bucket_spec"].update(key=[1]),  # type: ignore[attr-defined]
     "partition fields": lambda d: d.update(partition_by=["id"] * 10_001),
+    "constraints": lambda d: d["schemas"][0].update(  # type: ignore[index]
+        checks=[{"name": f"c{n}", "predicate": "id > 0"} for n in range(1_001)]
+    ),
     "id of a schema": lambda d: d["schemas"][0].update(id=1 << 31),  # type: ignore[index]
 }
 
@@ -96,6 +99,19 @@ def test_a_number_of_a_definition_that_cannot_be_is_refused(tmp_path: Path, edit
     with pytest.raises(CorruptMetadataError) as caught:
         Table.open(place)
     assert caught.value.path == path
+
+
+def test_a_hundred_thousand_unknown_options_are_refused_in_one_line(root: str) -> None:
+    """Each is looked up once, and the error names a few."""
+
+    def change(document: dict[str, object]) -> None:
+        document["table"]["properties"] = {f"p{n}" * 9: "1" for n in range(100_000)}  # type: ignore[index]
+
+    rewrite(LocalStore(root), 0, change)
+    LocalStore(root).delete([paths.slot(1)])
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        Table.open(root).append(ROWS)
+    assert len(str(caught.value)) < 1_000
 
 
 @pytest.mark.parametrize("value", ["[[],{}]", '{"a":[]}', "[1,22]", '["",""]'])

@@ -37,6 +37,8 @@ NESTING_MAX: Final = 32
 """Types inside of a type."""
 FIELDS_MAX: Final = 10_000
 """Columns of a schema, and all their parts: each costs every reader and writer time."""
+CHECKS_MAX: Final = 1_000
+"""Constraints of a schema: each costs every writer time."""
 NAME_CHARS_MAX: Final = 1_000
 _ID_END = 1 << 31
 _WIDENED = {
@@ -196,6 +198,8 @@ class Schema:
             if type(number) is not int or not 0 <= number < _ID_END:
                 raise TypeError(number)
             checks = tuple(map(_check_from, _list(entry.get("checks", []))))
+            if len(checks) > CHECKS_MAX:
+                raise ValueError(len(checks))
             return cls(number, pa.schema(fields), notes, checks)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
             message = f"not a schema: {str(error)[:200]}: {value!r:.120}"

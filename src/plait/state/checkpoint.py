@@ -262,7 +262,7 @@ def load_checkpoint(store: Store, version: int) -> TableState | None:
     if data is None:
         return None
     try:
-        sealed = load_document(data)
+        sealed = load_document(data, nodes_max=_NODES_MAX)
         body = str(sealed["state"])
         if sealed["checksum"] != checksum_of(body.encode()):
             message = f"{path} is damaged: its checksum does not match its content"

@@ -14,7 +14,7 @@ from plait.expr.checks import (
     require_own_names,
 )
 from plait.model.column_path import path_parts
-from plait.model.schema import Check, Schema
+from plait.model.schema import CHECKS_MAX, Check, Schema
 from plait.model.steps import (
     AddCheck,
     ColumnStep,
@@ -39,6 +39,10 @@ def with_check(schema: Schema, step: AddCheck | DropCheck) -> Schema:
                     f"there is a constraint {name!r} already" if name else "a check has no name"
                 )
                 raise SchemaError(message, hint="give it another name", constraint=name)
+            if len(names) >= CHECKS_MAX:
+                message = f"the table has {CHECKS_MAX} constraints, and may have no more"
+                hint = "combine some with AND, and drop those"
+                raise SchemaError(message, hint=hint, constraint=name)
             check = Check(name, text.strip())
             require_own_names(check.predicate, schema.arrow)
             bound_check(check, schema.arrow)

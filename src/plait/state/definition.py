@@ -307,7 +307,7 @@ def _allowed(value: object) -> tuple[str, ...] | None:
 def _options(properties: Mapping[str, object]) -> tuple[Options, tuple[str, ...]]:
     """Return the options that are known here, and the names of the others."""
     strange = tuple(sorted(key for key in properties if key not in OPTIONS))
-    known = {key: value for key, value in properties.items() if key not in strange}
+    known = {key: value for key, value in properties.items() if key in OPTIONS}
     return Options.of(known), strange
 
 

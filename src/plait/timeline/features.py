@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from plait.errors import UnsupportedFeatureError
+from plait.errors import UnsupportedFeatureError, shortened
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
@@ -61,6 +61,7 @@ KNOWN = (
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
 _SHOWN = 6
+_NAME_SHOWN = 100
 """The most differences from the format that a message names."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
@@ -160,10 +161,14 @@ def require_readable(names: Iterable[object], *, path: str) -> None:
     """
     unknown = unknown_of(names)
     if unknown:
-        message = (
-            f"the table uses {', '.join(unknown)}, which this version of Plait does not support"
-        )
+        message = f"the table uses {_listed(unknown)}, which this version of Plait does not support"
         raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Name some of them, and the number of the others: metadata of strangers may have any."""
+    shown = ", ".join(shortened(each, _NAME_SHOWN) for each in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def refuse_other_shape(parts: Sequence[str], *, path: str) -> None:
@@ -177,9 +182,7 @@ def refuse_other_shape(parts: Sequence[str], *, path: str) -> None:
         UnsupportedFeatureError: with the parts.
     """
     if parts:
-        message = (
-            f"{path} is whole, but not of format {FORMAT_VERSION}: {', '.join(parts[:_SHOWN])}"
-        )
+        message = f"{path} is whole, but not of format {FORMAT_VERSION}: {_listed(parts)}"
         hint = (
             "a version of Plait before the first release wrote the table, or one that is newer "
             "than this: read it with that version, and copy its rows into a new table"
@@ -195,7 +198,7 @@ def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
     """
     if unknown:
         message = (
-            f"writers of the table must know {', '.join(unknown)}, which this version of Plait "
+            f"writers of the table must know {_listed(sorted(unknown))}, which this version of Plait "
             "does not support; it can read the table"
         )
         raise UnsupportedFeatureError(

@@ -287,3 +287,11 @@ def test_names_in_a_check_are_replaced_and_nothing_else_is() -> None:
     assert renamed_check(check, "a", "x y").predicate == (
         "`x y` > 0 AND b.a = 'a' OR UPPER(`x y`) = `x y`"
     )
+
+
+def test_more_constraints_than_readers_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.state.constraints.CHECKS_MAX", 2)
+    table = make()
+    table.alter().add_check("second", "id > 0").commit()
+    with pytest.raises(SchemaError, match="combine"):
+        table.alter().add_check("third", "id > 0").commit()
