@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plait import Table
-from plait.errors import TableError
+from plait.errors import CommitOutcomeUnknownError, TableError
+from plait.services.foreign import list_foreign, remove_foreign
 from plait.storage import memory, open_store
 from plait.testing import CountingStore, Fault, FaultStore, StoreCall, open_wrapped
 from plait.timeline import paths
+from plait.txn.recovery import roll_back_failed
 from tests.support.memory import forget
 from tests.support.operations import (
     CASES,
@@ -40,8 +42,11 @@ _NAMES = itertools.count()
 REMOVED, RENAMED, EMPTIED = "removed", "renamed", "emptied"
 AGAIN = {"made again": 0, "made again and written once": 1, "made again and written often": 14}
 """Another table in the same place, and how many commits it has."""
-ON_DISK = (REMOVED, RENAMED, EMPTIED, *AGAIN)
-IN_MEMORY = (REMOVED, *AGAIN)
+OLDER = {"an older copy": 0, "an older copy that was written once": 1}
+"""A copy of the same table that is older by one version, and how many commits came then."""
+REPLACED = (*AGAIN, *OLDER)
+ON_DISK = (REMOVED, RENAMED, EMPTIED, *REPLACED)
+IN_MEMORY = (REMOVED, *REPLACED)
 SMALL = ("append", "upsert mor", "new partition", "properties", "compact", "clean", "archive")
 """Operations that also run on a disk in the short form."""
 
@@ -153,15 +158,22 @@ class Trial:
         clear(self.uri)
         if self.act == EMPTIED:
             Path(self.uri).mkdir()
-        if self.act in AGAIN:
-            put_files(self.uri, made_again(self.case, AGAIN[self.act]))
+        if self.act in REPLACED:
+            put_files(self.uri, self._replacement())
+
+    def _replacement(self) -> Mapping[str, bytes]:
+        if self.act in OLDER:
+            return older(self.name, OLDER[self.act])
+        return made_again(self.case, AGAIN[self.act])
 
     def _judge(self, error: Exception | None, result: object) -> str:
         if error is not None and not isinstance(error, TableError):
             return f"{type(error).__name__}: {error}"
         if error is None and not self._may_succeed():
             return f"success is reported: {result!r:.100}"
-        return self._left() if self.act not in AGAIN else self._harmed()
+        if self.act in OLDER and isinstance(error, CommitOutcomeUnknownError):
+            return ""  # the copy came between a look and a put: it says so (RFC 0032, section 6)
+        return self._harmed() if self.act in REPLACED else self._left()
 
     def _may_succeed(self) -> bool:
         """Tell whether a success is of something that was in the table when it was there."""
@@ -176,7 +188,7 @@ class Trial:
         return f"left behind: {left}" if left else ""
 
     def _harmed(self) -> str:
-        made = made_again(self.case, AGAIN[self.act])
+        made = self._replacement()
         now = files_of(self.uri)
         slots = [p for p in now if p.startswith(paths.TIMELINE) and p not in made]
         if slots:
@@ -274,6 +286,25 @@ def _again(
     for path in kept:
         store.put(path, first[path])
     table = Table.open(uri)
+    for number in range(commits):
+        table.append(rows(2_000 + number))
+    files = files_of(uri)
+    forget(uri)
+    return files
+
+
+@functools.cache
+def older(name: str, commits: int) -> Mapping[str, bytes]:
+    """Return the files of the table of an operation without its newest version, and cleaned."""
+    uri = copy_of(case_of(name).prepared())
+    store = open_store(uri)
+    newest = Table.open(uri).version
+    gone = [info.path for info in store.list(paths.CHECKPOINTS)]
+    store.delete([paths.slot(newest), *gone, *(info.path for info in store.list(".meta/hints"))])
+    table = Table.open(uri)
+    handle = table.handle
+    roll_back_failed(handle, reason="of the copy", everything=True)
+    remove_foreign(handle, list_foreign(handle))
     for number in range(commits):
         table.append(rows(2_000 + number))
     files = files_of(uri)
