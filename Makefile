@@ -60,7 +60,7 @@ cover: ## Branch coverage of the fast tests; fails below the floor (ARGS="--cov-
 soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 	$(call ready,$(ALL))
 	@HYPOTHESIS_PROFILE=soak PLAIT_KILLS=200 $(PY) -m pytest -q --timeout=3600 tests/property tests/interleave tests/processes $(ARGS)
-	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -q -s --timeout=3600 tests/fault/test_system_refusals.py
+	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -q -s --timeout=3600 tests/fault
 	@$(PY) -m tests.support.gone
 	@$(PY) scripts/schedules.py --minutes $(MINUTES)
 	@$(PY) scripts/histories.py --seeds $(HISTORIES) --covered
