@@ -8,6 +8,7 @@ from plait.errors import (
     EpochRewoundError,
     EpochUnknownError,
     InstantNotFoundError,
+    RepushRefusedError,
     RestoreRefusedError,
     UndoneError,
 )
@@ -209,8 +210,11 @@ class Undone:
         return any(isinstance(each, Write) and each.do.rows != turn.do.rows for each in turns)
 
     def is_natural_of_service(self, told: Told, error: BaseException, window: Window) -> bool:
-        """Tell whether a service may end so: what is not found is not there."""
+        """Tell whether a service may end so: what is not found is not there, and so on."""
         kind = getattr(told.turn, "kind", "")
+        if isinstance(error, RepushRefusedError) and "found" in error.facts:
+            # Rows may become one where another layout gives them one key; they never become more.
+            return int(str(error.facts["found"])) < int(str(error.facts["rows"]))
         if not isinstance(error, InstantNotFoundError) or kind not in ("undo", "saved", "restore"):
             return True
         heads = list(window)
