@@ -92,6 +92,16 @@ def took_s(run: Run, pattern: re.Pattern[str], text: str | bytes) -> float:
     return time.process_time() - began
 
 
+def slow_each_time(run: Run, pattern: re.Pattern[str], text: str | bytes, bound_s: float) -> float:
+    """Return the seconds of the last of three runs that took longer than a bound; else 0."""
+    spent = 0.0
+    for _ in range(3):
+        spent = took_s(run, pattern, text)
+        if spent <= bound_s:
+            return 0.0
+    return spent
+
+
 @pytest.mark.slow
 def test_no_expression_takes_more_than_a_linear_time() -> None:
     """Each on 100,000 characters of each unit, alone and before what does not fit."""
@@ -102,8 +112,9 @@ def test_no_expression_takes_more_than_a_linear_time() -> None:
                 for length in (FIRST, LENGTH):
                     text = unit * (length // len(unit)) + "\x01"
                     told = text.encode() if isinstance(pattern.pattern, bytes) else text
-                    spent, tried = took_s(RUNS[way], pattern, told), tried + 1
-                    if spent > PATIENCE_S * length / LENGTH:
+                    bound_s, tried = PATIENCE_S * length / LENGTH, tried + 1
+                    # A collection of garbage may come in between, but not each time.
+                    if spent := slow_each_time(RUNS[way], pattern, told, bound_s):
                         slow.append(f"{name}.{way} on {unit!r}: {spent:.2f} s for {length}")
                         break
     assert slow == []
