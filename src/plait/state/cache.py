@@ -28,7 +28,6 @@ from plait.state.checkpoint import (
     list_checkpoints,
     load_checkpoint,
     load_newest,
-    stands,
     try_checkpoint,
     write_checkpoint,
 )
@@ -37,7 +36,6 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import SLOT_BYTES_MAX
-from plait.timeline.lent_slots import plain_store
 from plait.timeline.log import Timeline
 
 T = TypeVar("T")
@@ -160,10 +158,10 @@ class StateCache:
             CorruptMetadataError: it is there, and its newest decision is lost or damaged.
             StorageError: the store does not answer.
         """
-        if stands(plain_store(self.store), state):
+        if self.timeline.holds(state.version, state.checksum):
             return
         self._require_identity()
-        if stands(self.store, state):
+        if self.timeline.holds(state.version, state.checksum, lent=True):
             return  # it is lent, and was not copied yet
         path = paths.slot(state.version)
         found = self.store.find(path, size_max=SLOT_BYTES_MAX)

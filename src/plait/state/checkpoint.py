@@ -21,7 +21,7 @@ from plait.files.bounds import Kinds, plain_kinds, with_bounds
 from plait.model.bounded_json import NODES_MAX, load_document
 from plait.model.bucket import Partition
 from plait.model.decision import Token
-from plait.model.seal import checksum_of, sealed_checksum
+from plait.model.seal import checksum_of
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
@@ -41,9 +41,9 @@ from plait.state.trust import Trust
 from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.codec import SLOT_BYTES_MAX, parse_reserved, reserved_to_dict
+from plait.timeline.codec import parse_reserved, reserved_to_dict
 from plait.timeline.features import ARCHIVE, RESTORES, divided, unknown_of
-from plait.timeline.lent_slots import plain_store
+from plait.timeline.log import Timeline
 
 _log = logging.getLogger(__name__)
 
@@ -166,30 +166,13 @@ def _write(
         store.delete([file.path for file in part.files])
         return None
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
-    if stands(plain_store(store), state, emptied=True):
-        return (
-            based  # of an emptied slot: a reader finds out whether the checkpoint is of its table
-        )
+    # Of an emptied slot, a reader finds out whether the checkpoint is of its table.
+    if Timeline(store).holds(state.version, state.checksum, emptied=True):
+        return based
     store.delete([paths.CHECKPOINT_HINT, *(file.path for file in part.files)])
     if store.find(paths.checkpoint(state.version), size_max=_STATE_BYTES_MAX) == sealed:
         store.delete([paths.checkpoint(state.version)])
     return None
-
-
-def stands(store: Store, state: TableState, *, emptied: bool = False) -> bool:
-    """Tell whether the newest decision of a state is in its slot.
-
-    Each decision names the one before. So if it is there, the timeline is that of the state.
-
-    ``emptied``: the answer where the slot was emptied by an archive, and proves nothing.
-    """
-    try:
-        body = store.find(paths.slot(state.version), size_max=SLOT_BYTES_MAX)
-    except CorruptMetadataError:  # too large to be one
-        return False
-    if body == b"":
-        return emptied
-    return body is not None and sealed_checksum(body) == state.checksum
 
 
 def _is_taken_in(older: Part, events: Events) -> bool:

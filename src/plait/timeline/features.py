@@ -198,8 +198,8 @@ def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
     """
     if unknown:
         message = (
-            f"writers of the table must know {_listed(sorted(unknown))}, which this version of Plait "
-            "does not support; it can read the table"
+            f"writers of the table must know {_listed(sorted(unknown))}, which this version of "
+            "Plait does not support; it can read the table"
         )
         raise UnsupportedFeatureError(
             message, hint="upgrade plait to write", features=list(unknown), path=path

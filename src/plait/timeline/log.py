@@ -13,10 +13,12 @@ import pyarrow as pa
 from plait.errors import CorruptMetadataError, InstantExpiredError, InvariantError
 from plait.model.decision import Decision
 from plait.model.instant import Instant
+from plait.model.seal import sealed_checksum
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.archive import Archive
 from plait.timeline.columns import load_parquet, to_parquet
+from plait.timeline.lent_slots import plain_store
 
 INLINE_ROWS_MAX = 256
 """Sections with more rows go to a manifest; both forms mean the same."""
@@ -26,7 +28,7 @@ class Timeline:
     """The slots of one table."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._plain = store, plain_store(store)
         self._archive = Archive(store)
 
     def find_slot(self, version: int) -> bytes | None:
@@ -37,6 +39,28 @@ class Timeline:
         """
         later = paths.slots_after(version)
         return self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
+
+    def holds(
+        self, version: int, checksum: str, *, lent: bool = False, emptied: bool = False
+    ) -> bool:
+        """Tell whether a decision is in its slot.
+
+        Each decision names the one before. So if it is there, all that is below it is, too.
+
+        Args:
+            version: of the decision.
+            checksum: of the decision.
+            lent: ask the service that decides the slots, if there is one, and not the store.
+            emptied: the answer where the slot was emptied by an archive, and proves nothing.
+        """
+        store = self._store if lent else self._plain
+        try:
+            body = store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX)
+        except CorruptMetadataError:  # too large to be one
+            return False
+        if body == b"":
+            return emptied
+        return body is not None and sealed_checksum(body) == checksum
 
     def find_bytes(self, version: int) -> bytes | None:
         """Read the bytes of a decision, from its slot or from the archive; None if it is free.
