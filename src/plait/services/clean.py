@@ -11,7 +11,7 @@ decision (INV-05). Nothing is ever deleted because it is old or unknown (INV-06)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -207,14 +207,24 @@ def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     condemned = [entry for entry in over if entry[1] <= final]
     held = len(over) - len(condemned)
     condemned += _old_checkpoints(handle, state)
-    waiting = tuple(sorted(pairs(folded.condemned, "removed")))
+    waiting = tuple(_in_order(pairs(folded.condemned, "removed")))
     known = {path for path, _ in waiting}
     require_deletable(known, state.archive.files)
-    new = sorted({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
+    new = _in_order({entry for entry in condemned if entry[0] not in known})[:_CONDEMNED_MAX]
     sizes = _sizes(folded.files, [path for path, _ in new])
     return CleanPlan(
         state.version, state.horizon, horizon, final, grace_s, tuple(new), waiting, held, sizes
     )
+
+
+def _in_order(entries: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Sort what is to go. A checkpoint goes before its parts: then none names what is gone."""
+
+    def order(entry: tuple[str, int]) -> tuple[bool, tuple[str, int]]:
+        number = checkpoint_of(entry[0])
+        return number is None or entry[0] != paths.checkpoint(number), entry
+
+    return sorted(entries, key=order)
 
 
 def _sizes(files: pa.Table, paths: Sequence[str]) -> dict[str, int]:

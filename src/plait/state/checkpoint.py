@@ -93,7 +93,7 @@ def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
     kinds = plain_kinds(state.table.spec, state.table.schemas.values())
     events = _typed(gathered(state.tail), kinds)
     places = [tail_places(store, state)]
-    kept = _kept(store, parts)
+    kept = _kept(store, parts, frozenset(events.condemned["path"].to_pylist()))
     while len(parts) > kept or (parts and _is_taken_in(parts[-1], events)):
         older = parts.pop()
         places.append(without_counts(load_places(store, older, state.cache)))
@@ -185,9 +185,13 @@ def _typed(events: Events, kinds: Kinds) -> Events:
     return replace(events, added=with_bounds(events.added, kinds))
 
 
-def _kept(store: Store, parts: list[Part]) -> int:
-    """Count the parts before the first that is gone: this client may have slept (INV-11)."""
-    there = {info.path for info in store.list(paths.CHECKPOINTS)} if parts else set()
+def _kept(store: Store, parts: list[Part], condemned: frozenset[str]) -> int:
+    """Count the parts before the first that is gone, or going: this client may have slept (INV-11).
+
+    Others wrote checkpoints meanwhile that do not need it, and a clean has condemned its files. So
+    that clean came after the parts that are known here: ``condemned`` has what the tail condemns.
+    """
+    there = {info.path for info in store.list(paths.CHECKPOINTS)} - condemned if parts else set()
     for number, part in enumerate(parts):
         if any(file.path not in there for file in part.files):
             return number

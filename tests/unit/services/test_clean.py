@@ -272,6 +272,19 @@ def test_the_two_newest_checkpoints_stay(many: MemoryStore, clock: SimClock) -> 
     sound(many)
 
 
+def test_a_checkpoint_goes_before_its_parts(many: MemoryStore, clock: SimClock) -> None:
+    """INV-11: whatever a clean leaves for the next one, no checkpoint names a part that is gone."""
+    plan = plan_clean(client(many, clock))
+    assert len(plan.condemned) > 8
+    names = [path for path, _ in plan.condemned]
+    ends = [at for at, name in enumerate(names) if name.endswith("/state.json")]
+    assert ends == list(range(len(ends))), names
+    clean(client(many, clock), plan)
+    waiting = [path for path, _ in plan_clean(client(many, clock)).waiting]
+    ends = [at for at, name in enumerate(waiting) if name.endswith("/state.json")]
+    assert ends == list(range(len(ends)))
+
+
 def test_a_damaged_checkpoint_does_not_stop_cleaning(many: MemoryStore, clock: SimClock) -> None:
     """INV-11: checkpoints are collected once there are two whole ones again."""
     many.put(paths.checkpoint(6), b"rubbish")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -19,6 +20,7 @@ from plait.state.checkpoint import (
     load_newest,
     write_checkpoint,
 )
+from plait.state.events import TABLES, Events, LiveEntry
 from plait.state.horizons import Horizons
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -186,6 +188,19 @@ def test_a_client_whose_parts_were_collected_never_leaves_a_checkpoint_without_t
     state = opened(history.store)
     for version in range(history.version + 1):
         assert seen(state, history.store, version) == history.live[version]
+
+
+def test_a_client_that_slept_rests_on_no_part_that_a_clean_condemned(history: History) -> None:
+    """INV-11: the parts are there until the grace is over, and no longer."""
+    idle = opened(history.store)
+    doomed = part_files(history.store)
+    going = {"path": doomed, "removed": [9] * len(doomed), "version": [10] * len(doomed)}
+    gone = Events(condemned=pa.Table.from_pydict(going, schema=TABLES["condemned"]))
+    slept = replace(idle, tail=(*idle.tail, LiveEntry(10, None, gone)))
+    late = write_checkpoint(history.store, slept, sim_ports())
+    named = {file.path for part in late.parts for file in part.files}
+    assert named.isdisjoint(doomed)
+    assert named <= set(part_files(history.store))
 
 
 def part_files(store: Store) -> list[str]:
