@@ -93,7 +93,8 @@ _SCHEME_MAX = 40
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """The text before the @ is a container here, not a user."""
 _SHOWN_MAX, _CAUSES_MAX = 2000, 10
-_PIECE = re.compile(r"[#/?@:,&=%\s]")
+_PIECE = re.compile(r"[\W_]")
+"""Where a library may divide a URL that it does not understand."""
 _PIECE_MIN = 4
 """Shorter pieces of a password may stand in any text, and tell nothing."""
 

@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from plait.errors import TableError
 from plait.kafka.registry import Registry
+from plait.kafka.settings import SinkSettings
+from plait.kafka.topic_sink import TopicSink
+from plait.locks import open_lock
+from plait.model.consent import Consent
 from plait.model.plan import StoreSpec
+from plait.ports import Ports
 from plait.replicate import SqlSink, TableSink
 from plait.replicate.sink import SinkSchema
+from plait.storage import open_store
 
 SECRET = "S3CR3Tw0rd"
 AROUND = st.text("aZ9#/@:?%&=;, \\'\"\n\r[]", max_size=6)
@@ -53,11 +59,31 @@ def table(url: str) -> Iterator[object]:
     yield TableSink("s", url, {"password": SECRET})
 
 
+def topic(url: str) -> Iterator[object]:
+    made = SinkSettings(
+        "127.0.0.1:9",
+        ("events",),
+        format="avro",
+        registry=url,
+        registry_client={"basic.auth.user.info": f"user:{SECRET}"},
+        client={"sasl.password": SECRET},
+    )
+    yield made
+    yield TopicSink("s", made.bootstrap, "t", made.client)
+
+
+def lock(url: str) -> Iterator[object]:
+    yield Consent.of([url])
+    yield open_lock(url, open_store("memory://secret-lock"), Ports(), Consent())
+
+
 TAKERS: dict[str, tuple[str, Callable[[str], Iterator[object]]]] = {
     "a registry": ("http", registry),
     "a database": ("postgresql+psycopg", database),
     "a store": ("sftp", place),
     "a table as a sink": ("sftp", table),
+    "a Kafka sink": ("http", topic),
+    "a lock": ("zookeeper", lock),
 }
 
 
@@ -73,7 +99,7 @@ def test_no_class_that_takes_a_url_shows_what_is_secret_in_it(
 ) -> None:
     """In its repr, the message, the facts, and the errors that a traceback shows with it."""
     scheme, take = TAKERS[taker]
-    url, shown = shape.format(scheme=scheme, secret=secret), []
+    url, shown = shape.format(scheme=scheme, secret=secret), list[str]()
     try:
         shown.extend(map(repr, take(url)))
     except TableError as error:

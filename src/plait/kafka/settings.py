@@ -69,9 +69,9 @@ class SinkSettings:
     ordering column, where they may bring older rows of a key: refuse, or read."""
     format: str = JSON
     """How values are encoded: json, avro, or raw (the bytes of a value are one column)."""
-    registry: str = ""
+    registry: str = field(default="", repr=False)
     """Where Avro schemas are asked for, ``http://HOST:PORT,...``; values and keys name theirs."""
-    registry_client: Mapping[str, str] = field(default_factory=dict)
+    registry_client: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of the registry's client: see ``plait.kafka.registry``."""
     schema_file: str = ""
     """The file of the Avro schema of values, in place of a registry; they name none then."""
@@ -102,7 +102,7 @@ class SinkSettings:
     three buffers. The client's queue, a sixteenth of it, and what is being decoded come to it."""
     metrics: str = ""
     """Where a process serves its metrics and its health, ``[HOST:]PORT``; empty for nowhere."""
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of librdkafka for every client: TLS, SASL, time-outs."""
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from plait.errors import OptionError
+from plait.errors import OptionError, redacted_url, without_secrets
 from plait.model.contract import Option
 
 SCHEME = "zookeeper"
@@ -67,8 +67,8 @@ def lend(text: str) -> str:
 def _options(text: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError as error:
-        raise _refused(text, "the text after the ? is not key=value") from error
+    except ValueError:  # it shows the text
+        raise _refused(text, "the text after the ? is not key=value") from None
     options = dict(pairs)
     if len(options) < len(pairs):
         raise _refused(text, "a key occurs twice after the ?")
@@ -81,7 +81,7 @@ def _hosts(text: str, hosts: str) -> str:
         match = _HOST.fullmatch(host)
         port = int(match[1] or _PORT) if match else 0
         if match is None or not 0 < port <= _PORT_MAX:
-            raise _refused(text, f"{host!r} is not host:port")
+            raise _refused(text, f"{without_secrets(repr(host), text)} is not host:port")
         named.append(host if match[1] else f"{host}:{port}")
     if len(set(named)) < len(named):
         raise _refused(text, "a host is named twice")
@@ -99,5 +99,6 @@ def _path(text: str, path: str) -> str:
 
 
 def _refused(text: str, why: str) -> OptionError:
-    message = f"lock={text[:200]!r} cannot be used: {why}"
-    return OptionError(message, hint=_EXAMPLE, key="lock", value=text)
+    shown = redacted_url(text)
+    message = f"lock={shown[:200]!r} cannot be used: {why}"
+    return OptionError(message, hint=_EXAMPLE, key="lock", value=shown)

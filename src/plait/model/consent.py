@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
@@ -40,7 +40,7 @@ _UNPLAIN: Final = re.compile(r"[?@\\%\x00-\x1f\x7f]")
 class AllowedAddress:
     """An address that may be connected with; only this module makes one."""
 
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Consent:
 
     patterns: tuple[str, ...] = ()
     """Addresses, and such with ``/*`` at their end, for all that lies below."""
+
+    def __repr__(self) -> str:
+        """Show how many there are: an address may have a password, and nobody knows where."""
+        return f"Consent({len(self.patterns)} addresses)"
 
     @classmethod
     def of(cls, allow: str | Iterable[str] | None = None) -> Consent:
