@@ -122,7 +122,7 @@ def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> Table
         if cache.seen is None:
             raise
         contract = cache.seen.table.contract
-        _log.warning("only versions up to %d can be read: %s", cache.seen.version, error)
+        _log.info("only versions up to %d can be read: %s", cache.seen.version, error)
     cache.identity = require_identity(store)
     handle = make_handle(store, ports, contract.lock, cache, consent=consent)
     return replace(handle, contract=contract)
